@@ -1,0 +1,1 @@
+"""Text-only upstreams of our own, served on loopback."""

@@ -1,0 +1,29 @@
+"""Errors in the API's own shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ApiError:
+    """One OpenAI error: what the client reads, and the HTTP status that carries it when no stream has begun."""
+
+    message: str
+    type: str = "server_error"
+    code: str | None = None
+    param: str | None = None
+    status: int = 500
+
+    def body(self) -> dict[str, Any]:
+        """Return the error object with all four keys that OpenAI's schema requires."""
+        return {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+
+
+class BadRequest(Exception):
+    """The client's request cannot be served; ``error`` says why, with the exact ``param``."""
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.error = ApiError(message, type="invalid_request_error", code=code, param=param, status=400)

@@ -1,0 +1,178 @@
+"""The words spoken inside an answer.
+
+A reader turns backend bytes into ``BackendEvent``s; the turn turns those into ``ClientEvent``s; a writer turns these
+into client bytes. Both sets are closed: match on them. ``choice`` is the index of a chat choice; the Responses API only
+knows choice 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from toolsimlib.errors import ApiError
+
+FinishReason = Literal["stop", "length", "content_filter"]
+ToolKind = Literal["function", "custom"]
+ItemStatus = Literal["completed", "incomplete"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the backend counted them. Never invented: an answer without counts has no ``Usage``."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The backend began its answer. ``response_id`` only where its store can be asked for it again (Responses)."""
+
+    response_id: str | None = None
+    created_at: int | None = None
+    model: str | None = None
+    system_fingerprint: str | None = None
+    service_tier: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Visible text. From a reader it may still hold call blocks, from the turn it never does. Never empty."""
+
+    text: str
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalDelta:
+    """A piece of a refusal, beside the text."""
+
+    text: str
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's reasoning: its summary, or the raw text where a backend gives it."""
+
+    text: str
+    kind: Literal["summary", "text"] = "summary"
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredCall:
+    """A whole call from a backend that does emit calls. ``arguments``: JSON text, or a custom tool's raw input."""
+
+    name: str
+    arguments: str
+    kind: ToolKind = "function"
+    namespace: str | None = None
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PassThrough:
+    """A whole output item of a kind that toolsim does not interpret (``mcp_call``, ``web_search_call``, …)."""
+
+    item: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The backend said why one choice ended. ``length`` also stands for any other cut."""
+
+    reason: FinishReason
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The backend's token counts for the whole answer."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The backend's own terminator was read: the answer is whole. Without it the stream was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The answer cannot be completed: said by the backend, or found out by us. Nothing follows it."""
+
+    error: ApiError
+
+
+BackendEvent = (
+    Opened
+    | TextDelta
+    | RefusalDelta
+    | ReasoningDelta
+    | StructuredCall
+    | PassThrough
+    | Finished
+    | Counted
+    | Closed
+    | Failed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A call is announced, once. ``number`` is unique over the conversation; a dialect makes ids of it."""
+
+    number: int
+    name: str
+    kind: ToolKind = "function"
+    namespace: str | None = None
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """The next fragment of the announced call's arguments (or custom input). Never empty."""
+
+    text: str
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """The announced call is over; ``incomplete`` when its block broke after it had been announced."""
+
+    status: ItemStatus = "completed"
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Every choice is over. ``reasons`` by choice; a choice that made calls has ``tool_calls``. Nothing follows it."""
+
+    reasons: dict[int, FinishReason | Literal["tool_calls"]] = field(default_factory=dict)
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """Nothing can be said yet, but the stream lives."""
+
+
+ClientEvent = (
+    Opened
+    | TextDelta
+    | RefusalDelta
+    | ReasoningDelta
+    | CallStarted
+    | CallDelta
+    | CallEnded
+    | PassThrough
+    | Ended
+    | Failed
+    | KeepAlive
+)

@@ -1,0 +1,104 @@
+"""The luggage that a request leaves for its answer: tools, choice, limits.
+
+Plain frozen values, shared by nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from toolsimlib.events import ToolKind
+
+Dialect = Literal["responses", "chat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool that the client runs, in one shape for both dialects and all wrappings.
+
+    ``name`` is what the model reads and writes (``ns__name`` inside of a namespace); ``wire_name`` and ``namespace``
+    are what the client gets back. A custom tool has ``kind="custom"``: the model sees one string parameter ``input``,
+    ``grammar`` is its format. ``parameters`` is the client's JSON schema as sent; None means "any object".
+    """
+
+    name: str
+    wire_name: str
+    kind: ToolKind = "function"
+    description: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    strict: bool = False
+    namespace: str | None = None
+    grammar: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The client's ``tool_choice``.
+
+    ``names`` limits it (model names): a named function is ``required`` with one name; None = all.
+    """
+
+    mode: Literal["none", "auto", "required"] = "auto"
+    names: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator decided by options; ``proxy/options.py`` documents each one."""
+
+    backend: Literal["auto", "responses", "chat"] = "auto"
+    manifest_role: Literal["auto", "developer", "system", "user"] = "auto"
+    history: Literal["record", "sentinel"] = "record"
+    sentinel: str = "tool_call"
+    use_tool: bool = True
+    repair: Literal["safe", "off"] = "safe"
+    strict_policy: Literal["error", "message"] = "error"
+    stream_arguments: Literal["buffered", "incremental"] = "buffered"
+    output_mode: Literal["openai-json", "obsidian-xml"] = "openai-json"
+    stop_after_tools: Literal["auto", "on", "off"] = "auto"
+    stop_after_tools_mode: Literal["burst", "first"] = "burst"
+    suppress_tail_after_tools: bool = False
+    parallel_tool_calls: bool = True
+    tool_block_max: int = 0
+    tool_block_dedup: bool = False
+    tool_block_delimiter: str = "\n"
+    tool_allowlist: frozenset[str] = frozenset()
+    tool_denylist: frozenset[str] = frozenset()
+    max_tool_args_bytes: int = 200_000
+    max_tool_output_bytes: int = 200_000
+    forward_hosted_tools: bool = False
+    sse_telemetry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that an answer needs to know of its request.
+
+    ``tools`` are those on offer: ``tool_choice``, allow and deny lists have already masked the rest, whose names are in
+    ``masked``. ``any_strict`` counts every declared tool. ``first_number`` is the number of the first call of this
+    answer. ``echo`` holds the Response object's fields that come from the request (Responses), ``legacy_functions``
+    asks for chat's ``function_call`` shape.
+    """
+
+    client: Dialect
+    backend: Dialect
+    stream: bool
+    model: str
+    tools: tuple[Tool, ...] = ()
+    masked: frozenset[str] = frozenset()
+    any_strict: bool = False
+    choice: Choice = Choice()
+    one_call: bool = False
+    policy: Policy = Policy()
+    first_number: int = 1
+    include_usage: bool = False
+    legacy_functions: bool = False
+    echo: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stops_after_tools(self) -> bool:
+        """Whether the first other text after a call ends the turn: a chat message has no place for such text."""
+        setting = self.policy.stop_after_tools
+        return setting == "on" or (setting == "auto" and self.client == "chat")

@@ -1,0 +1,1 @@
+"""The edge: the only wing that imports mitmproxy."""

@@ -1,0 +1,34 @@
+"""What is known of one exchange when it is over: source of the log line, headers, metrics and flow comment."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts and names, never argument values or texts. The one mutable record: each room adds what only it knows."""
+
+    client: str = ""
+    backend: str = ""
+    model: str = ""
+    stream: bool = False
+    tools: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    parse_failures: list[str] = field(default_factory=list)
+    strict_failures: list[str] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    echoed_calls: int = 0
+    outputs_replaced: int = 0
+    dropped: list[str] = field(default_factory=list)
+    tool_cutoff: str | None = None
+    truncated: bool = False
+    mode: str = "openai-json"
+    finish: str | None = None
+    error: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, as ``flow.metadata`` (which must stay savable) demands."""
+        return asdict(self)

@@ -1,0 +1,1 @@
+"""The way of a response: backend bytes to client bytes."""
