@@ -8,13 +8,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """One OpenAI error: what the client reads, and the HTTP status that carries it when no stream has begun."""
+    """One OpenAI error: what the client reads, and the HTTP status that carries it when no stream has begun.
+
+    ``retry_after``: seconds, for the header of that name beside the status.
+    """
 
     message: str
     type: str = "server_error"
     code: str | None = None
     param: str | None = None
     status: int = 500
+    retry_after: int | None = None
 
     def body(self) -> dict[str, Any]:
         """Return the error object with all four keys that OpenAI's schema requires."""
