@@ -1,0 +1,90 @@
+"""Server-sent events: bytes to events and back.
+
+Source: WHATWG HTML, section 9.2 "Server-sent events". ``id`` and ``retry`` fields are read over: neither API uses them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSentEvent:
+    """One dispatched event; ``event`` is "" where the stream named none."""
+
+    event: str
+    data: str
+
+
+class SSEDecoder:
+    """Decode a byte stream, cut anywhere, into events. Never raises: broken UTF-8 becomes U+FFFD, as WHATWG demands."""
+
+    def __init__(self) -> None:
+        self._tail: list[bytes] = []  # An unfinished line; a list, since one line may arrive in thousands of pieces.
+        self._after_cr = False
+        self._first_line = True
+        self._event = b""
+        self._data: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[ServerSentEvent]:
+        """Return the events that ``data`` completes.
+
+        ``b""`` is the end of input. WHATWG drops an event that has no blank line after it; backends that end on a bare
+        ``data: [DONE]`` are common, so it is dispatched here. What a cut-off line means is for the reader to judge.
+        """
+        if not data:
+            return self._end()
+        if self._after_cr and data.startswith(b"\n"):
+            data = data[1:]
+        self._after_cr = False
+        if b"\n" not in data and b"\r" not in data:
+            if data:
+                self._tail.append(data)
+            return []
+        self._tail.append(data)
+        text = b"".join(self._tail)
+        self._tail = []
+        # bytes.splitlines knows just the three line ends of SSE: LF, CR, CR LF. (str.splitlines knows more.)
+        lines = text.splitlines()
+        if text.endswith(b"\r"):
+            self._after_cr = True
+        elif not text.endswith(b"\n"):
+            self._tail.append(lines.pop())
+        return self._lines(lines)
+
+    def _end(self) -> list[ServerSentEvent]:
+        rest = b"".join(self._tail)
+        self._tail = []
+        return self._lines([rest, b""])
+
+    def _lines(self, lines: list[bytes]) -> list[ServerSentEvent]:
+        events: list[ServerSentEvent] = []
+        for line in lines:
+            if self._first_line:
+                self._first_line = False
+                line = line.removeprefix(_BOM)
+            if not line:
+                if self._data:
+                    data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+                    events.append(ServerSentEvent(self._event.decode(errors="replace"), data.decode(errors="replace")))
+                    self._data = []
+                self._event = b""
+                continue
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value[1:] if value.startswith(b" ") else value)
+            elif name == b"event":
+                self._event = value[1:] if value.startswith(b" ") else value
+        return events
+
+
+def encode(data: str, event: str = "") -> bytes:
+    """Return one frame, blank line included. ``data`` must be one line, as JSON is."""
+    return f"event: {event}\ndata: {data}\n\n".encode() if event else f"data: {data}\n\n".encode()
+
+
+def comment(text: str) -> bytes:
+    """Return a comment frame, which clients skip. ``text`` must be one line."""
+    return f": {text}\n\n".encode()

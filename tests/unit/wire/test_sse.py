@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import httpx
+import httpx_sse
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder, comment, encode
+
+# The WHATWG specification's own examples, and the line ends and oddities that real servers add.
+CASES = {
+    "stock": (b"data: YHOO\ndata: +2\ndata: 10\n\n", [("", "YHOO\n+2\n10")]),
+    "comment and ids": (
+        b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
+        [("", "first event"), ("", "second event"), ("", " third event")],
+    ),
+    "empty data": (b"data\n\ndata\ndata\n\ndata:\n\n", [("", ""), ("", "\n"), ("", "")]),
+    "space is optional": (b"data:test\n\ndata: test\n\n", [("", "test"), ("", "test")]),
+    "event names": (
+        b"event: add\ndata: 73857293\n\nevent: remove\ndata: 2153\n\n",
+        [("add", "73857293"), ("remove", "2153")],
+    ),
+    "event without data is none": (b"event: add\n\ndata: x\n\n", [("", "x")]),
+    "cr lf": (b"event: a\r\ndata: 1\r\n\r\ndata: 2\r\n\r\n", [("a", "1"), ("", "2")]),
+    "cr": (b"data: 1\r\rdata: 2\r\r", [("", "1"), ("", "2")]),
+    "bom": (b"\xef\xbb\xbfdata: 1\n\n", [("", "1")]),
+    "unicode line ends are data": ("data: a\u2028b\x0bc\x85d\n\n".encode(), [("", "a\u2028b\x0bc\x85d")]),
+    "no blank line at the end": (b"data: 1\n\ndata: [DONE]", [("", "1"), ("", "[DONE]")]),
+    "multi-byte text": ("data: żółw 🐢\n\n".encode(), [("", "żółw 🐢")]),
+    "unknown field": (b"foo: bar\nretry: 10\ndata: x\n\n", [("", "x")]),
+}
+
+
+def decode(chunks: list[bytes]) -> list[tuple[str, str]]:
+    decoder = SSEDecoder()
+    events: list[ServerSentEvent] = []
+    for chunk in chunks:
+        if chunk:
+            events += decoder.feed(chunk)
+    events += decoder.feed(b"")
+    assert decoder.feed(b"") == []
+    return [(event.event, event.data) for event in events]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case_whole(name: str) -> None:
+    """A stream fed at once gives the events of the specification."""
+    stream, events = CASES[name]
+    assert decode([stream]) == events
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case_byte_by_byte(name: str) -> None:
+    """So does a stream fed byte by byte, inside of characters and line ends too."""
+    stream, events = CASES[name]
+    assert decode([stream[i : i + 1] for i in range(len(stream))]) == events
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"data: a\n", b"data:\xc3\xa9", b"\n", b"\r", b"\r\n", b"event: x", b":", b"\xff", b"\n\n"])
+    ),
+    st.data(),
+)
+def test_any_bytes_any_cuts(pieces: list[bytes], data: st.DataObject) -> None:
+    """Any bytes, any cuts: no exception, and the events do not depend on the cuts."""
+    stream = b"".join(pieces)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
+    bounds = [0, *cuts, len(stream)]
+    assert decode([stream[a:b] for a, b in pairwise(bounds)]) == decode([stream])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "delta", "response.created"]), st.text(alphabet='aé🐢{}":, '))))
+def test_frames_against_httpx_sse(events: list[tuple[str, str]]) -> None:
+    """Our frames, with comments between them, are read alike by httpx-sse and by our decoder."""
+    stream = b"".join(encode(data, event) + comment("telemetry") for event, data in events)
+    answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
+    seen = list(httpx_sse.EventSource(answer).iter_sse())
+    expected = [(event, data) for event, data in events]
+    assert decode([stream]) == expected
+    # httpx-sse drops an event with empty data and no name, and says "message" for an unnamed one.
+    assert [(e.event, e.data) for e in seen if e.data] == [
+        (event or "message", data) for event, data in expected if data
+    ]
