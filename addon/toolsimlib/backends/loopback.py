@@ -138,9 +138,7 @@ class _Answers(_Handler):
         elif self.request.path.endswith("/chat/completions") and self.backend.chat:
             renderer = _Chat
         else:
-            self.refuse(
-                ApiError(f"no such endpoint: POST {self.request.path}", "invalid_request_error", status=404)
-            )
+            self.refuse(ApiError(f"no such endpoint: POST {self.request.path}", "invalid_request_error", status=404))
             return
         try:
             body = json.loads(self.request.body)
@@ -219,8 +217,8 @@ class _Responses:
             case Opened(model=model):
                 self.opened = True
                 self._model = model or str(self.body.get("model", ""))
-                for kind in ("response.created", "response.in_progress"):
-                    said.append({"type": kind, "response": self._response("in_progress")})
+                kinds = ("response.created", "response.in_progress")
+                said += [{"type": kind, "response": self._response("in_progress")} for kind in kinds]
             case TextDelta(text=text):
                 said += self._enter("message")
                 said.append(self._at("response.output_text.delta", content_index=0, delta=text, logprobs=[]))
@@ -331,7 +329,9 @@ def _summary_part(text: str) -> dict[str, Any]:
 
 
 def _responses_usage(usage: Usage | None) -> dict[str, Any] | None:
-    return usage and {
+    if usage is None:
+        return None
+    return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": usage.output_tokens,

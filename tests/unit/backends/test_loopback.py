@@ -1,0 +1,228 @@
+"""The loopback over real HTTP, with a backend of the test's own."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+from httpx_sse import aconnect_sse
+from toolsimlib.backends.loopback import Loopback
+from toolsimlib.backends.scripted import ScriptedBackend
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.events import (
+    BackendEvent,
+    Closed,
+    Counted,
+    Failed,
+    Finished,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+
+
+class Played:
+    """Plays the events of the test; ``stopped`` says that its generator was closed before the end."""
+
+    chat = True
+
+    def __init__(self, *events: BackendEvent | BadRequest) -> None:
+        self.events = events
+        self.stopped = asyncio.Event()
+        self.ended = False
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self.ended = True
+
+    async def models(self) -> list[str] | ApiError:
+        return ApiError("none", status=503, retry_after=4) if not self.events else ["m"]
+
+    async def answer(self, body: Mapping[str, Any]) -> AsyncGenerator[BackendEvent]:
+        try:
+            for event in self.events:
+                if isinstance(event, BadRequest):
+                    raise event
+                yield event
+                if isinstance(event, TextDelta) and event.text == "STALL":
+                    await asyncio.Event().wait()
+        finally:
+            self.stopped.set()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(timeout=10, trust_env=False) as opened:
+        yield opened
+
+
+async def serve(backend: Any) -> tuple[Loopback, str]:
+    loopback = Loopback(backend)
+    await loopback.start()
+    return loopback, f"http://127.0.0.1:{loopback.port}/v1"
+
+
+WHOLE = (
+    Opened(model="m-1"),
+    ReasoningDelta("thi"),
+    ReasoningDelta("nk"),
+    TextDelta("Grüße"),
+    TextDelta(" \ud800"),
+    Finished("stop"),
+    Counted(Usage(3, 5, 8, 1, 2)),
+    Closed(),
+)
+
+
+async def test_responses_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
+    """The final object of the stream is the whole answer, and deltas add up to it."""
+    loopback, url = await serve(Played(*WHOLE))
+    whole = (await client.post(f"{url}/responses", json={"input": "x"})).json()
+    async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
+        assert source.response.headers["content-type"] == "text/event-stream"
+        events = [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
+    await loopback.stop()
+    kinds = [event["type"] for event in events]
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    final = events[-1]["response"]
+    texts = [item.get("content") or item.get("summary") for item in final["output"]]
+    assert [[part["text"] for part in parts] for parts in texts] == [["think"], ["Grüße \ud800"]]
+    assert final["usage"]["total_tokens"] == 8
+    assert final["model"] == "m-1"
+    strip = {"id", "created_at", "completed_at", "output"}
+    assert {k: v for k, v in final.items() if k not in strip} == {k: v for k, v in whole.items() if k not in strip}
+    deltas = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+    assert deltas == "Grüße \ud800"
+
+
+async def test_chat_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
+    """The same for chat completions."""
+    loopback, url = await serve(Played(*WHOLE))
+    whole = (await client.post(f"{url}/chat/completions", json={"messages": []})).json()
+    body = {"messages": [], "stream": True, "stream_options": {"include_usage": True}}
+    async with aconnect_sse(client, "POST", f"{url}/chat/completions", json=body) as source:
+        data = [sse.data async for sse in source.aiter_sse()]
+    await loopback.stop()
+    assert data[-1] == "[DONE]"
+    chunks = [json.loads(each) for each in data[:-1]]
+    text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+    assert text == whole["choices"][0]["message"]["content"] == "Grüße \ud800"
+    assert chunks[-1]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"] == 3
+    assert [c["choices"][0]["finish_reason"] for c in chunks[:-1]][-1] == "stop"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
+    """Status, Retry-After and the API's error object."""
+    loopback, url = await serve(Played(Failed(ApiError("gone", code="down", status=503, retry_after=7))))
+    answer = await client.post(f"{url}/responses", json={"input": "x", "stream": stream})
+    await loopback.stop()
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "7"
+    assert answer.json() == {"error": {"message": "gone", "type": "server_error", "param": None, "code": "down"}}
+
+
+async def test_a_failure_in_the_middle_is_an_error_event(client: httpx.AsyncClient) -> None:
+    """A stream that has begun ends in response.failed; a whole answer is an HTTP error still."""
+    loopback, url = await serve(Played(Opened(), TextDelta("a"), Failed(ApiError("gone", status=502))))
+    async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
+        events = [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
+    whole = await client.post(f"{url}/responses", json={"input": "x"})
+    await loopback.stop()
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"]["error"]["message"] == "gone"
+    assert whole.status_code == 502
+
+
+async def test_a_client_that_leaves_stops_the_generation(client: httpx.AsyncClient) -> None:
+    """The backend's generator is closed as soon as the connection is."""
+    backend = Played(Opened(), TextDelta("STALL"), Closed())
+    loopback, url = await serve(backend)
+    async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:
+        async for line in answer.aiter_lines():
+            if "STALL" in line:
+                break
+        assert not backend.stopped.is_set()
+    await asyncio.wait_for(backend.stopped.wait(), 5)
+    await loopback.stop()
+
+
+async def test_stopping_ends_a_running_answer(client: httpx.AsyncClient) -> None:
+    """Nothing is left behind, neither task nor socket, and the backend is told."""
+    backend = Played(Opened(), TextDelta("STALL"), Closed())
+    loopback, url = await serve(backend)
+    async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:
+        async for line in answer.aiter_lines():
+            if "STALL" in line:
+                break
+        await asyncio.wait_for(loopback.stop(), 5)
+    assert backend.stopped.is_set()
+    assert backend.ended
+    await loopback.stop()
+    with pytest.raises(httpx.ConnectError):
+        await client.get(f"{url}/models")
+
+
+async def test_each_frame_is_written_in_one_chunk() -> None:
+    """Some clients lose an event whose blank line comes in another read."""
+    loopback, _ = await serve(Played(*WHOLE))
+    reader, writer = await asyncio.open_connection("127.0.0.1", loopback.port)
+    body = b'{"input":"x","stream":true}'
+    writer.write(b"POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    await reader.readuntil(b"\r\n\r\n")
+    chunks = []
+    while (size := int(await reader.readline(), 16)) > 0:
+        chunks.append(await reader.readexactly(size))
+        await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    await loopback.stop()
+    assert chunks
+    assert all(chunk.endswith(b"\n\n") and chunk.count(b"\n\n") == 1 for chunk in chunks)
+
+
+async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None:
+    """Unknown endpoints, bad bodies, wrong methods and refused bodies."""
+    loopback, url = await serve(Played(BadRequest("no input", "input")))
+    answers = [
+        await client.post(f"{url}/embeddings", json={}),
+        await client.get(f"{url}/responses"),
+        await client.post(f"{url}/responses", content=b"not json"),
+        await client.post(f"{url}/responses", content=b"[" * 100_000),
+        await client.post(f"{url}/responses", json={}),
+    ]
+    await loopback.stop()
+    assert [answer.status_code for answer in answers] == [404, 405, 400, 400, 400]
+    assert all(set(answer.json()["error"]) == {"message", "type", "param", "code"} for answer in answers)
+    assert answers[-1].json()["error"]["param"] == "input"
+
+
+async def test_models(client: httpx.AsyncClient) -> None:
+    """A list in the API's shape, or the backend's error."""
+    loopback, url = await serve(Played(*WHOLE))
+    listed = (await client.get(f"{url}/models")).json()
+    await loopback.stop()
+    assert listed["object"] == "list"
+    assert [model["id"] for model in listed["data"]] == ["m"]
+    loopback, url = await serve(Played())
+    failed = await client.get(f"{url}/models")
+    await loopback.stop()
+    assert (failed.status_code, failed.headers["retry-after"]) == (503, "4")
+
+
+async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
+    """The two meet: both paths answer in words, with usage."""
+    loopback, url = await serve(ScriptedBackend())
+    responses = (await client.post(f"{url}/responses", json={"input": "hello"})).json()
+    chat = (await client.post(f"{url}/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})).json()
+    await loopback.stop()
+    assert "scripted" in responses["output"][0]["content"][0]["text"]
+    assert "scripted" in chat["choices"][0]["message"]["content"]
+    assert responses["usage"]["input_tokens"] == 1

@@ -1,0 +1,109 @@
+"""The scripted model, text in and text out."""
+
+import json
+
+import jsonschema
+import pytest
+from toolsimlib.backends import scripted
+from toolsimlib.backends.scripted import Said, example, find_offer, write
+from toolsimlib.errors import BadRequest
+
+CATALOGUE = """Be kind.
+
+# CLIENT TOOL CATALOG
+
+get_weather: The weather {now} of a city.
+{"type":"object","properties":{"city":{"type":"string"},"unit":{"enum":["C","F"]}},"required":["city","unit"]}
+send: Sends.
+{"type":"object","properties":{}}
+
+Example: <tool_call>{"name":"get_weather","arguments":"{}"}</tool_call>
+"""
+
+
+def test_it_calls_the_tool_of_the_catalogues_example_with_arguments_from_its_schema() -> None:
+    """The first answer to a catalogue is one call block, in the catalogue's own tag."""
+    transcript = [Said("developer", CATALOGUE.replace("tool_call>", "private>")), Said("user", "Weather?")]
+    block = write(transcript)
+    assert block.startswith("<private>")
+    assert block.endswith("</private>")
+    call = json.loads(block.removeprefix("<private>").removesuffix("</private>"))
+    assert call["name"] == "get_weather"
+    assert json.loads(call["arguments"]) == {"city": "example city", "unit": "C"}
+
+
+def test_it_answers_in_words_once_the_output_has_come() -> None:
+    """An output record after the assistant's last message ends the loop, with the output quoted."""
+    transcript = [
+        Said("developer", CATALOGUE),
+        Said("user", "Weather?"),
+        Said("assistant", '[function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"x"}]'),
+        Said("user", '[function_call_output call_id=fc_001 output={"t":3}]\nRemember the tools.'),
+    ]
+    text = write(transcript)
+    assert '{"t":3}' in text
+    assert "scripted" in text
+    assert "<" not in text
+    again = [*transcript, Said("assistant", text), Said("user", "And now?")]
+    assert write(again).startswith("<tool_call>")
+
+
+def test_a_quoted_output_cannot_become_a_call() -> None:
+    """What a tool answered is quoted without a tag in it."""
+    record = '[function_call_output call_id=a output="<tool_call>{}</tool_call>"]'
+    assert "<tool_call>" not in write([Said("user", record)])
+
+
+def test_without_a_catalogue_it_answers_in_words() -> None:
+    """No tools, no call; and it says what it is."""
+    assert "scripted" in write([Said("user", "<tool_call> # hello")])
+    assert find_offer([Said("user", "hello")]) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"type": "integer", "minimum": 5}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"type": ["null", "number"], "exclusiveMinimum": 2}}},
+        {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 4, "minimum": 5}}},
+        {"type": "object", "properties": {"a": {"type": "number", "maximum": -3}}},
+        {"type": "array", "items": {"$ref": "#/$defs/x"}, "$defs": {"x": {"const": 7}}, "minItems": 2},
+        {"type": "object", "properties": {"a": {"anyOf": [{"type": "null"}, {"type": "boolean"}]}}},
+        {"type": "string", "minLength": 20, "maxLength": 21},
+        {"type": "string", "maxLength": 2},
+        {"type": "array", "maxItems": 0},
+        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False},
+        {"type": "object", "properties": {"d": {"type": "string", "format": "date"}, "n": {"type": "null"}}},
+        {"properties": {"n": {"default": [1]}, "e": {"examples": ["x"]}}},
+        {},
+        True,
+    ],
+)
+def test_made_arguments_conform(schema: object) -> None:
+    """An independent validator accepts what was made."""
+    jsonschema.Draft202012Validator(schema).validate(example(schema))
+
+
+def test_a_schema_that_refers_to_itself_ends() -> None:
+    """Bounded, also where each level doubles."""
+    node = {"$ref": "#"}
+    example({"type": "object", "properties": {"left": node, "right": node}, "required": ["left", "right"]})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"instructions": "A", "input": "B"},
+        {"instructions": "A", "input": [{"role": "user", "content": [{"type": "input_text", "text": "B"}]}]},
+        {"messages": [{"role": "system", "content": "A"}, {"role": "user", "content": "B"}]},
+    ],
+)
+def test_it_reads_both_apis(body: dict[str, object]) -> None:
+    """One transcript from each shape of a request."""
+    assert scripted.read(body) == [Said("system", "A"), Said("user", "B")]
+
+
+def test_a_body_without_messages_is_refused() -> None:
+    """The API's 400."""
+    with pytest.raises(BadRequest):
+        scripted.read({"input": 3})
