@@ -1,0 +1,461 @@
+"""The sentinel: finds call blocks in a text that arrives in pieces.
+
+    prose <tool_call>{"name":"f","arguments":"{}"}</tool_call> prose <use_tool><name>f</name></use_tool>
+
+What it may know: the two tags, where a JSON string begins and ends, and how deep the braces nest. It never parses JSON,
+never looks at a name, and never decides whether a block is a good call: the judge does.
+
+The rules, by number; the tests name them.
+
+ 1. Only the exact opening tag opens a block. What could still become one is held back, and nothing else is.
+ 2. A block's body begins with ``{`` and then a quote or ``}``, with ``[`` and then ``{`` or ``]``, or with ``<name>``.
+    White space may stand before each. Anything else and the tag was prose: it is released at once.
+ 3. A tag inside a JSON string is content. Outside of one, the closing tag closes the block whatever the depth (a last
+    brace may be missing: the judge repairs), and a new opening tag closes it if the JSON is complete.
+ 4. So does the end of the text, if the JSON is complete; half a closing tag then belongs to the block.
+ 5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
+    closing tag closes it, the first new opening tag ends it. A body that began with ``<name>`` is literal from the
+    start.
+ 6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
+ 7. A block that is not closed was no block: its opening tag is text, and reading goes on right behind that tag, so
+    that a later block still counts.
+ 8. Before the first visible character a ``<think>`` may open; up to its ``</think>`` nothing is a block.
+ 9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is given out as ``Oversize`` up to that byte; what
+    follows is prose again.
+10. Nothing is lost: the pieces, each block as its raw text, are the input.
+11. The pieces, joined, do not depend on where the input is cut.
+
+Linear: a piece of text is read again only by rule 7. While a body is read twice, a tag that the first reading saw
+inside of a string the second one sees outside of it (quotes pair up differently), which ends that second block; so no
+character is read more than a fixed number of times. Memory is bounded by ``limit``.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
+_PLAIN = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
+_SPACE = re.compile(r"[ \t\r\n]*+").match
+_JSON_SPACE = " \t\r\n"
+_THINK = "<think>"
+_END_THINK = "</think>"
+_NAME = "<name>"
+# White space between an opening tag and its body beyond this is nothing that a model writes: rule 2 then says prose.
+_MOST_SPACE = 1024
+# Pieces of a body are joined in two steps, so that closing a long block does not join a hundred thousand at once.
+_PIECES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One call block, whole.
+
+    ``body`` is all between the tags, verbatim; ``closing`` is "" where rule 3 or 4 closed it.
+    """
+
+    form: Literal["json", "xml"]
+    opening: str
+    body: str
+    closing: str
+
+    @property
+    def raw(self) -> str:
+        """The block as the model wrote it."""
+        return self.opening + self.body + self.closing
+
+
+@dataclass(frozen=True, slots=True)
+class Oversize:
+    """The beginning of a block that grew over the limit, as the model wrote it, opening tag included."""
+
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A piece of the body of the open JSON block, ahead of its ``Block``: a preview, no part of the text's pieces.
+
+    If the block turns out to be none, no ``Block`` follows, and its text is given out as prose.
+    """
+
+    text: str
+
+
+Piece = str | Block | Oversize | Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class _Tags:
+    closing: dict[str, str]
+    opening: re.Pattern[str]
+    ends: dict[str, re.Pattern[str]]
+
+
+@lru_cache(maxsize=16)
+def _tags(sentinel: str, use_tool: bool) -> _Tags:
+    names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
+    closing = {f"<{name}>": f"</{name}>" for name in names}
+    return _Tags(
+        closing,
+        re.compile("|".join(map(re.escape, closing))),
+        {tag: re.compile(f"{re.escape(end)}|{re.escape(tag)}") for tag, end in closing.items()},
+    )
+
+
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _held_from(text: str, start: int, words: tuple[str, ...]) -> int:
+    """Return where the longest end of ``text`` that is a proper beginning of one of ``words`` begins, or its length."""
+    at = text.find("<", max(start, len(text) - max(map(len, words)) + 1))
+    while at != -1:
+        rest = text[at:]
+        if any(word.startswith(rest) for word in words):
+            return at
+        at = text.find("<", at + 1)
+    return len(text)
+
+
+class Sentinel:
+    """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises."""
+
+    def __init__(
+        self, tag: str = "tool_call", *, use_tool: bool = True, limit: int = 200_000, fragments: bool = False
+    ) -> None:
+        self._tags = _tags(tag, use_tool)
+        self._openings = tuple(self._tags.closing)
+        self._limit = limit
+        self._fragments = fragments
+        self._out: list[Piece] = []
+        # The text at hand, and how far it has been read. What is held back of it is put before the next piece.
+        self._text = ""
+        self._pos = 0
+        self._held = ""
+        self._final = False
+        self.state = self.state_start
+        # The open block: where in the text at hand it begins (its opening tag included), and what of it came earlier.
+        self._opening = ""
+        self._begin = 0
+        self._pieces: list[str] = []
+        self._joined: list[str] = []
+        self._size = 0
+        self._form: Literal["json", "xml"] = "json"
+        # The JSON lexer: last significant character outside of strings, nesting depth.
+        self._in_string = False
+        self._last = ""
+        self._depth = 0
+
+    def __repr__(self) -> str:
+        return f"Sentinel({self.state.__name__})"
+
+    @property
+    def in_block(self) -> bool:
+        """Whether a block is open, so that text is being held back for it."""
+        return bool(self._opening)
+
+    def feed(self, text: str) -> list[Piece]:
+        """Return what ``text`` completes."""
+        if self._held:
+            text = self._held + text
+            self._held = ""
+        elif "<" not in text and self.state == self.state_prose:
+            return [text] if text else []
+        self._text = text
+        self._pos = 0
+        self._read()
+        out, self._out = self._out, []
+        return out
+
+    def finish(self) -> list[Piece]:
+        """Return what is left at the end of the text. Nothing may be fed after it."""
+        self._final = True
+        self._text, self._held, self._pos = self._held, "", 0
+        self._read()
+        while self._opening:
+            self._end_of_text()
+            self._read()
+        out, self._out = self._out, []
+        return out
+
+    def _read(self) -> None:
+        while self._pos < len(self._text):
+            self.state()
+        self._text = ""
+        self._pos = 0
+
+    # -- outside of blocks
+
+    def state_start(self) -> None:
+        """Before the first visible character (rule 8)."""
+        text = self._text
+        at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]  # The pattern matches everywhere.
+        if text.startswith(_THINK, at):
+            self.state = self.state_think
+            at += len(_THINK)
+        elif at < len(text) and (self._final or not _THINK.startswith(text[at:])):
+            self.state = self.state_prose
+        self._say(at)
+        if self.state == self.state_start and at < len(text):
+            self._hold(at)
+
+    def state_think(self) -> None:
+        """Inside of ``<think>``: nothing is a block."""
+        text = self._text
+        at = text.find(_END_THINK, self._pos)
+        if at != -1:
+            self.state = self.state_prose
+            self._say(at + len(_END_THINK))
+        else:
+            self._say_unless_held((_END_THINK,))
+
+    def state_prose(self) -> None:
+        """Outside of blocks: look for an opening tag (rule 1)."""
+        match = self._tags.opening.search(self._text, self._pos)
+        if match is None:
+            self._say_unless_held(self._openings)
+            return
+        self._say(match.start())
+        self._begin = match.start()
+        self._pos = match.end()
+        self._opening = match[0]
+        self._size = -len(match[0])
+        self.state = self.state_opened
+        if self._pos == len(self._text):
+            self._stash(self._pos)
+
+    def _say(self, end: int) -> None:
+        if end > self._pos:
+            self._out.append(self._text[self._pos : end])
+            self._pos = end
+
+    def _say_unless_held(self, words: tuple[str, ...]) -> None:
+        end = len(self._text) if self._final else _held_from(self._text, self._pos, words)
+        self._say(end)
+        self._hold(end)
+
+    def _hold(self, at: int) -> None:
+        self._held = self._text[at:]
+        self._pos = len(self._text)
+
+    # -- inside of a block
+
+    def state_opened(self) -> None:
+        """Behind an opening tag: wait for what tells a body from prose (rule 2)."""
+        text = self._text
+        at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
+        if self._size + at - self._begin > min(_MOST_SPACE, self._limit):
+            self._reject()
+        elif at == len(text):
+            self._stash(at)
+        elif text[at] in "{[":
+            self._in_string = False
+            self._last = text[at]
+            self._depth = 1
+            self._pos = at + 1
+            self.state = self.state_first_token
+            if self._pos == len(text):
+                self._stash(self._pos)
+        elif text.startswith(_NAME, at):
+            self._pos = at
+            self._form = "xml"
+            self.state = self.state_literal
+        elif not self._final and _NAME.startswith(text[at : at + len(_NAME)]):
+            self._stash(at)
+        else:
+            self._reject()
+
+    def state_first_token(self) -> None:
+        """Behind the body's first brace: its next token decides whether this is a body at all (rule 2)."""
+        text = self._text
+        at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
+        if at == len(text):
+            self._stash(at)
+        elif text[at] in ("\"'}" if self._last == "{" else "{]"):
+            self._pos = at
+            self.state = self.state_json
+        else:
+            self._reject_at(at)
+
+    def state_json(self) -> None:
+        """Inside of a JSON body, strings and braces told apart (rules 3 and 6)."""
+        text = self._text
+        # The text may go far beyond the largest block; to read on behind the limit would be to read it over and over.
+        stop = min(len(text), self._begin + self._limit - self._size + 1)
+        pos = self._pos
+        while pos < stop:
+            if self._in_string:
+                pos = _STRING(text, pos, stop).end()  # type: ignore[union-attr]
+                if pos == stop:
+                    break
+                if text[pos] == "\\":  # The last character at hand: what it escapes is still to come.
+                    break
+                pos += 1
+                self._in_string = False
+                self._last = '"'
+                continue
+            end = _PLAIN(text, pos, stop).end()  # type: ignore[union-attr]
+            if end > pos:
+                run = text[pos:end].strip(_JSON_SPACE)
+                if run:
+                    if self._last == '"' and run[0] not in ",:":
+                        self._turn_literal(pos)
+                        return
+                    self._last = run[-1]
+                pos = end
+                continue
+            char = text[pos]
+            if char == '"':
+                if self._last not in "{[,:":
+                    self._turn_literal(pos)
+                    return
+                self._in_string = True
+            elif char in "{[":
+                if self._last == '"':
+                    self._turn_literal(pos)
+                    return
+                self._depth += 1
+                self._last = char
+            elif char in "}]":
+                self._depth = max(self._depth - 1, 0)
+                self._last = char
+            elif char == "<":
+                closing = self._tags.closing[self._opening]
+                if text.startswith(closing, pos):
+                    self._close(pos, pos + len(closing), "json")
+                    return
+                if text.startswith(self._opening, pos):
+                    if self._depth == 0:
+                        self._close(pos, pos, "json")
+                    else:
+                        self._reject_at(pos)
+                    return
+                rest = text[pos : pos + len(closing)]
+                if self._final:
+                    if self._depth == 0 and closing.startswith(rest):
+                        self._close(pos, len(text), "json")
+                        return
+                elif closing.startswith(rest) or self._opening.startswith(rest):
+                    break
+                self._turn_literal(pos)
+                return
+            else:
+                self._turn_literal(pos)
+                return
+            pos += 1
+        self._stash(pos)
+
+    def state_literal(self) -> None:
+        """Inside of a body that is not JSON: only tags count (rule 5)."""
+        text = self._text
+        closing = self._tags.closing[self._opening]
+        # A tag that begins at the limit is still to be seen whole.
+        stop = min(len(text), self._begin + self._limit - self._size + 1 + len(closing))
+        match = self._tags.ends[self._opening].search(text, self._pos, stop)
+        if match is None:
+            here = self._final or stop < len(text)
+            self._stash(stop if here else _held_from(text, self._pos, (closing, self._opening)))
+        elif match[0] == closing:
+            self._close(match.start(), match.end(), self._form)
+        else:
+            self._reject_at(match.start())
+
+    def _stash(self, at: int) -> None:
+        """Keep the block's text up to ``at``, hold back the rest, and wait for more."""
+        if self._over(at):
+            self._overflow(at)
+            return
+        piece = self._text[self._begin : at]
+        if self._fragments and self.state != self.state_literal:
+            body = piece if self._pieces or self._joined else piece[len(self._opening) :]
+            if body:
+                self._out.append(Fragment(body))
+        self._size += _utf8_length(piece)
+        self._pieces.append(piece)
+        if len(self._pieces) == _PIECES:
+            self._joined.append("".join(self._pieces))
+            self._pieces = []
+        self._begin = 0
+        self._hold(at)
+
+    def _over(self, at: int) -> bool:
+        return self._size + _utf8_length(self._text[self._begin : at]) > self._limit
+
+    def _overflow(self, at: int) -> None:
+        """Give up a block that is over the limit at ``at`` (rule 9)."""
+        raw = self._raw(at)
+        most = self._limit + len(self._opening)
+        end = most if raw.isascii() else bisect_right(range(len(raw)), most, key=lambda n: _utf8_length(raw[:n])) - 1
+        self._out.append(Oversize(raw[:end]))
+        self._reread(raw, end, at)
+
+    def _close(self, at: int, end: int, form: Literal["json", "xml"]) -> None:
+        """Give out the block whose body ends at ``at`` and whose closing tag ends at ``end``."""
+        if self._over(at):
+            self._overflow(at)
+            return
+        self._out.append(Block(form, self._opening, self._raw(at)[len(self._opening) :], self._text[at:end]))
+        self._leave()
+        self._pos = end
+
+    def _reject_at(self, at: int) -> None:
+        """Take the open block for prose, because of what was read at ``at`` (rule 7)."""
+        if self._over(at):
+            self._overflow(at)
+        else:
+            self._reject()
+
+    def _reject(self) -> None:
+        self._out.append(self._opening)
+        self._reread(self._raw(self._pos), len(self._opening), self._pos)
+
+    def _turn_literal(self, at: int) -> None:
+        """Read the block again from its beginning, now for tags alone (rule 5)."""
+        if self._over(at):
+            self._overflow(at)
+            return
+        self._gather(at)
+        self._pos = self._begin + len(self._opening)
+        self._form = "json"
+        self.state = self.state_literal
+
+    def _end_of_text(self) -> None:
+        """Decide over a block that the end of the text found open (rules 4 and 7)."""
+        self._text, self._held = self._held, ""
+        self._pos = 0
+        if self.state == self.state_json and self._depth == 0 and not self._in_string:
+            self._close(0, len(self._text), "json")
+        else:
+            self._reject()
+
+    def _raw(self, at: int) -> str:
+        return "".join([*self._joined, *self._pieces, self._text[self._begin : at]])
+
+    def _gather(self, at: int) -> None:
+        """Bring the whole open block into the text at hand."""
+        if self._pieces or self._joined:
+            self._text = self._raw(at) + self._text[at:]
+            self._begin = 0
+            self._joined = []
+            self._pieces = []
+            self._size = -len(self._opening)
+
+    def _reread(self, raw: str, done: int, at: int) -> None:
+        """Leave the block; read on as prose behind the first ``done`` characters of ``raw``, its text up to ``at``."""
+        if self._pieces or self._joined:
+            self._text = raw[done:] + self._text[at:]
+            self._pos = 0
+        else:
+            self._pos = self._begin + done
+        self._leave()
+
+    def _leave(self) -> None:
+        self._opening = ""
+        self._joined = []
+        self._pieces = []
+        self.state = self.state_prose

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from toolsimlib.response.sentinel import Block, Fragment, Oversize, Piece, Sentinel
+
+T = "<tool_call>"
+E = "</tool_call>"
+
+
+def parse(chunks: list[str], **options: object) -> list[Piece]:
+    """Return the pieces of a text that arrives as ``chunks``, neighbouring prose joined."""
+    sentinel = Sentinel(**options)  # type: ignore[arg-type]
+    pieces = [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish()
+    joined: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            assert piece
+            if joined and isinstance(joined[-1], str):
+                joined[-1] += piece
+                continue
+        joined.append(piece)
+    return joined
+
+
+def raw(pieces: list[Piece]) -> str:
+    return "".join(
+        piece if isinstance(piece, str) else piece.raw for piece in pieces if not isinstance(piece, Fragment)
+    )
+
+
+def J(body: str, closing: str = E) -> Block:
+    return Block("json", T, body, closing)
+
+
+def X(body: str) -> Block:
+    return Block("xml", "<use_tool>", body, "</use_tool>")
+
+
+CALL = '{"name":"f","arguments":"{\\"k\\":\\"</tool_call>\\"}"}'
+
+# Each rule of the module's page, in its order: the text, and its pieces.
+CASES: dict[str, tuple[str, list[Piece]]] = {
+    "1 prose": ("Just words, a < b and <b>bold</b>.", ["Just words, a < b and <b>bold</b>."]),
+    "1 call": (f"{T}{CALL}{E}", [J(CALL)]),
+    "1 between prose": (f"a {T}{CALL}{E} b", ["a ", J(CALL), " b"]),
+    "1 look-alikes": ("<tool_calls>{}</tool_calls> <tool_call > < tool_call> <Tool_Call>{", [
+        "<tool_calls>{}</tool_calls> <tool_call > < tool_call> <Tool_Call>{"
+    ]),
+    "1 doubled bracket": (f"<{T}{CALL}{E}>", ["<", J(CALL), ">"]),
+    "1 beginning of a tag at the end": ("text <tool_ca", ["text <tool_ca"]),
+    "1 closing tag alone": (f"so {E} is text", [f"so {E} is text"]),
+    "2 white space before the body": (f"{T}\n  {CALL}\n{E}", [J(f"\n  {CALL}\n")]),
+    "2 prose after the tag": (f"write {T} and {T}tags{E}", [f"write {T} and {T}tags{E}"]),
+    "2 tag then call": (f"{T}{T}{CALL}{E}", [T, J(CALL)]),
+    "2 brace but no body": (f"{T}{{x}} {T}[1] {T}{{ {{", [f"{T}{{x}} {T}[1] {T}{{ {{"]),
+    "2 array": (f"{T}[{CALL},{CALL}]{E}", [J(f"[{CALL},{CALL}]")]),
+    "2 empty object": (f"{T}{{}}{E}", [J("{}")]),
+    "2 spaces without end": (f"{T}{' ' * 1100}{CALL}{E}", [f"{T}{' ' * 1100}{CALL}{E}"]),
+    "3 tags in a string": (f'{T}{{"a":"{E}{T}<use_tool>"}}{E}', [J(f'{{"a":"{E}{T}<use_tool>"}}')]),
+    "3 escaped quote": (f'{T}{{"a":"\\"{E}\\\\"}}{E}!', [J(f'{{"a":"\\"{E}\\\\"}}'), "!"]),
+    "3 last brace missing": (f'{T}{{"a":{{"b":1}}{E}.', [J('{"a":{"b":1}'), "."]),
+    "3 closed by the next tag": (f"{T}{CALL}\n{T}{CALL}{E}", [J(f"{CALL}\n", ""), J(CALL)]),
+    "3 next tag, JSON incomplete": (f'{T}{{"a":1,{T}{CALL}{E}', [f'{T}{{"a":1,', J(CALL)]),
+    "4 closed by the end": (f"{T}{CALL}\n", [J(f"{CALL}\n", "")]),
+    "4 half a closing tag": (f"{T}{CALL}</tool_", [J(CALL, "</tool_")]),
+    "4 a quarter": (f"{T}{CALL}<", [J(CALL, "<")]),
+    "4 incomplete at the end": (f'a {T}{{"name":"f","argu', [f'a {T}{{"name":"f","argu']),
+    "4 string open at the end": (f'a {T}{{"name":"f\\', [f'a {T}{{"name":"f\\']),
+    "5 single quotes": (f"{T}{{'a':'\"'}}{E} b", [J("{'a':'\"'}"), " b"]),
+    "5 quote missing": (f'{T}{{"a":"x}}{E}\n{T}{CALL}{E}', [J('{"a":"x}'), "\n", J(CALL)]),
+    "5 words after the JSON": (f"{T}{CALL} done{E}", [J(f"{CALL} done")]),
+    "5 words after the JSON, no end": (f"{T}{CALL} done {{", [f"{T}{CALL} done {{"]),
+    "5 not JSON, then a call": (f'{T}{{"a" ~ {T}{CALL}{E}', [f'{T}{{"a" ~ ', J(CALL)]),
+    "5 xml": ("a <use_tool><name>f</name><k>{\"</k></use_tool> b", ["a ", X('<name>f</name><k>{"</k>'), " b"]),
+    "5 xml, spaces": ("<use_tool>\n <name>f</name>\n</use_tool>", [X("\n <name>f</name>\n")]),
+    "5 xml not closed": (f"<use_tool><name>f</name> {T}{CALL}{E}", ["<use_tool><name>f</name> ", J(CALL)]),
+    "5 xml form in the other tag": (f"{T}<name>f</name>{E}", [Block("xml", T, "<name>f</name>", E)]),
+    "5 xml prose": ("<use_tool><nam>f", ["<use_tool><nam>f"]),
+    "6 trailing comma": (f'{T}{{"a":1,}}{E}', [J('{"a":1,}')]),
+    "6 raw line end in a string": (f'{T}{{"a":"x\ny"}}{E}', [J('{"a":"x\ny"}')]),
+    "6 bad escape": (f'{T}{{"a":"\\q{E}"}}{E}', [J(f'{{"a":"\\q{E}"}}')]),
+    "6 a brace too many": (f"{T}{CALL}}}{E}", [J(f"{CALL}}}")]),
+    "6 words for values": (f'{T}{{"a":None,"b":NaN}}{E}', [J('{"a":None,"b":NaN}')]),
+    "6 two objects": (f"{T}{CALL}\n{CALL}{E}", [J(f"{CALL}\n{CALL}")]),
+    "7 a later block counts": (f'{T}{{"a":"{T}{CALL}{E}', [f'{T}{{"a":"', J(CALL)]),
+    "8 think": (f"<think>{T}{CALL}{E}</think>{T}{CALL}{E}", [f"<think>{T}{CALL}{E}</think>", J(CALL)]),
+    "8 think after space": (f"\n <think>{T}{CALL}{E}</think>", [f"\n <think>{T}{CALL}{E}</think>"]),
+    "8 think not at the start": (f"a<think>{T}{CALL}{E}", ["a<think>", J(CALL)]),
+    "8 think without end": (f"<think>{T}{CALL}{E}", [f"<think>{T}{CALL}{E}"]),
+    "8 nearly think": (f"<thin>{T}{CALL}{E}", ["<thin>", J(CALL)]),
+    "8 call first": (f" {T}{CALL}{E}", [" ", J(CALL)]),
+    "fence": (f"```\n{T}{CALL}{E}\n```", ["```\n", J(CALL), "\n```"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7], ids=lambda n: f"by-{n or 'whole'}")
+def test_rule(name: str, size: int) -> None:
+    """Each rule gives the same pieces for the whole text and for any size of chunk."""
+    text, pieces = CASES[name]
+    chunks = [text[i : i + size] for i in range(0, len(text), size)] if size else [text]
+    assert parse(chunks) == pieces
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rule_at_every_cut(name: str) -> None:
+    """A single cut, at any place, changes nothing."""
+    text, pieces = CASES[name]
+    for cut in range(len(text) + 1):
+        assert parse([text[:cut], text[cut:]]) == pieces, cut
+
+
+@pytest.mark.parametrize("size", [1, 5, 10_000])
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ('{"a":"' + "x" * 200 + '"}', 50),
+        ('{"a":"' + "é" * 200 + '"}', 28),
+        ('{"a":"' + "🐢" * 200 + '"}', 17),
+        ("<name>" + "é" * 200, 28),
+    ],
+)
+def test_oversize(body: str, kept: int, size: int) -> None:
+    """A block over the limit is given out up to that byte, never half a character (rule 9)."""
+    text = f"{T}{body}{E} {T}{CALL}{E}"
+    pieces = parse([text[i : i + size] for i in range(0, len(text), size)], limit=50)
+    assert pieces[0] == Oversize(T + body[:kept])
+    assert raw(pieces) == text
+    assert pieces[-1] == J(CALL) or len(CALL) > 50
+
+
+def test_a_private_tag_leaves_tool_call_alone() -> None:
+    """With another tag name, ``<tool_call>`` is text; without the fallback, ``<use_tool>`` is too."""
+    text = f"{T}{CALL}{E}<use_tool><name>f</name></use_tool><my-tag>{CALL}</my-tag>"
+    pieces = parse([text], tag="my-tag", use_tool=False)
+    assert pieces == [text[: text.index("<my-tag>")], Block("json", "<my-tag>", CALL, "</my-tag>")]
+
+
+def test_prose_is_not_held_back() -> None:
+    """Text that cannot become a tag leaves at once, and a false tag as soon as it is known to be false."""
+    sentinel = Sentinel()
+    assert sentinel.feed("Hello ") == ["Hello "]
+    assert sentinel.feed("a<b <tool") == ["a<b "]
+    assert sentinel.feed("box>") == ["<toolbox>"]
+    assert sentinel.feed(T) == []
+    assert sentinel.in_block
+    assert "".join(map(str, sentinel.feed(" x"))) == f"{T} x"
+    assert not sentinel.in_block
+
+
+def test_fragments_preview_the_body() -> None:
+    """Fragments of an open JSON block come as they arrive, and are a beginning of its body."""
+    sentinel = Sentinel(fragments=True)
+    text = f"a{T} {CALL}{E}"
+    pieces = [piece for char in text for piece in sentinel.feed(char)]
+    body = "".join(piece.text for piece in pieces if isinstance(piece, Fragment))
+    assert pieces[-1] == J(f" {CALL}")
+    assert f" {CALL}".startswith(body)
+    assert len(body) >= len(CALL) - 1
+
+
+def test_state_shows_in_repr() -> None:
+    """The state that a person sees in a debugger is the diagram's."""
+    sentinel = Sentinel()
+    seen = [repr(sentinel)]
+    for text in ("a", T, "{", '"', "~"):
+        sentinel.feed(text)
+        seen.append(repr(sentinel))
+    assert re.findall(r"state_(\w+)", " ".join(seen)) == ["start", "prose", "opened", "first_token", "json", "json"]
+
+
+WORDS = [
+    T, E, "<use_tool>", "</use_tool>", "<name>", "f</name>", "<think>", "</think>", "<", "tool_call>", "</tool",
+    "{", "}", "[", "]", '"', "'", "\\", ",", ":", '"name"', "1", "true", "~", " ", "\n", "é", "🐢", "\ud83d",
+    "x" * 9, CALL, '{"a":"', f"{T}{CALL}{E}",
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=25).map("".join)
+
+
+@given(TEXTS, st.data(), st.sampled_from([5, 20, 60, 200_000]), st.booleans())
+@example(f"{T}{{{' ' * 30}x", None, 20, False)
+def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int, fragments: bool) -> None:
+    """Any text, any cuts: no exception, nothing lost (rule 10), and the pieces do not depend on the cuts (rule 11)."""
+    whole = parse([text], limit=limit)
+    assert raw(whole) == text
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text))))) if data else range(len(text))
+    bounds = [0, *cuts, len(text)]
+    pieces = parse([text[a:b] for a, b in pairwise(bounds)], limit=limit, fragments=fragments)
+    assert [piece for piece in pieces if not isinstance(piece, Fragment)] == whole or fragments
+    assert raw(pieces) == text
+    assert parse(list(text), limit=limit) == whole
