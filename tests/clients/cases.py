@@ -1,0 +1,183 @@
+"""What every real client must live through: one table, whatever the client, its API and the backend's dialect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from support.text_backend import Exchange, TextBackend, Turn, refuses, says
+
+MODEL = "gpt-text"
+TOOLS: list[dict[str, Any]] = [
+    {
+        "name": "get_weather",
+        "description": "Tell the sky over a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "The city's name."}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+    {
+        "name": "list_cities",
+        "description": "Tell which cities have a weather station.",
+        "parameters": {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
+    },
+]
+
+
+def run_tool(name: str, arguments: dict[str, Any]) -> str:
+    """Run a tool as the client would; node/loop.mjs has the same two."""
+    if name == "get_weather":
+        return f"The sky over {arguments['city']} is clear."
+    assert name == "list_cities"
+    return "Paris, Rome"
+
+
+def call(name: str, arguments: dict[str, Any] | None = None) -> str:
+    """Return a call as the model writes it."""
+    body = {"name": name} if arguments is None else {"name": name, "arguments": json.dumps(arguments)}
+    return f"<tool_call>{json.dumps(body)}</tool_call>"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A story: what the model writes, turn by turn, and what the client must make of it.
+
+    When ``error`` is set, the first prompt must fail with the client library's own error, which holds these words;
+    the same client then runs the story with its second prompt.
+    """
+
+    name: str
+    turns: tuple[Turn, ...]
+    calls: tuple[tuple[str, dict[str, Any]], ...]
+    words: str
+    strict: bool = False
+    error: str | None = None
+    chunk_size: int | None = 3
+    split: int | None = None
+
+    @property
+    def prompts(self) -> list[str]:
+        return ["What is the weather?"] * (1 if self.error is None else 2)
+
+
+PARIS, ROME = {"city": "Paris"}, {"city": 'Rome, "Città" {1} 🌞'}
+ONE_CALL = Case(
+    "one call",
+    (says("Let me look.\n", call("get_weather", PARIS)), says("It is clear in Paris.")),
+    calls=(("get_weather", PARIS),),
+    words="It is clear in Paris.",
+)
+CASES = (
+    ONE_CALL,
+    Case(
+        "two calls in one answer",
+        (
+            says(call("get_weather", PARIS), "\n", call("get_weather", ROME)),
+            says("Both are clear."),
+        ),
+        calls=(("get_weather", PARIS), ("get_weather", ROME)),
+        words="Both are clear.",
+        chunk_size=1,
+    ),
+    Case(
+        "two tool turns",
+        (says(call("get_weather", PARIS)), says(call("get_weather", PARIS)), says("Still clear.")),
+        calls=(("get_weather", PARIS), ("get_weather", PARIS)),
+        words="Still clear.",
+    ),
+    Case(
+        "no arguments, byte by byte",
+        (says(call("list_cities")), says("Paris and Rome – è tutto.")),
+        calls=(("list_cities", {}),),
+        words="Paris and Rome – è tutto.",
+        chunk_size=5,
+        split=1,
+    ),
+    Case(
+        "backend error",
+        (refuses(500, "The model is out."), *ONE_CALL.turns),
+        calls=ONE_CALL.calls,
+        words=ONE_CALL.words,
+        error="The model is out.",
+    ),
+    Case(
+        "backend ends early",
+        (says("Let me ", "look.", ending="eof"), *ONE_CALL.turns),
+        calls=ONE_CALL.calls,
+        words=ONE_CALL.words,
+        error="",
+    ),
+    Case(
+        "strict violation",
+        (says(call("get_weather", {"town": 5})), *ONE_CALL.turns),
+        calls=ONE_CALL.calls,
+        words=ONE_CALL.words,
+        strict=True,
+        error="get_weather",
+    ),
+)
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
+both_apis = pytest.mark.parametrize("api", ["responses", "chat"])
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one prompt came to, as the client tells it: the calls that it ran, their ids, last words or error."""
+
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    text: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A client's view of a backend: ``base_url`` leads through the proxy to ``backend``, which speaks ``dialect``."""
+
+    backend: TextBackend
+    base_url: str
+    dialect: str
+
+    def tell(self, case: Case, run: Callable[[str], Outcome]) -> None:
+        """Play the case to a client that runs prompts by ``run``, and compare."""
+        self.prepare(case)
+        self.compare(case, [run(prompt) for prompt in case.prompts])
+
+    def prepare(self, case: Case) -> None:
+        self.backend.play(case.turns, chunk_size=case.chunk_size, split=case.split)
+
+    def compare(self, case: Case, outcomes: list[Outcome]) -> None:
+        if case.error is not None:
+            failed = outcomes[0]
+            assert failed.error is not None, f"the first prompt should have failed, it came to {failed}"
+            assert case.error in failed.error
+            assert failed.calls == []
+        done = outcomes[-1]
+        assert done.error is None
+        assert [(name, arguments) for name, arguments in done.calls] == list(case.calls)
+        assert done.text == case.words
+        assert len(set(done.ids)) == len(case.calls), f"ids repeat in the conversation: {done.ids}"
+        self.compare_backend(case)
+
+    def compare_backend(self, case: Case) -> None:
+        """The backend was asked once per turn, in its own dialect, in words only, and saw what the tools answered."""
+        assert len(self.backend.exchanges) == len(case.turns)
+        ending = "/v1/responses" if self.dialect == "responses" else "/v1/chat/completions"
+        for exchange in self.backend.exchanges:
+            assert exchange.path == ending
+            assert not exchange.body.get("tools")
+            assert exchange.transcript, f"the text model could not read {exchange.body}"
+        said = transcript(self.backend.exchanges[-1])
+        for name, arguments in case.calls:
+            assert json.dumps(run_tool(name, arguments), ensure_ascii=False)[1:-1] in said
+
+
+def transcript(exchange: Exchange) -> str:
+    """Return what the backend read, as one text."""
+    return "\n".join(f"{role}: {text}" for role, text in exchange.transcript)

@@ -1,0 +1,24 @@
+"""The stage for real clients: a text-only backend, and a real mitmdump in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from clients.cases import Stage
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend
+
+
+@pytest.fixture(scope="session")
+def text_backend() -> Iterator[TextBackend]:
+    """The backend that all clients share; each test gives it a script of its own."""
+    with TextBackend() as backend:
+        yield backend
+
+
+@pytest.fixture(scope="session", params=["responses", "chat"], ids=lambda dialect: f"over_{dialect}")
+def stage(request: pytest.FixtureRequest, text_backend: TextBackend) -> Iterator[Stage]:
+    """One mitmdump per dialect of the backend, for all clients."""
+    with Mitmdump(text_backend.url, toolsim_backend=request.param) as proxy:
+        yield Stage(text_backend, f"{proxy.url}/v1", request.param)

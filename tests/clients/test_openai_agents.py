@@ -1,0 +1,79 @@
+"""openai-agents: ``Runner.run`` and ``Runner.run_streamed``, with the Responses and the chat model.
+
+It refuses a call id that it has seen before in the conversation, which the case of two tool turns is about.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+from agents import (
+    Agent,
+    AgentsException,
+    FunctionTool,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    RunConfig,
+    Runner,
+)
+from agents.tool_context import ToolContext
+from clients.cases import MODEL, ONE_CALL, TOOLS, Case, Outcome, Stage, both_apis, every_case, run_tool
+from support.text_backend import TextBackend
+
+every_mode = pytest.mark.parametrize("mode", ["run", "run_streamed"])
+MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatCompletionsModel}
+
+
+def tools(strict: bool) -> list[FunctionTool]:
+    async def invoke(context: ToolContext[Outcome], arguments: str) -> str:
+        context.context.calls.append((context.tool_name, json.loads(arguments)))
+        context.context.ids.append(context.tool_call_id)
+        return run_tool(*context.context.calls[-1])
+
+    return [
+        FunctionTool(tool["name"], tool["description"], tool["parameters"], invoke, strict_json_schema=strict)
+        for tool in TOOLS
+    ]
+
+
+async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False) -> list[Outcome]:
+    outcomes = []
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=10) as client:
+        agent = Agent[Any](name="Tester", tools=list(tools(strict)), model=MODELS[api](MODEL, client))
+        for prompt in prompts:
+            outcome = Outcome()
+            outcomes.append(outcome)
+            options: dict[str, Any] = {"context": outcome, "run_config": RunConfig(tracing_disabled=True)}
+            try:
+                if mode == "run":
+                    result: Any = await Runner.run(agent, prompt, **options)
+                else:
+                    result = Runner.run_streamed(agent, prompt, **options)
+                    async for _ in result.stream_events():
+                        pass
+                outcome.text = result.final_output
+            except (AgentsException, openai.OpenAIError) as error:
+                outcome.error = str(error)
+    return outcomes
+
+
+@every_case
+@every_mode
+@both_apis
+async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
+    """The client completes the case through the proxy."""
+    stage.prepare(case)
+    stage.compare(case, await run(stage.base_url, api, mode, case.prompts, case.strict))
+
+
+@every_mode
+@both_apis
+async def test_control(text_backend: TextBackend, api: str, mode: str) -> None:
+    """Without the addon the same client makes no call of the same answer: the loop can fail."""
+    text_backend.play(ONE_CALL.turns)
+    (outcome,) = await run(f"{text_backend.url}/v1", api, mode, ONE_CALL.prompts)
+    assert outcome.calls == []
+    assert outcome.text == ONE_CALL.turns[0].text

@@ -1,0 +1,158 @@
+"""openai-python: ``create``, ``stream=True`` and the ``.stream()`` helpers of both APIs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+from clients.cases import MODEL, ONE_CALL, TOOLS, Case, Outcome, Stage, both_apis, every_case, run_tool
+from support.text_backend import TextBackend
+
+Json = dict[str, Any]
+every_mode = pytest.mark.parametrize("mode", ["create", "stream", "helper"])
+
+
+def connect(base_url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=10)
+
+
+def responses_tools(strict: bool) -> list[Any]:
+    return [{"type": "function", "strict": strict, **tool} for tool in TOOLS]
+
+
+def responses_turn(client: openai.OpenAI, mode: str, items: list[Any], strict: bool) -> Any:
+    """Ask once; return the final Response."""
+    request: Json = {"model": MODEL, "input": items, "tools": responses_tools(strict)}
+    match mode:
+        case "create":
+            return client.responses.create(**request)
+        case "helper":
+            with client.responses.stream(**request) as helper:
+                return helper.get_final_response()
+    arguments: dict[str, str] = {}
+    response = None
+    with client.responses.create(**request, stream=True) as stream:
+        for event in stream:
+            match event.type:
+                case "response.function_call_arguments.delta":
+                    arguments[event.item_id] = arguments.get(event.item_id, "") + event.delta
+                case "response.output_item.done" if event.item.type == "function_call":
+                    assert arguments[event.item.id] == event.item.arguments
+                case "response.completed":
+                    response = event.response
+    assert response is not None, "no response.completed, and no error"
+    return response
+
+
+def responses_loop(client: openai.OpenAI, mode: str, prompt: str, strict: bool) -> Outcome:
+    outcome, items = Outcome(), [{"role": "user", "content": prompt}]
+    while True:
+        response = responses_turn(client, mode, items, strict)
+        assert response.status == "completed"
+        calls = [item for item in response.output if item.type == "function_call"]
+        if not calls:
+            outcome.text = response.output_text
+            return outcome
+        items += [item.to_dict() for item in response.output]
+        for call in calls:
+            answer = note(outcome, call.call_id, call.name, call.arguments)
+            items.append({"type": "function_call_output", "call_id": call.call_id, "output": answer})
+
+
+def chat_tools(strict: bool) -> list[Any]:
+    return [{"type": "function", "function": {"strict": strict, **tool}} for tool in TOOLS]
+
+
+def chat_turn(client: openai.OpenAI, mode: str, messages: list[Any], strict: bool) -> tuple[str, Json]:
+    """Ask once; return the finish reason and the assistant's message."""
+    # The helper takes strict tools only.
+    request: Json = {"model": MODEL, "messages": messages, "tools": chat_tools(strict or mode == "helper")}
+    match mode:
+        case "create":
+            choice = client.chat.completions.create(**request).choices[0]
+            return choice.finish_reason, choice.message.to_dict()
+        case "helper":
+            with client.chat.completions.stream(**request) as helper:
+                parsed = helper.get_final_completion().choices[0]
+            calls = [
+                {
+                    "id": call.id,
+                    "type": call.type,
+                    "function": {"name": call.function.name, "arguments": call.function.arguments},
+                }
+                for call in parsed.message.tool_calls or []
+            ]
+            return parsed.finish_reason, assistant(parsed.message.content or "", calls)
+    text, reason, built = "", None, list[Json]()
+    with client.chat.completions.create(**request, stream=True) as stream:
+        for chunk in stream:
+            (choice,) = chunk.choices
+            text += choice.delta.content or ""
+            for piece in choice.delta.tool_calls or []:
+                if piece.id is not None:
+                    assert piece.index == len(built)
+                    built.append(
+                        {"id": piece.id, "type": piece.type, "function": {"name": piece.function.name, "arguments": ""}}
+                    )
+                built[piece.index]["function"]["arguments"] += piece.function.arguments or ""
+            reason = choice.finish_reason or reason
+    assert reason is not None, "no finish reason, and no error"
+    return reason, assistant(text, built)
+
+
+def assistant(text: str, calls: list[Json]) -> Json:
+    return {"role": "assistant", "content": text or None} | ({"tool_calls": calls} if calls else {})
+
+
+def chat_loop(client: openai.OpenAI, mode: str, prompt: str, strict: bool) -> Outcome:
+    outcome, messages = Outcome(), list[Any]([{"role": "user", "content": prompt}])
+    while True:
+        reason, message = chat_turn(client, mode, messages, strict)
+        calls = message.get("tool_calls") or []
+        assert reason == ("tool_calls" if calls else "stop")
+        if not calls:
+            outcome.text = message["content"]
+            return outcome
+        messages.append(message)
+        for call in calls:
+            answer = note(outcome, call["id"], call["function"]["name"], call["function"]["arguments"])
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": answer})
+
+
+def note(outcome: Outcome, call_id: str, name: str, arguments: str) -> str:
+    outcome.calls.append((name, json.loads(arguments)))
+    outcome.ids.append(call_id)
+    return run_tool(*outcome.calls[-1])
+
+
+LOOPS: dict[str, Callable[[openai.OpenAI, str, str, bool], Outcome]] = {"responses": responses_loop, "chat": chat_loop}
+
+
+def run(client: openai.OpenAI, api: str, mode: str, prompt: str, strict: bool = False) -> Outcome:
+    try:
+        return LOOPS[api](client, mode, prompt, strict)
+    except openai.OpenAIError as error:
+        return Outcome(error=str(error))
+
+
+@every_case
+@every_mode
+@both_apis
+def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
+    """The client completes the case through the proxy."""
+    with connect(stage.base_url) as client:
+        stage.tell(case, lambda prompt: run(client, api, mode, prompt, case.strict))
+
+
+@every_mode
+@both_apis
+def test_control(text_backend: TextBackend, api: str, mode: str) -> None:
+    """Without the addon the same client makes no call of the same answer: the loop can fail."""
+    text_backend.play(ONE_CALL.turns)
+    with connect(f"{text_backend.url}/v1") as client:
+        outcome = run(client, api, mode, "What is the weather?")
+    assert outcome.calls == []
+    assert outcome.text == ONE_CALL.turns[0].text

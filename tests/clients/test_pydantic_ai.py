@@ -1,0 +1,76 @@
+"""pydantic-ai: its Responses and its chat model, whole answers and streamed ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from typing import Any
+
+import openai
+import pytest
+from clients.cases import MODEL, ONE_CALL, TOOLS, Case, Outcome, Stage, both_apis, every_case, run_tool
+from pydantic_ai import Agent, AgentRunError, RunContext, Tool
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from support.text_backend import TextBackend
+
+every_mode = pytest.mark.parametrize("mode", ["run", "stream"])
+MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatModel}
+
+
+def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
+    def invoke(context: RunContext[Outcome], **arguments: Any) -> str:
+        context.deps.calls.append((declaration["name"], arguments))
+        context.deps.ids.append(str(context.tool_call_id))
+        return run_tool(declaration["name"], arguments)
+
+    made = Tool.from_schema(
+        invoke,
+        name=declaration["name"],
+        description=declaration["description"],
+        json_schema=declaration["parameters"],
+        takes_ctx=True,
+    )
+    made.strict = strict
+    return made
+
+
+async def read(_: RunContext[Outcome], events: AsyncIterable[Any]) -> None:
+    """Read the events of a run, and so make it stream (``run_stream`` would end at the first text)."""
+    async for _event in events:
+        pass
+
+
+async def run(base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False) -> list[Outcome]:
+    outcomes = []
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=10) as client:
+        model = MODELS[api](MODEL, provider=OpenAIProvider(openai_client=client))
+        agent = Agent(model, deps_type=Outcome, tools=[tool(declaration, strict) for declaration in TOOLS])
+        for prompt in prompts:
+            outcome = Outcome()
+            outcomes.append(outcome)
+            try:
+                handler = read if mode == "stream" else None
+                result = await agent.run(prompt, deps=outcome, event_stream_handler=handler)
+                outcome.text = result.output
+            except AgentRunError as error:
+                outcome.error = str(error)
+    return outcomes
+
+
+@every_case
+@every_mode
+@both_apis
+async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
+    """The client completes the case through the proxy."""
+    stage.prepare(case)
+    stage.compare(case, await run(stage.base_url, api, mode, case.prompts, case.strict))
+
+
+@every_mode
+@both_apis
+async def test_control(text_backend: TextBackend, api: str, mode: str) -> None:
+    """Without the addon the same client makes no call of the same answer: the loop can fail."""
+    text_backend.play(ONE_CALL.turns)
+    (outcome,) = await run(f"{text_backend.url}/v1", api, mode, ONE_CALL.prompts)
+    assert outcome.calls == []
+    assert outcome.text == ONE_CALL.turns[0].text
