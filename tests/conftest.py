@@ -1,0 +1,36 @@
+"""What every test shares: the ``support`` folder on the path, and no silent skips in CI."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+# On someone's own machine a missing program skips its tests; CI installs them all, so there a skip is a failure.
+NEEDED_IN_CI = ("needs node", "needs codex", "needs chromium")
+
+
+def _refuse_skip[Report: (pytest.TestReport, pytest.CollectReport)](report: Report) -> Report:
+    if report.skipped and os.environ.get("CI") == "true" and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason.startswith(NEEDED_IN_CI):
+            report.outcome = "failed"
+            report.longrepr = f"skipped in CI: {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test in CI that was skipped for want of a program."""
+    return _refuse_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole module."""
+    return _refuse_skip((yield))

@@ -1,0 +1,140 @@
+"""A real ``mitmdump`` with the addon, on a free port of 127.0.0.1."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).parents[2]
+ADDON = ROOT / "addon" / "toolsim.py"
+
+# A first start makes a certificate authority, on a machine that may be busy.
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+# What mitmproxy logs when one of its layers or an addon raised: never part of a test that passes.
+CRASHES = re.compile(r"Traceback \(most recent call last\)|has crashed|Addon error|Task exception was never retrieved")
+
+
+class Mitmdump:
+    """``mitmdump -s addon/toolsim.py`` as a context manager.
+
+    ``target``: the backend behind a reverse proxy; None = the regular mode. ``options``: mitmproxy's, such as
+    ``toolsim_backend="chat"``; a list sets a sequence, True and False are written as mitmproxy wants them. ``script``:
+    another script than the addon, None for no script at all. Its log is ``log()``, and printed when a start fails.
+    On leaving, a log that tells of a crash fails the test.
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        script: Path | None = ADDON,
+        command: Sequence[str] = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"),
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        listen_host: str = "127.0.0.1",
+        allow_crashes: bool = False,
+        **options: str | int | bool | Sequence[str],
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="toolsim-mitmdump-"))
+        self.port = 0
+        self._log = self.folder / "log"
+        self._cwd = cwd or self.folder
+        self._environment = environment or {}
+        self._allow_crashes = allow_crashes
+        self._command = [*command, "--listen-port", "0", "--set", f"confdir={_authority()}"]
+        if listen_host:
+            self._command += ["--listen-host", listen_host]
+        if target is not None:
+            self._command += ["--mode", f"reverse:{target}"]
+        if script is not None:
+            self._command += ["-s", str(script)]
+        for name, value in options.items():
+            values = [value] if isinstance(value, str | int) else value
+            for each in values:
+                text = str(each).lower() if isinstance(each, bool) else str(each)
+                self._command += ["--set", f"{name}={text}"]
+        self._command += arguments
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The listener's address, without a path."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that a client of TLS interception has to trust."""
+        return _authority() / "mitmproxy-ca-cert.pem"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> str:
+        """Return all that mitmdump has said so far."""
+        return self._log.read_text(errors="replace")
+
+    def wait_for(self, pattern: str, *, count: int = 1, seconds: float = 20.0) -> re.Match[str]:
+        """Wait until the log matches ``pattern`` ``count`` times; return the last of these matches."""
+        end = time.monotonic() + seconds
+        while True:
+            found = list(re.finditer(pattern, self.log()))
+            if len(found) >= count:
+                return found[count - 1]
+            if time.monotonic() > end or (self._process is not None and self._process.poll() is not None):
+                raise AssertionError(f"mitmdump never said {pattern!r} {count} times:\n{self.log()}")
+            time.sleep(0.02)
+
+    def exit_code(self, seconds: float = START_SECONDS) -> int:
+        """Start without waiting for the listener; return how the process ends by itself."""
+        self._spawn()
+        assert self._process is not None
+        return self._process.wait(seconds)
+
+    def _spawn(self) -> None:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self._environment}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._cwd, env=environment
+            )
+
+    def __enter__(self) -> Self:
+        self._spawn()
+        try:
+            self.port = int(self.wait_for(r"listening at \S+:(\d+)\.", seconds=START_SECONDS)[1])
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: object, __: TracebackType | None) -> None:
+        self._stop()
+        if kind is None and not self._allow_crashes and CRASHES.search(self.log()):
+            raise AssertionError(f"mitmdump crashed:\n{self.log()}")
+
+    def _stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _authority() -> Path:
+    """One folder of certificates per test process: making an authority takes a second."""
+    folder = Path(tempfile.gettempdir()) / f"toolsim-mitmproxy-{os.getpid()}"
+    folder.mkdir(exist_ok=True)
+    return folder
