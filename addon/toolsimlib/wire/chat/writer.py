@@ -1,0 +1,213 @@
+"""Client events as a chat answer: the chunks of a stream and the completion object, from one and the same messages."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsimlib.errors import ApiError
+from toolsimlib.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    Failed,
+    KeepAlive,
+    Opened,
+    PassThrough,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.plan import Plan
+from toolsimlib.wire.sse import encode
+from toolsimlib.wire.text import dump, dump_string
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What one choice has said so far, and the open call's arguments."""
+
+    content: list[str] = field(default_factory=list)
+    refusal: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+
+
+class ChatWriter:
+    """Writes one answer.
+
+    Role, and each call's id, type and name, are said once; arguments are said in fragments. With ``plan.stream`` false
+    no frames are made and ``body`` is the answer.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._stream = plan.stream
+        self._head: dict[str, Any] = {}
+        self._frame_head = ""
+        self._frame_tail = ""
+        self._choices: dict[int, _Choice] = {}
+        self._frames: list[bytes] = []
+        self.body: dict[str, Any] | None = None
+        self.error: ApiError | None = None
+
+    def write(self, event: ClientEvent) -> list[bytes]:
+        """Return the frames of one event (none when the answer is not streamed)."""
+        match event:
+            case TextDelta():
+                self._choice(event.choice).content.append(event.text)
+                self._delta(event.choice, f'{{"content":{dump_string(event.text)}}}')
+            case CallDelta():
+                self._arguments(event)
+            case CallStarted():
+                self._call(event)
+            case CallEnded():
+                self._end_call(event)
+            case ReasoningDelta():
+                self._choice(event.choice).reasoning.append(event.text)
+                self._delta(event.choice, f'{{"reasoning_content":{dump_string(event.text)}}}')
+            case RefusalDelta():
+                self._choice(event.choice).refusal.append(event.text)
+                self._delta(event.choice, f'{{"refusal":{dump_string(event.text)}}}')
+            case Opened():
+                self._begin(event)
+            case PassThrough():
+                pass  # A chat message has no place for the items of built-in tools.
+            case KeepAlive():
+                # Before its first delta a choice must say its role; 0 is the one that every client reads.
+                self._choice(0)
+                self._delta(0, "{}")
+            case Ended():
+                self._end(event)
+            case Failed():
+                self._begin(Opened())
+                self.error = event.error
+                if self._stream:
+                    self._frames.append(encode(dump({"error": event.error.body()})))
+        frames, self._frames = self._frames, []
+        return frames
+
+    def _begin(self, event: Opened) -> None:
+        if self._head:
+            return
+        self._head = {
+            "id": f"chatcmpl-{secrets.token_hex(15)[:29]}",
+            "object": "chat.completion.chunk" if self._stream else "chat.completion",
+            "created": event.created_at if event.created_at is not None else int(time.time()),
+            "model": event.model or self._plan.model,
+        }
+        if event.service_tier is not None:
+            self._head["service_tier"] = event.service_tier
+        if event.system_fingerprint is not None:
+            self._head["system_fingerprint"] = event.system_fingerprint
+        self._frame_head = "data: " + dump(self._head)[:-1] + ',"choices":[{"index":'
+        self._frame_tail = ',"logprobs":null,"finish_reason":null}]' + self._no_usage() + "}\n\n"
+
+    def _no_usage(self) -> str:
+        return ',"usage":null' if self._plan.include_usage else ""
+
+    def _choice(self, index: int) -> _Choice:
+        choice = self._choices.get(index)
+        if choice is None:
+            self._begin(Opened())
+            # The stream's first chunk must be choice 0's: a client that collects choices in a list demands it.
+            if index and 0 not in self._choices:
+                self._choice(0)
+            choice = self._choices[index] = _Choice()
+            self._delta(index, '{"role":"assistant","content":"","refusal":null}')
+        return choice
+
+    def _delta(self, index: int, delta: str) -> None:
+        if self._stream:
+            self._frames.append(f'{self._frame_head}{index},"delta":{delta}{self._frame_tail}'.encode())
+
+    def _call(self, event: CallStarted) -> None:
+        choice = self._choice(event.choice)
+        name = f"call_{event.number:03}"
+        if self._plan.legacy_functions:
+            choice.calls.append({"name": event.name, "arguments": ""})
+            self._delta(event.choice, dump({"function_call": choice.calls[-1]}))
+            return
+        call: dict[str, Any] = {"id": name, "type": event.kind}
+        if event.kind == "custom":
+            call["custom"] = {"name": event.name, "input": ""}
+        else:
+            call["function"] = {"name": event.name, "arguments": ""}
+        choice.calls.append(call)
+        self._delta(event.choice, dump({"tool_calls": [{"index": len(choice.calls) - 1, **call}]}))
+
+    def _arguments(self, event: CallDelta) -> None:
+        choice = self._choices[event.choice]
+        choice.arguments.append(event.text)
+        if not self._stream:
+            return
+        text = dump_string(event.text)
+        if self._plan.legacy_functions:
+            self._delta(event.choice, f'{{"function_call":{{"arguments":{text}}}}}')
+            return
+        key, value = ("custom", "input") if "custom" in choice.calls[-1] else ("function", "arguments")
+        index = len(choice.calls) - 1
+        self._delta(event.choice, f'{{"tool_calls":[{{"index":{index},"{key}":{{"{value}":{text}}}}}]}}')
+
+    def _end_call(self, event: CallEnded) -> None:
+        choice = self._choices[event.choice]
+        call, arguments = choice.calls[-1], "".join(choice.arguments)
+        choice.arguments = []
+        if "custom" in call:
+            call["custom"]["input"] = arguments
+        else:
+            call.get("function", call)["arguments"] = arguments
+
+    def _end(self, event: Ended) -> None:
+        for index in sorted({0, *event.reasons, *self._choices}):
+            self._choice(index)
+        reasons = {index: event.reasons.get(index, "stop") for index in sorted(self._choices)}
+        if self._plan.legacy_functions:
+            reasons = {i: "function_call" if reason == "tool_calls" else reason for i, reason in reasons.items()}
+        usage = _usage(event.usage)
+        if not self._stream:
+            choices = [
+                {"index": index, "message": self._message(choice), "logprobs": None, "finish_reason": reasons[index]}
+                for index, choice in sorted(self._choices.items())
+            ]
+            self.body = {**self._head, "choices": choices, **({"usage": usage} if usage else {})}
+            return
+        for index, reason in reasons.items():
+            end = f'{index},"delta":{{}},"logprobs":null,"finish_reason":"{reason}"}}]{self._no_usage()}}}\n\n'
+            self._frames.append(f"{self._frame_head}{end}".encode())
+        if self._plan.include_usage and usage:
+            self._frames.append(encode(dump({**self._head, "choices": [], "usage": usage})))
+        self._frames.append(encode("[DONE]"))
+
+    def _message(self, choice: _Choice) -> dict[str, Any]:
+        content = "".join(choice.content)
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": content if content or not choice.calls else None,
+            "refusal": "".join(choice.refusal) or None,
+        }
+        if choice.reasoning:
+            message["reasoning_content"] = "".join(choice.reasoning)
+        if choice.calls and self._plan.legacy_functions:
+            message["function_call"] = choice.calls[0]
+        elif choice.calls:
+            message["tool_calls"] = choice.calls
+        return message
+
+
+def _usage(usage: Usage | None) -> dict[str, Any] | None:
+    if usage is None:
+        return None
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }

@@ -1,0 +1,27 @@
+"""One field of a backend's JSON, taken as it comes: what has the wrong type counts as absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def string(value: object) -> str:
+    """Return a string, else ""."""
+    return value if isinstance(value, str) else ""
+
+
+def count(counts: Mapping[str, Any], key: str) -> int:
+    """Return a number of tokens, else 0."""
+    value = counts.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(values: object) -> list[Mapping[str, Any]]:
+    """Return the objects of an array; anything else in it is passed over."""
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []

@@ -1,0 +1,193 @@
+"""A Responses backend's answer, streamed or whole, as backend events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from toolsimlib.errors import ApiError
+from toolsimlib.events import (
+    BackendEvent,
+    Closed,
+    Counted,
+    Failed,
+    Finished,
+    FinishReason,
+    Opened,
+    PassThrough,
+    ReasoningDelta,
+    RefusalDelta,
+    StructuredCall,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.wire.errors import read_error
+from toolsimlib.wire.lenient import count, mapping, mappings, string
+from toolsimlib.wire.sse import ServerSentEvent
+
+# Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers in this way.
+_PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
+
+
+class ResponsesReader:
+    """Reads one answer. Whatever the backend sends, it raises nothing.
+
+    Deltas are the source; what a backend gives only in a ``done`` event or in the final object is taken from there.
+    """
+
+    def __init__(self) -> None:
+        self._said: set[tuple[object, ...]] = set()
+        self._closed = False
+
+    def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
+        """Return what one event of the stream says. What comes behind the terminal event says nothing."""
+        if self._closed or sse.data == "[DONE]":
+            return []
+        try:
+            event = json.loads(sse.data)
+        except (ValueError, RecursionError):
+            return self._fail(
+                ApiError("The backend sent an event that is not JSON.", code="bad_backend_event", status=502)
+            )
+        if not isinstance(event, dict):
+            return []
+        kind = event.get("type") or sse.event
+        delta = event.get("delta")
+        if kind == "response.output_text.delta":
+            # The hot path: everything else comes a few times in an answer.
+            if not isinstance(delta, str) or not delta:
+                return []
+            self._said.add(("text", event.get("output_index", 0), event.get("content_index", 0)))
+            return [TextDelta(delta)]
+        return self._other(kind, event, delta if isinstance(delta, str) else "")
+
+    def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
+        """Return what a whole Response object says."""
+        events: list[BackendEvent] = [_opened(body)]
+        return events + self._terminal(body)
+
+    def end(self) -> list[BackendEvent]:
+        """Return what the end of the stream says: nothing, since its terminator is an event."""
+        return []
+
+    def _other(self, kind: object, event: dict[str, Any], delta: str) -> list[BackendEvent]:
+        item = event.get("item")
+        where = (event.get("output_index", 0), event.get("content_index", 0))
+        match kind:
+            case "response.created":
+                return [_opened(mapping(event.get("response")))]
+            case "response.output_text.done":
+                return self._late(("text", *where), event.get("text"), TextDelta)
+            case "response.refusal.delta" if delta:
+                self._said.add(("refusal", *where))
+                return [RefusalDelta(delta)]
+            case "response.refusal.done":
+                return self._late(("refusal", *where), event.get("refusal"), RefusalDelta)
+            case "response.reasoning_summary_text.delta" if delta:
+                return self._reasoning(delta, (event.get("output_index", 0), event.get("summary_index", 0)), "summary")
+            case "response.reasoning_text.delta" if delta:
+                return self._reasoning(delta, where, "text")
+            case "response.output_item.done" if isinstance(item, dict):
+                return self._item(item, event.get("output_index", 0))
+            case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
+                response = mapping(event.get("response"))
+                return self._terminal({"status": str(kind).removeprefix("response."), **response})
+            case "error":
+                return self._fail(read_error(event.get("error") or event))
+            case None | "" if event.get("error"):
+                return self._fail(read_error(event["error"]))
+        return []
+
+    def _reasoning(self, delta: str, part: tuple[object, ...], kind: Any) -> list[BackendEvent]:
+        key = ("reasoning", part[0])
+        # The parts of one item's summary are paragraphs.
+        gap = "\n\n" if key in self._said and (*key, part) not in self._said else ""
+        self._said |= {key, (*key, part)}
+        return [ReasoningDelta(gap + delta, kind)]
+
+    def _late(self, key: tuple[object, ...], text: object, word: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
+        if key in self._said or not isinstance(text, str) or not text:
+            return []
+        self._said.add(key)
+        return [word(text)]
+
+    def _item(self, item: Mapping[str, Any], index: object) -> list[BackendEvent]:
+        """Return what a whole output item says beyond what its deltas said."""
+        key = ("item", index)
+        if key in self._said:
+            return []
+        self._said.add(key)
+        match item.get("type"):
+            case "message":
+                return self._message(item, index)
+            case "reasoning" if ("reasoning", index) not in self._said:
+                summary = [part.get("text") for part in mappings(item.get("summary"))]
+                raw = [part.get("text") for part in mappings(item.get("content"))]
+                events: list[BackendEvent] = []
+                if text := "\n\n".join(part for part in summary if isinstance(part, str)):
+                    events.append(ReasoningDelta(text, "summary"))
+                if text := "\n\n".join(part for part in raw if isinstance(part, str)):
+                    events.append(ReasoningDelta(text, "text"))
+                return events
+            case "function_call":
+                arguments = string(item.get("arguments"))
+                return [StructuredCall(string(item.get("name")), arguments, namespace=item.get("namespace"))]
+            case "custom_tool_call":
+                text = string(item.get("input"))
+                return [StructuredCall(string(item.get("name")), text, "custom", item.get("namespace"))]
+            case str(kind) if kind != "reasoning" and kind not in _PHANTOMS:
+                return [PassThrough(dict(item))]
+        return []
+
+    def _message(self, item: Mapping[str, Any], index: object) -> list[BackendEvent]:
+        events: list[BackendEvent] = []
+        for n, part in enumerate(mappings(item.get("content"))):
+            if part.get("type") == "refusal":
+                events += self._late(("refusal", index, n), part.get("refusal"), RefusalDelta)
+            else:
+                events += self._late(("text", index, n), part.get("text"), TextDelta)
+        return events
+
+    def _terminal(self, response: Mapping[str, Any]) -> list[BackendEvent]:
+        if response.get("status") in ("failed", "cancelled") or response.get("error"):
+            error = response.get("error") or {"message": f"The backend's response is {response.get('status')}."}
+            return self._fail(read_error(error))
+        events: list[BackendEvent] = []
+        for index, item in enumerate(mappings(response.get("output"))):
+            events += self._item(item, index)
+        if (usage := _usage(response.get("usage"))) is not None:
+            events.append(Counted(usage))
+        reason: FinishReason = "stop"
+        if response.get("status") == "incomplete":
+            details = mapping(response.get("incomplete_details"))
+            reason = "content_filter" if details.get("reason") == "content_filter" else "length"
+        self._closed = True
+        return [*events, Finished(reason), Closed()]
+
+    def _fail(self, error: ApiError) -> list[BackendEvent]:
+        self._closed = True
+        return [Failed(error)]
+
+
+def _opened(response: Mapping[str, Any]) -> Opened:
+    created = response.get("created_at")
+    return Opened(
+        response_id=string(response.get("id")) or None,
+        created_at=int(created) if isinstance(created, int | float) else None,
+        model=string(response.get("model")) or None,
+        service_tier=string(response.get("service_tier")) or None,
+    )
+
+
+def _usage(usage: object) -> Usage | None:
+    if not isinstance(usage, dict):
+        return None
+    read, written = count(usage, "input_tokens"), count(usage, "output_tokens")
+    return Usage(
+        input_tokens=read,
+        output_tokens=written,
+        total_tokens=count(usage, "total_tokens") or read + written,
+        cached_tokens=count(mapping(usage.get("input_tokens_details")), "cached_tokens"),
+        reasoning_tokens=count(mapping(usage.get("output_tokens_details")), "reasoning_tokens"),
+    )

@@ -1,0 +1,307 @@
+"""Client events as a Responses answer: the frames of a stream and the Response object, from one and the same items."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from toolsimlib.errors import ApiError
+from toolsimlib.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    Failed,
+    ItemStatus,
+    KeepAlive,
+    Opened,
+    PassThrough,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.plan import Plan
+from toolsimlib.wire.sse import encode
+from toolsimlib.wire.text import dump, dump_string
+
+_PREFIX = {"function": "fc", "custom": "ctc"}
+# The one code of a failed response after which no client sends the request again: they should after a stream that broke,
+# and should not after a model that broke its tool's schema.
+_FINAL_CODE = "invalid_prompt"
+
+
+class ResponsesWriter:
+    """Writes one answer.
+
+    Every item is announced once, with its index and id, and lives on in ``output``: the final object is built from the
+    very items that were streamed. With ``plan.stream`` false no frames are made and ``body`` is the answer.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._stream = plan.stream
+        self._id = ""
+        self._created_at = 0
+        self._service_tier: str | None = None
+        self._sequence = 0
+        self._output: list[dict[str, Any]] = []
+        self._frames: list[bytes] = []
+        # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
+        self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom"] = ""
+        self._text: list[str] = []
+        self._delta_head = ""
+        self.body: dict[str, Any] | None = None
+        self.error: ApiError | None = None
+
+    def write(self, event: ClientEvent) -> list[bytes]:
+        """Return the frames of one event (none when the answer is not streamed)."""
+        match event:
+            case TextDelta():
+                self._say("text", event.text)
+            case CallDelta():
+                self._delta(event.text)
+            case CallStarted():
+                self._call(event)
+            case CallEnded():
+                self._close(event.status)
+            case ReasoningDelta():
+                self._say("summary" if event.kind == "summary" else "reasoning_text", event.text)
+            case RefusalDelta():
+                self._say("refusal", event.text)
+            case Opened():
+                self._begin(event)
+            case PassThrough():
+                self._pass(event.item)
+            case KeepAlive():
+                self._emit("keepalive", {})
+            case Ended():
+                self._end(event)
+            case Failed():
+                self._fail(event.error)
+        frames, self._frames = self._frames, []
+        return frames
+
+    # -- the response
+
+    def _begin(self, event: Opened) -> None:
+        if self._id:
+            return
+        self._id = event.response_id or f"resp_{secrets.token_hex(24)}"
+        self._created_at = event.created_at if event.created_at is not None else int(time.time())
+        self._service_tier = event.service_tier
+        if self._stream:
+            response = self._response("in_progress", [])
+            self._emit("response.created", {"response": response})
+            self._emit("response.in_progress", {"response": response})
+
+    def _end(self, event: Ended) -> None:
+        self._begin(Opened())
+        reason = event.reasons.get(0, "stop")
+        cut = reason in ("length", "content_filter")
+        self._close("incomplete" if cut else "completed")
+        status = "incomplete" if cut else "completed"
+        details = {"reason": "max_output_tokens" if reason == "length" else reason} if cut else None
+        response = self._response(status, self._output, usage=event.usage, incomplete_details=details)
+        self._emit(f"response.{status}", {"response": response})
+        self._done(response)
+
+    def _fail(self, error: ApiError) -> None:
+        self._begin(Opened())
+        self.error = error
+        self._close("incomplete")
+        # Flat and nested: the only shape that surfaces in every client.
+        self._emit("error", {"code": error.code, "message": error.message, "param": error.param, "error": error.body()})
+        code = _FINAL_CODE if error.code == "invalid_tool_call" else error.code or "server_error"
+        response = self._response("failed", self._output, error={"code": code, "message": error.message})
+        self._emit("response.failed", {"response": response})
+        self._done(response)
+
+    def _done(self, response: dict[str, Any]) -> None:
+        self.body = response
+        if self._stream:
+            self._frames.append(encode("[DONE]"))
+
+    def _response(
+        self,
+        status: str,
+        output: list[dict[str, Any]],
+        *,
+        usage: Usage | None = None,
+        error: Mapping[str, Any] | None = None,
+        incomplete_details: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        response = {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created_at,
+            "status": status,
+            **self._plan.echo,
+            "model": self._plan.model,
+            "output": output,
+            "error": error,
+            "incomplete_details": incomplete_details,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "usage": _usage(usage),
+        }
+        if self._service_tier:
+            response["service_tier"] = self._service_tier
+        return response
+
+    # -- items
+
+    def _say(self, kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> None:
+        if self._open != kind:
+            self._open_part(kind)
+        self._delta(text)
+
+    def _delta(self, text: str) -> None:
+        self._text.append(text)
+        if self._stream:
+            tail = ',"logprobs":[]' if self._open == "text" else ""
+            frame = f'{self._delta_head}{dump_string(text)}{tail},"sequence_number":{self._sequence}}}\n\n'
+            self._sequence += 1
+            self._frames.append(frame.encode())
+
+    def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
+        """Begin a content part, in the open message if it fits there, else in a new item."""
+        self._begin(Opened())
+        part = _part(kind, "")
+        if kind in ("text", "refusal") and self._open in ("text", "refusal"):
+            self._close_part()
+        else:
+            self._close("completed")
+            if kind in ("text", "refusal"):
+                item = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
+                self._add(f"msg_{secrets.token_hex(24)}", item)
+            else:
+                item = {"type": "reasoning", "status": "in_progress", "summary": [], "content": []}
+                self._add(f"rs_{secrets.token_hex(24)}", item)
+        self._open = kind
+        if kind == "summary":
+            self._emit("response.reasoning_summary_part.added", {**self._where(), "part": part})
+            self._start_deltas("response.reasoning_summary_text.delta", self._where())
+        else:
+            self._emit("response.content_part.added", {**self._where(), "part": part})
+            self._start_deltas(f"response.{_EVENT[kind]}.delta", self._where())
+
+    def _call(self, event: CallStarted) -> None:
+        self._begin(Opened())
+        self._close("completed")
+        name = f"{_PREFIX[event.kind]}_{event.number:03}"
+        item: dict[str, Any] = {
+            "type": f"{event.kind}_call",
+            "status": "in_progress",
+            "call_id": name,
+            "name": event.name,
+        }
+        if event.kind == "custom":
+            item["type"] = "custom_tool_call"
+            item["input"] = ""
+        else:
+            item["arguments"] = ""
+        if event.namespace is not None:
+            item["namespace"] = event.namespace
+        self._add(name, item)
+        self._open = event.kind
+        kind = "function_call_arguments" if event.kind == "function" else "custom_tool_call_input"
+        self._start_deltas(f"response.{kind}.delta", self._where())
+
+    def _pass(self, item: dict[str, Any]) -> None:
+        self._begin(Opened())
+        self._close("completed")
+        self._output.append(item)
+        index = len(self._output) - 1
+        self._emit("response.output_item.added", {"output_index": index, "item": item})
+        self._emit("response.output_item.done", {"output_index": index, "item": item})
+
+    def _add(self, name: str, item: dict[str, Any]) -> None:
+        self._output.append({"id": name, **item})
+        # The item as it is now: it grows in place.
+        self._emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": self._output[-1]})
+
+    def _start_deltas(self, event: str, where: dict[str, Any]) -> None:
+        head = dump({"type": event, **where})
+        self._delta_head = f'event: {event}\ndata: {head[:-1]},"delta":'
+        self._text = []
+
+    def _where(self) -> dict[str, Any]:
+        where = {"item_id": self._output[-1]["id"], "output_index": len(self._output) - 1}
+        if self._open == "summary":
+            return {**where, "summary_index": 0}
+        if self._open in ("text", "refusal", "reasoning_text"):
+            return {**where, "content_index": len(self._output[-1]["content"])}
+        return where
+
+    def _close_part(self) -> None:
+        kind, where, text = self._open, self._where(), "".join(self._text)
+        assert kind in ("text", "refusal", "summary", "reasoning_text")
+        part = _part(kind, text)
+        if kind == "summary":
+            self._emit("response.reasoning_summary_text.done", {**where, "text": text})
+            self._emit("response.reasoning_summary_part.done", {**where, "part": part})
+            self._output[-1]["summary"].append(part)
+            return
+        value = {"refusal": text} if kind == "refusal" else {"text": text}
+        logprobs: dict[str, Any] = {"logprobs": []} if kind == "text" else {}
+        self._emit(f"response.{_EVENT[kind]}.done", {**where, **value, **logprobs})
+        self._emit("response.content_part.done", {**where, "part": part})
+        self._output[-1]["content"].append(part)
+
+    def _close(self, status: ItemStatus) -> None:
+        """End the open item, if there is one."""
+        item, where, text = self._output[-1] if self._output else {}, {}, "".join(self._text)
+        match self._open:
+            case "":
+                return
+            case "function":
+                where = self._where()
+                item["arguments"] = text
+                done = {**where, "name": item["name"], "arguments": text}
+                self._emit("response.function_call_arguments.done", done)
+            case "custom":
+                where = self._where()
+                item["input"] = text
+                self._emit("response.custom_tool_call_input.done", {**where, "input": text})
+            case _:
+                self._close_part()
+        self._open = ""
+        self._text = []
+        item["status"] = status
+        self._emit("response.output_item.done", {"output_index": len(self._output) - 1, "item": item})
+
+    def _emit(self, event: str, fields: dict[str, Any]) -> None:
+        if self._stream:
+            data = dump({"type": event, **fields, "sequence_number": self._sequence})
+            self._sequence += 1
+            self._frames.append(encode(data, event))
+
+
+_EVENT = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}
+
+
+def _part(kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> dict[str, Any]:
+    match kind:
+        case "text":
+            return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        case "refusal":
+            return {"type": "refusal", "refusal": text}
+        case "summary":
+            return {"type": "summary_text", "text": text}
+        case "reasoning_text":
+            return {"type": "reasoning_text", "text": text}
+
+
+def _usage(usage: Usage | None) -> dict[str, Any] | None:
+    if usage is None:
+        return None
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }
