@@ -167,7 +167,7 @@ class ChatWriter:
     def _end(self, event: Ended) -> None:
         for index in sorted({0, *event.reasons, *self._choices}):
             self._choice(index)
-        reasons = {index: event.reasons.get(index, "stop") for index in sorted(self._choices)}
+        reasons: dict[int, str] = {index: event.reasons.get(index, "stop") for index in sorted(self._choices)}
         if self._plan.legacy_functions:
             reasons = {i: "function_call" if reason == "tool_calls" else reason for i, reason in reasons.items()}
         usage = _usage(event.usage)

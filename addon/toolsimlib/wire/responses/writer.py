@@ -29,8 +29,8 @@ from toolsimlib.wire.sse import encode
 from toolsimlib.wire.text import dump, dump_string
 
 _PREFIX = {"function": "fc", "custom": "ctc"}
-# The one code of a failed response after which no client sends the request again: they should after a stream that broke,
-# and should not after a model that broke its tool's schema.
+# The one code of a failed response after which no client sends the request again: they should after a stream that
+# broke, and should not after a model that broke its tool's schema.
 _FINAL_CODE = "invalid_prompt"
 
 
