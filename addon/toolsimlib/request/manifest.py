@@ -1,0 +1,208 @@
+"""The tools as a text that a model reads, and its place among the messages.
+
+Some gateways take a prompt with the phrases "output format", "concise title" or "conversation:" for one of their own
+chores; the words here avoid them. What a client can word freely (descriptions, grammars) is indented, so that it cannot
+pass for a tool or a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from toolsimlib.conversation import Message, Text
+from toolsimlib.plan import Choice, Tool
+from toolsimlib.request.example import example_arguments
+from toolsimlib.request.record import sentinel_block, value_line
+
+HEADING = "# CLIENT TOOL CATALOG"
+
+# What the model sees of a custom tool.
+_FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+_IDLE_KEYWORDS = frozenset({"$schema", "title"})
+# Keywords whose keys are the client's own names, and keywords whose values are data.
+_NAMED_SCHEMAS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
+_DATA = frozenset({"enum", "const", "default", "examples", "example", "required", "dependentRequired"})
+
+
+def manifest(
+    tools: Sequence[Tool],
+    choice: Choice,
+    *,
+    sentinel: str,
+    one_call: bool,
+    answer_format: Mapping[str, Any] | None,
+) -> str:
+    """Return the catalogue of ``tools`` (at least one), the rule for calling them, and what ``choice`` demands.
+
+    ``answer_format``: the flat ``text.format`` that an answer in words has to obey, since the backend cannot enforce it
+    beside calls.
+    """
+    shown = tools[0]
+    sections = [
+        HEADING,
+        "The client offers you the tools below. The client runs them itself, in its own place: what you were told of"
+        " your sandbox, your permissions or your network does not apply to them.",
+        "\n".join(_entry(tool) for tool in tools),
+        "## How to call a tool",
+        "Write a block of exactly this form:",
+        _example(shown, sentinel),
+        "\n".join(f"- {rule}" for rule in _rules(tools, one_call=one_call)),
+        "These are no calls, and nothing comes of them:",
+        _wrong_example(shown),
+    ]
+    demand = _demand(tools, choice, one_call=one_call)
+    if demand:
+        sections.append(demand)
+    if answer_format is not None:
+        sections.append(_answer_rule(answer_format))
+    return "\n\n".join(sections)
+
+
+def reminder(choice: Choice, *, sentinel: str) -> str:
+    """Return the one line that closes the last user message when the catalogue is far above it."""
+    call = "you must call a tool now, by" if choice.mode == "required" else "a tool is called by"
+    return f"(Reminder: {call} a <{sentinel}> block, as the client tool catalog says.)"
+
+
+def _entry(tool: Tool) -> str:
+    marks = " [strict]" if tool.strict else ""
+    parameters = _FREE_FORM if tool.kind == "custom" else compact_schema(tool.parameters or {"type": "object"})
+    lines = [f"- {tool.name}{marks}", f"  parameters: {value_line(parameters)}"]
+    if tool.description:
+        lines.append(f"  description: {_indented(tool.description)}")
+    if tool.kind == "custom":
+        lines.append("  `input` is one free-form string, not JSON of its own.")
+    if tool.grammar:
+        lines.append(f"  `input` must obey this grammar, {_indented(tool.grammar)}")
+    return "\n".join(lines)
+
+
+def _example(tool: Tool, sentinel: str) -> str:
+    return sentinel_block(tool.name, value_line(_example_arguments(tool)), sentinel)
+
+
+def _wrong_example(tool: Tool) -> str:
+    return f"{tool.name}({value_line(_example_arguments(tool))})\n[function_call name={tool.name}]"
+
+
+def _example_arguments(tool: Tool) -> dict[str, Any]:
+    return example_arguments(_FREE_FORM if tool.kind == "custom" else tool.parameters)
+
+
+def _rules(tools: Sequence[Tool], *, one_call: bool) -> list[str]:
+    rules = [
+        "`name` is one of the names above, letter by letter. There are no other tools.",
+        "`arguments` is a JSON string that holds a JSON object, and the object fits the tool's `parameters`. Inside of"
+        r" the string write \" for a quote and \\ for a backslash. Without arguments it is "
+        '"{}".',
+        r"Long text and text of many lines (code, documents) goes whole into its argument, on the block's one line: a"
+        r" line break in it is \\n, a quote in it is \\\".",
+    ]
+    strict = [tool.name for tool in tools if tool.strict]
+    if strict:
+        rules.append(
+            f"For {', '.join(strict)} the arguments MUST conform exactly to the schema: every required property, no"
+            " property that it does not name, each value of its type."
+        )
+    if one_call:
+        rules.append("Call at most one tool in an answer, then wait for its result.")
+    else:
+        rules.append("Several calls are several blocks, one after the other.")
+    return [
+        *rules,
+        "Prose around a block is fine. After your last block end your answer: the results come in the next user"
+        " message. Never make up a result.",
+        "Lines that start with [function_call are a record of earlier calls and their results, kept by the system."
+        " Read them, but never write such a line: to call again, write a block.",
+    ]
+
+
+def _demand(tools: Sequence[Tool], choice: Choice, *, one_call: bool) -> str:
+    if choice.mode != "required":
+        return ""
+    if len(tools) == 1:
+        return f"You MUST call {tools[0].name} in this answer."
+    number = "exactly one" if one_call else "at least one"
+    return f"You MUST call {number} of these tools in this answer."
+
+
+def _answer_rule(answer_format: Mapping[str, Any]) -> str:
+    schema = answer_format.get("schema")
+    rule = "An answer that calls no tool must be one JSON object and nothing else, without a code fence"
+    if not isinstance(schema, dict):
+        return f"{rule}."
+    return f"{rule}, and it MUST conform exactly to this schema:\n{value_line(compact_schema(schema))}"
+
+
+def compact_schema(schema: Any) -> Any:
+    """Return a JSON schema without its ``$schema`` and ``title`` keywords; a property of that name stays."""
+    if isinstance(schema, list):
+        return [compact_schema(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    compact = {}
+    for keyword, value in schema.items():
+        if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
+            compact[keyword] = {name: compact_schema(each) for name, each in value.items()}
+        elif keyword in _DATA:
+            compact[keyword] = value
+        elif keyword not in _IDLE_KEYWORDS:
+            compact[keyword] = compact_schema(value)
+    return compact
+
+
+def place(messages: Sequence[Message], text: str, role: Literal["developer", "system", "user"]) -> list[Message]:
+    """Return ``messages`` with the manifest ``text`` in its place, before the talk itself.
+
+    As ``system`` it closes the first system message at the beginning, the one that a chat template knows. As
+    ``developer`` it closes all of the instructions at the beginning. As ``user`` it opens the first user message.
+    """
+    placed = list(messages)
+    head = next((index for index, each in enumerate(placed) if each.role not in ("system", "developer")), len(placed))
+    same = [index for index, each in enumerate(placed) if each.role == role]
+    match role:
+        case "user" if same:
+            placed[same[0]] = _opened(placed[same[0]], text)
+        case "system" if same and same[0] < head:
+            placed[same[0]] = _closed(placed[same[0]], text)
+        case "developer" if head - 1 in same:
+            placed[head - 1] = _closed(placed[head - 1], text)
+        case "system":
+            placed.insert(0, Message(role, (Text(text),)))
+        case _:
+            placed.insert(head, Message(role, (Text(text),)))
+    return placed
+
+
+def remind(messages: Sequence[Message], line: str) -> list[Message]:
+    """Return ``messages`` with ``line`` at the end of the last user message, if there is one."""
+    reminded = list(messages)
+    for index in range(len(reminded) - 1, -1, -1):
+        if reminded[index].role == "user":
+            reminded[index] = _closed(reminded[index], line)
+            break
+    return reminded
+
+
+def _opened(message: Message, text: str) -> Message:
+    first = message.parts[0] if message.parts else None
+    if isinstance(first, Text):
+        return replace(message, parts=(Text(f"{text}\n\n{first.text}"), *message.parts[1:]))
+    return replace(message, parts=(Text(text), *message.parts))
+
+
+def _closed(message: Message, text: str) -> Message:
+    last = message.parts[-1] if message.parts else None
+    if isinstance(last, Text):
+        joined = f"{last.text}\n\n{text}" if last.text else text
+        return replace(message, parts=(*message.parts[:-1], Text(joined)))
+    return replace(message, parts=(*message.parts, Text(text)))
+
+
+def _indented(text: str) -> str:
+    return "\n    ".join(text.splitlines())

@@ -1,0 +1,80 @@
+"""Past calls and their outputs as one-line records, in a form that no tool output can forge.
+
+    [function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"Paris"}]
+    [function_call_output call_id=fc_001 output={"celsius":21}]
+
+Every value is JSON on one line (ids and names stand bare where they are plain), so that a value can neither end its
+record nor begin another one. JSON is shortened by its white space alone: 1.0 stays 1.0, and a number of
+any length stays whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from toolsimlib.conversation import Call
+
+# A JSON string, or a run of JSON's white space outside of one.
+_STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\r\n]++')
+# Line ends for some readers, yet plain characters to JSON: U+0085, U+2028, U+2029.
+_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+_PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
+
+
+def call_record(call: Call) -> str:
+    """Return the record of ``call``. A custom tool's input is shown as the one argument that the model knows."""
+    item_id, call_id = _word(call.item_id or call.call_id), _word(call.call_id)
+    return f"[function_call id={item_id} call_id={call_id} name={_word(call.name)} arguments={call_arguments(call)}]"
+
+
+def output_record(call_id: str, output: str) -> str:
+    """Return the record of what the tool answered to the call ``call_id``."""
+    return f"[function_call_output call_id={_word(call_id)} output={json_line(output)}]"
+
+
+def sentinel_record(call: Call, tag: str) -> str:
+    """Return ``call`` as the block that the model would write."""
+    return sentinel_block(call.name, call_arguments(call), tag)
+
+
+def sentinel_block(name: str, arguments: str, tag: str) -> str:
+    """Return a call block: ``arguments``, JSON text, stands in it as a string."""
+    return f'<{tag}>{{"name":{value_line(name)},"arguments":{value_line(arguments)}}}</{tag}>'
+
+
+def call_arguments(call: Call) -> str:
+    """Return the arguments of ``call`` as JSON on one line."""
+    if call.kind == "custom":
+        return f'{{"input":{value_line(call.arguments)}}}'
+    return json_line(call.arguments) if call.arguments.strip() else "{}"
+
+
+def json_line(text: str) -> str:
+    """Return ``text`` on one line: JSON without its idle white space, anything else as a JSON string."""
+    if not _is_json(text):
+        return value_line(text)
+    return _STRING_OR_SPACE.sub(r"\1", text).translate(_LINE_ENDS)
+
+
+def value_line(value: Any) -> str:
+    """Return a JSON value as text on one line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
+
+
+def _word(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else value_line(text)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        # Numbers stay text: the value is of no interest, and Python limits the digits of an int.
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

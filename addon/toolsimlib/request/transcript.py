@@ -1,0 +1,91 @@
+"""History as text: calls and outputs become lines in messages, and neighbours of one role become one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from toolsimlib.conversation import Call, CallOutput, Item, Message, Part, Role, Text
+from toolsimlib.plan import Policy
+from toolsimlib.report import Report
+from toolsimlib.request.record import call_record, output_record, sentinel_record
+
+_TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
+
+
+def flatten(items: Iterable[Item], policy: Policy, report: Report) -> list[Message]:
+    """Return ``items`` as messages that a text-only backend understands, in order.
+
+    Counts calls and replaced outputs in ``report``. Text is kept byte for byte; a message of the client's own is joined
+    to its neighbour of the same role (many chat templates demand alternation) with an empty line between.
+    """
+    draft = _Draft()
+    for item in items:
+        match item:
+            case Message():
+                draft.message(item)
+            case Call():
+                report.echoed_calls += 1
+                sentinel = policy.history == "sentinel"
+                draft.record("assistant", sentinel_record(item, policy.sentinel) if sentinel else call_record(item))
+            case CallOutput():
+                output = "\n".join(part.text for part in item.parts if isinstance(part, Text))
+                if len(output.encode("utf-8", "surrogatepass")) > policy.max_tool_output_bytes:
+                    report.outputs_replaced += 1
+                    output = _TOO_LARGE
+                draft.record("user", output_record(item.call_id, output))
+                draft.parts(part for part in item.parts if not isinstance(part, Text))
+    return draft.finish()
+
+
+class _Draft:
+    """Messages under construction. Texts are gathered in pieces, so that a long history is joined in linear time."""
+
+    def __init__(self) -> None:
+        self._done: list[Message] = []
+        self._role: Role | None = None
+        self._name: str | None = None
+        self._parts: list[Part | list[str]] = []
+        self._after_record = False
+
+    def message(self, message: Message) -> None:
+        self._turn_to(message.role, message.name)
+        first = True
+        for part in message.parts:
+            if not isinstance(part, Text):
+                self._parts.append(part)
+            elif part.text:
+                # Only the first text is joined to what stands before: the others are parts of their own.
+                self._text(part.text, "\n\n" if first else None)
+            first = False
+        self._after_record = False
+
+    def record(self, role: Role, line: str) -> None:
+        self._turn_to(role, None)
+        self._text(line, "\n" if self._after_record else "\n\n")
+        self._after_record = True
+
+    def parts(self, parts: Iterable[Part]) -> None:
+        self._parts.extend(parts)
+
+    def finish(self) -> list[Message]:
+        self._close()
+        return self._done
+
+    def _turn_to(self, role: Role, name: str | None) -> None:
+        if (role, name) != (self._role, self._name):
+            self._close()
+            self._role, self._name = role, name
+
+    def _text(self, text: str, separator: str | None) -> None:
+        last = self._parts[-1] if self._parts else None
+        if separator is not None and isinstance(last, list):
+            last += (separator, text)
+        else:
+            self._parts.append([text])
+
+    def _close(self) -> None:
+        if self._role is not None:
+            parts = tuple(Text("".join(part)) if isinstance(part, list) else part for part in self._parts)
+            self._done.append(Message(self._role, parts or (Text(""),), self._name))
+        self._parts = []
+        self._after_record = False

@@ -1,0 +1,252 @@
+"""The Chat Completions API's request: read from a client, and written for a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text
+from toolsimlib.errors import BadRequest
+from toolsimlib.wire.content import chat_content, read_parts, translate
+from toolsimlib.wire.fields import expect, optional, required
+from toolsimlib.wire.output_format import nested_format, output_format
+from toolsimlib.wire.tools import CONSUMED, declares_tools, read_choice, read_tools
+
+_ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
+
+# The Responses API's fields that say the same here under the same name.
+_SHARED = (
+    "model",
+    "temperature",
+    "top_p",
+    "metadata",
+    "user",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "stream",
+)
+# Those that are taken up in another shape, or whose absence changes nothing.
+_TRANSLATED = frozenset(
+    {"input", "instructions", "max_output_tokens", "text", "reasoning", "store", "stream_options", "max_tool_calls"}
+)
+# Those that point to something which only a Responses backend has: leaving them out would change the question.
+_STORED = ("previous_response_id", "conversation", "background", "prompt")
+
+
+def uses_tools(body: Mapping[str, Any]) -> bool:
+    """Tell whether a request declares tools that the client runs, or carries a history of calls."""
+    messages = body.get("messages")
+    history = any(
+        isinstance(message, dict)
+        and (message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call"))
+        for message in (messages if isinstance(messages, list) else ())
+    )
+    return history or declares_tools(body)
+
+
+def call_ids(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every call id in the request's own history."""
+    messages = body.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        if isinstance(message, dict):
+            calls = message.get("tool_calls")
+            ids = [call.get("id") for call in (calls if isinstance(calls, list) else ()) if isinstance(call, dict)]
+            yield from (each for each in (*ids, message.get("tool_call_id")) if isinstance(each, str))
+
+
+def read_request(body: Mapping[str, Any]) -> ClientRequest:
+    """Read a client's request. Raises BadRequest with the exact param."""
+    tools, hosted = read_tools(body)
+    legacy = body.get("functions") is not None and body.get("tools") is None
+    param: Literal["function_call", "tool_choice"] = "function_call" if legacy else "tool_choice"
+    choice, notes = read_choice(body.get(param), tools, hosted=bool(hosted), param=param)
+    parallel = optional(body, "parallel_tool_calls", bool, "parallel_tool_calls")
+    options = optional(body, "stream_options", dict, "stream_options") or {}
+    n = optional(body, "n", int, "n")
+    if n is not None and n < 1:
+        raise BadRequest(f"Invalid 'n': expected an integer of at least 1, but got {n} instead.", "n", "invalid_value")
+    reader = _MessagesReader()
+    items = reader.read(required(body, "messages", list, "messages"))
+    return ClientRequest(
+        dialect="chat",
+        body=body,
+        items=tuple(items),
+        tools=tools,
+        hosted=hosted,
+        choice=choice,
+        parallel=parallel is not False,
+        stream=optional(body, "stream", bool, "stream") or False,
+        include_usage=options.get("include_usage") is True,
+        n=1 if n is None else n,
+        legacy_functions=legacy,
+        notes=(*notes, *reader.notes),
+    )
+
+
+class _MessagesReader:
+    """Reads ``messages``. Legacy calls have no ids: they get some, and an output belongs to the last of its name."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._legacy_calls = 0
+        self._last_legacy: dict[str, str] = {}
+
+    def read(self, messages: Sequence[object]) -> list[Item]:
+        return [
+            item
+            for index, message in enumerate(messages)
+            for item in self._message(expect(message, dict, f"messages[{index}]"), f"messages[{index}]")
+        ]
+
+    def _message(self, message: dict[str, Any], param: str) -> Iterator[Item]:
+        role = required(message, "role", str, f"{param}.role")
+        parts = read_parts(message.get("content"), "chat", f"{param}.content")
+        match role:
+            case "tool":
+                call_id = required(message, "tool_call_id", str, f"{param}.tool_call_id")
+                yield CallOutput(call_id, parts, _name(message))
+            case "function":
+                name = required(message, "name", str, f"{param}.name")
+                yield CallOutput(self._last_legacy.get(name, name), parts, name)
+            case "assistant":
+                yield from self._assistant(message, parts, param)
+            case _:
+                known = next((each for each in _ROLES if each == role), None)
+                if known is None:
+                    expected = ", ".join(f"'{each}'" for each in (*_ROLES, "tool", "function"))
+                    text = f"Invalid value: expected one of {expected}, but got '{role[:64]}' instead."
+                    raise BadRequest(text, f"{param}.role", "invalid_value")
+                yield Message(known, parts, _name(message))
+
+    def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str) -> Iterator[Item]:
+        refusal = message.get("refusal")
+        if isinstance(refusal, str) and refusal:
+            parts = (*parts, Text(refusal))
+        calls = [
+            self._call(expect(call, dict, f"{param}.tool_calls[{index}]"), f"{param}.tool_calls[{index}]")
+            for index, call in enumerate(optional(message, "tool_calls", list, f"{param}.tool_calls") or ())
+        ]
+        legacy = optional(message, "function_call", dict, f"{param}.function_call")
+        if legacy is not None:
+            calls.append(self._legacy_call(legacy, f"{param}.function_call"))
+        if not calls or any(not isinstance(part, Text) or part.text for part in parts):
+            yield Message("assistant", parts, _name(message))
+        yield from calls
+
+    def _call(self, call: dict[str, Any], param: str) -> Call:
+        call_id = required(call, "id", str, f"{param}.id")
+        kind, key = ("custom", "input") if call.get("type") == "custom" else ("function", "arguments")
+        fields = required(call, kind, dict, f"{param}.{kind}")
+        name = required(fields, "name", str, f"{param}.{kind}.name")
+        text = optional(fields, key, str, f"{param}.{kind}.{key}") or ""
+        return Call(call_id, name, text, kind="custom" if kind == "custom" else "function")
+
+    def _legacy_call(self, call: dict[str, Any], param: str) -> Call:
+        name = required(call, "name", str, f"{param}.name")
+        self._legacy_calls += 1
+        self._last_legacy[name] = f"function_{self._legacy_calls}"
+        return Call(self._last_legacy[name], name, optional(call, "arguments", str, f"{param}.arguments") or "")
+
+
+def _name(message: Mapping[str, Any]) -> str | None:
+    name = message.get("name")
+    return name if isinstance(name, str) else None
+
+
+def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
+    """Return the items of a request as a chat backend can be told them, and what it cannot be told.
+
+    A Responses client's ``instructions`` become the first system message, and developer messages system ones, which
+    every chat template knows. Raises BadRequest where leaving something out would change what the client asked for.
+    """
+    if request.dialect == "chat":
+        return list(request.items), []
+    sent = {key: value for key, value in request.body.items() if value is not None}
+    _refuse_stored(sent)
+    known = CONSUMED | _TRANSLATED | set(_SHARED) | set(_STORED)
+    notes = [key[:40] for key in sent if key not in known]
+    items = _translate_items(request.items, notes)
+    instructions = sent.get("instructions")
+    if instructions is not None:
+        items.insert(0, Message("system", (Text(expect(instructions, str, "instructions")),)))
+    return items, notes
+
+
+def _refuse_stored(sent: Mapping[str, Any]) -> None:
+    for key in _STORED:
+        value = sent.get(key)
+        if value is None or value is False:
+            continue
+        if key == "previous_response_id":
+            got = f" '{value[:64]}'" if isinstance(value, str) else ""
+            message = f"Previous response{got} not found: the backend speaks chat completions and stores no responses."
+            raise BadRequest(message, key, "previous_response_not_found")
+        message = f"'{key}' is not supported: the backend speaks chat completions, which has nothing like it."
+        raise BadRequest(message, key, "unsupported_parameter")
+
+
+def _translate_items(items: Sequence[Item], notes: list[str]) -> list[Item]:
+    def parts_of(parts: Sequence[Part]) -> tuple[Part, ...]:
+        translated = [translate(part, "chat") for part in parts]
+        notes.extend("content part" for part in translated if part is None)
+        return tuple(part for part in translated if part is not None)
+
+    translated: list[Item] = []
+    for item in items:
+        match item:
+            case Message():
+                role: Role = "system" if item.role == "developer" else item.role
+                translated.append(Message(role, parts_of(item.parts)))
+            case CallOutput():
+                translated.append(CallOutput(item.call_id, parts_of(item.parts), item.name))
+            case Call():
+                translated.append(item)
+    return translated
+
+
+def compose(
+    request: ClientRequest, messages: Sequence[Message], *, keep_format: bool, keep_hosted: bool
+) -> dict[str, Any]:
+    """Write the body for a chat backend: ``messages`` instead of the client's own.
+
+    ``keep_format``: pass the demand for structured output on. ``keep_hosted``: pass hosted tools on (same dialect).
+    """
+    if request.dialect != "chat":
+        return _compose_from_responses(request, messages, keep_format=keep_format)
+    body = {key: value for key, value in request.body.items() if key not in CONSUMED}
+    body["messages"] = [_write_message(message) for message in messages]
+    if keep_hosted and request.hosted:
+        body["tools"] = list(request.hosted)
+    if not keep_format:
+        body.pop("response_format", None)
+    return body
+
+
+def _compose_from_responses(
+    request: ClientRequest, messages: Sequence[Message], *, keep_format: bool
+) -> dict[str, Any]:
+    sent = {key: value for key, value in request.body.items() if value is not None}
+    body: dict[str, Any] = {key: sent[key] for key in _SHARED if key in sent}
+    body["messages"] = [_write_message(message) for message in messages]
+    if request.stream:  # A Response carries usage, which chat gives only when asked.
+        body["stream_options"] = {"include_usage": True}
+    if sent.get("store") is True:  # False is chat's default, and more than some gateways take.
+        body["store"] = True
+    if "max_output_tokens" in sent:
+        body["max_completion_tokens"] = sent["max_output_tokens"]
+    reasoning, text = sent.get("reasoning"), sent.get("text")
+    if isinstance(reasoning, dict) and reasoning.get("effort") is not None:
+        body["reasoning_effort"] = reasoning["effort"]
+    if isinstance(text, dict) and text.get("verbosity") is not None:
+        body["verbosity"] = text["verbosity"]
+    wanted = output_format(request) if keep_format else None
+    if wanted is not None:
+        body["response_format"] = nested_format(wanted)
+    return body
+
+
+def _write_message(message: Message) -> dict[str, Any]:
+    written: dict[str, Any] = {"role": message.role, "content": chat_content(message.parts)}
+    return written if message.name is None else {**written, "name": message.name}

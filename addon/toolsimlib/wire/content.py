@@ -1,0 +1,111 @@
+"""Message content of both dialects: the client's parts read, the backend's parts written, one turned into the other.
+
+Text and images are understood in either dialect's spelling on either endpoint, since clients mix them. Every other part
+stays in its own shape (``Raw``) for a backend of the same dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolsimlib.conversation import Image, Part, Raw, Role, Text
+from toolsimlib.plan import Dialect
+from toolsimlib.wire.fields import expect, optional, required, wrong_type
+
+_FILE_FIELDS = ("file_id", "file_data", "filename")
+
+
+def read_parts(content: object, dialect: Dialect, param: str) -> tuple[Part, ...]:
+    """Read ``content``: null (no parts), a string (one part) or an array of parts. Raises BadRequest."""
+    match content:
+        case None:
+            return ()
+        case str():
+            return (Text(content),)
+        case list():
+            return tuple(_read_part(part, dialect, f"{param}[{index}]") for index, part in enumerate(content))
+        case _:
+            raise wrong_type(content, "a string or an array of content parts", param)
+
+
+def _read_part(part: object, dialect: Dialect, param: str) -> Part:
+    if isinstance(part, str):
+        return Text(part)
+    part = expect(part, dict, param)
+    match part.get("type"):
+        case "text" | "input_text" | "output_text":
+            return Text(required(part, "text", str, f"{param}.text"))
+        case "refusal":
+            return Text(required(part, "refusal", str, f"{param}.refusal"))
+        case "image_url" | "input_image":
+            return _read_image(part, dialect, param)
+        case _:
+            return Raw(dialect, part)
+
+
+def _read_image(part: Mapping[str, Any], dialect: Dialect, param: str) -> Part:
+    match part.get("image_url"):
+        case str(url):
+            return Image(url, optional(part, "detail", str, f"{param}.detail"))
+        case dict(image):
+            url = required(image, "url", str, f"{param}.image_url.url")
+            return Image(url, optional(image, "detail", str, f"{param}.image_url.detail"))
+        case None:  # An image by file id, which only its own dialect knows.
+            return Raw(dialect, part)
+        case other:
+            raise wrong_type(other, "a string or an object", f"{param}.image_url")
+
+
+def translate(part: Part, to: Dialect) -> Part | None:
+    """Return ``part`` as a backend of the dialect ``to`` takes it, or None if that dialect has no such part."""
+    if not isinstance(part, Raw) or part.dialect == to:
+        return part
+    match part.part.get("type"):
+        case "input_audio":  # The same shape in both.
+            return Raw(to, part.part)
+        case "input_file" if to == "chat":
+            file = {key: part.part[key] for key in _FILE_FIELDS if part.part.get(key) is not None}
+            # Chat cannot fetch a file by URL.
+            return Raw(to, {"type": "file", "file": file}) if "file_id" in file or "file_data" in file else None
+        case "file" if to == "responses" and isinstance(part.part.get("file"), dict):
+            file = part.part["file"]
+            return Raw(to, {"type": "input_file", **{key: file[key] for key in _FILE_FIELDS if key in file}})
+        case _:
+            return None
+
+
+def chat_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
+    """Write ``parts`` as chat content: one string if all is text (the form that every backend takes), else an array."""
+    texts = [part.text for part in parts if isinstance(part, Text)]
+    if len(texts) == len(parts):
+        return "\n".join(texts)
+    return [_chat_part(part) for part in parts]
+
+
+def _chat_part(part: Part) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image(url, detail):
+            image = {"url": url} if detail is None else {"url": url, "detail": detail}
+            return {"type": "image_url", "image_url": image}
+        case Raw():
+            return dict(part.part)
+
+
+def responses_content(role: Role, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """Write ``parts`` as the content array of a Responses message; an assistant's text is output."""
+    return [_responses_part(role, part) for part in parts]
+
+
+def _responses_part(role: Role, part: Part) -> dict[str, Any]:
+    match part:
+        case Text(text) if role == "assistant":
+            return {"type": "output_text", "text": text, "annotations": []}
+        case Text(text):
+            return {"type": "input_text", "text": text}
+        case Image(url, detail):
+            return {"type": "input_image", "image_url": url, "detail": detail or "auto"}
+        case Raw():
+            return dict(part.part)

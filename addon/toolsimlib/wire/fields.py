@@ -1,0 +1,67 @@
+"""One field of a client's JSON, or the 400 that says what was expected and what was got, in OpenAI's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolsimlib.errors import BadRequest
+
+_EXPECTED: Mapping[type, str] = {
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def kind_of(value: object) -> str:
+    """Name the JSON type of ``value`` with its article, as OpenAI's messages do."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a decimal number"
+        case str():
+            return "a string"
+        case list() | tuple():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def wrong_type(value: object, expected: str, param: str) -> BadRequest:
+    """Make the 400 for a field of the wrong JSON type; ``expected`` has its article ("a string")."""
+    message = f"Invalid type for '{param}': expected {expected}, but got {kind_of(value)} instead."
+    return BadRequest(message, param, "invalid_type")
+
+
+def missing(param: str) -> BadRequest:
+    """Make the 400 for a field that must be there."""
+    return BadRequest(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+
+
+def expect[T](value: object, kind: type[T], param: str) -> T:
+    """Return ``value`` if it is of the JSON type ``kind`` (a boolean is no integer); raise BadRequest otherwise."""
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    raise wrong_type(value, _EXPECTED[kind], param)
+
+
+def required[T](fields: Mapping[str, Any], key: str, kind: type[T], param: str) -> T:
+    """Return ``fields[key]``, which must be there (null counts as missing) and of the JSON type ``kind``."""
+    value = fields.get(key)
+    if value is None:
+        raise missing(param)
+    return expect(value, kind, param)
+
+
+def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], param: str) -> T | None:
+    """Return ``fields[key]`` if it is there, None if it is absent or null; clients send both for "not set"."""
+    value = fields.get(key)
+    return None if value is None else expect(value, kind, param)

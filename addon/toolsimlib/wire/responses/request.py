@@ -1,0 +1,288 @@
+"""The Responses API's request: read from a client, and written for a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text
+from toolsimlib.errors import BadRequest
+from toolsimlib.wire.content import read_parts, responses_content, translate
+from toolsimlib.wire.fields import expect, optional, required, wrong_type
+from toolsimlib.wire.output_format import output_format
+from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, model_name, read_choice, read_tools
+
+_HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
+_ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})
+
+# Chat's fields that say the same here under the same name.
+_SHARED = (
+    "model",
+    "temperature",
+    "top_p",
+    "metadata",
+    "user",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "stream",
+)
+# Chat's fields that are taken up in another shape, or mean nothing without the tools or the stream of the client.
+_TRANSLATED = frozenset(
+    {"messages", "max_completion_tokens", "max_tokens", "response_format", "verbosity", "reasoning_effort", "store"}
+    | {"stream_options", "n"}
+)
+
+
+def uses_tools(body: Mapping[str, Any]) -> bool:
+    """Tell whether a request declares tools that the client runs, or carries a history of calls."""
+    items = body.get("input")
+    history = any(
+        isinstance(item, dict) and isinstance(kind := item.get("type"), str) and kind in _HISTORY
+        for item in (items if isinstance(items, list) else ())
+    )
+    return history or declares_tools(body)
+
+
+def call_ids(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every id in the request's own history, those of references included."""
+    items = body.get("input")
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict):
+            yield from (each for key in ("id", "call_id") if isinstance(each := item.get(key), str))
+
+
+def read_request(body: Mapping[str, Any]) -> ClientRequest:
+    """Read a client's request. Raises BadRequest with the exact param."""
+    tools, hosted = read_tools(body)
+    choice, notes = read_choice(body.get("tool_choice"), tools, hosted=bool(hosted), param="tool_choice")
+    parallel = optional(body, "parallel_tool_calls", bool, "parallel_tool_calls")
+    reader = _InputReader()
+    items = reader.read(body.get("input"))
+    return ClientRequest(
+        dialect="responses",
+        body=body,
+        items=tuple(items),
+        tools=tools,
+        hosted=hosted,
+        choice=choice,
+        parallel=parallel is not False,
+        stream=optional(body, "stream", bool, "stream") or False,
+        include_usage=True,
+        notes=(*notes, *reader.notes),
+    )
+
+
+class _InputReader:
+    """Reads ``input``. Unknown item types are never fatal: they are kept as text or noted as dropped."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._ids: set[str] = set()
+        self._last_call: dict[str, str] = {}
+
+    def read(self, value: object) -> list[Item]:
+        match value:
+            case None:
+                return []
+            case str():
+                return [Message("user", (Text(value),))]
+            case list():
+                items = [expect(item, dict, f"input[{index}]") for index, item in enumerate(value)]
+            case _:
+                raise wrong_type(value, "a string or an array", "input")
+        self._ids = {
+            item["id"] for item in items if isinstance(item.get("id"), str) and item.get("type") != "item_reference"
+        }
+        read = (self._item(item, f"input[{index}]") for index, item in enumerate(items))
+        return [item for item in read if item is not None]
+
+    def _item(self, item: dict[str, Any], param: str) -> Item | None:
+        match item.get("type"):
+            case None | "message":
+                return self._message(item, param)
+            case "function_call":
+                return self._call(item, "arguments", param)
+            case "custom_tool_call":
+                return self._call(item, "input", param)
+            case "function_call_output" | "custom_tool_call_output":
+                return self._output(item, param)
+            case "additional_tools":  # Read with the other tools.
+                return None
+            case "item_reference":
+                # What it refers to stands in this request, or is unknown to us.
+                reference = item.get("id")
+                if not isinstance(reference, str) or reference not in self._ids:
+                    self.notes.append("item_reference")
+                return None
+            case str(kind):
+                return self._unknown(item, kind, param)
+            case kind:
+                raise wrong_type(kind, "a string", f"{param}.type")
+
+    def _message(self, item: dict[str, Any], param: str) -> Message:
+        role = required(item, "role", str, f"{param}.role")
+        parts = read_parts(item.get("content"), "responses", f"{param}.content")
+        known = next((each for each in _ROLES if each == role), None)
+        if known is None:
+            self.notes.append(f"role:{role[:40]}")
+        return Message(known or "user", parts)
+
+    def _call(self, item: dict[str, Any], key: str, param: str) -> Call:
+        name = model_name(
+            required(item, "name", str, f"{param}.name"), optional(item, "namespace", str, f"{param}.namespace")
+        )
+        item_id = optional(item, "id", str, f"{param}.id")
+        call_id = optional(item, "call_id", str, f"{param}.call_id") or item_id or name
+        self._last_call[name] = call_id
+        text = optional(item, key, str, f"{param}.{key}") or ""
+        return Call(call_id, name, text, item_id, "function" if key == "arguments" else "custom")
+
+    def _output(self, item: dict[str, Any], param: str) -> CallOutput:
+        name = optional(item, "name", str, f"{param}.name")
+        if name is not None:
+            name = model_name(name, optional(item, "namespace", str, f"{param}.namespace"))
+        call_id = optional(item, "call_id", str, f"{param}.call_id")
+        if call_id is None:  # The name may stand instead: the latest call of that name is meant.
+            call_id = self._last_call.get(name or "", name or "")
+        return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
+
+    def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | None:
+        """Keep the text of an item that we do not know. Reasoning and hosted calls are opaque to another model."""
+        self.notes.append(kind[:40])
+        if kind == "reasoning" or kind.startswith("mcp_") or kind.endswith(("_call", "_call_output")):
+            return None
+        text = item.get("text")
+        try:
+            parts = (Text(text),) if isinstance(text, str) else read_parts(item.get("content"), "responses", param)
+        except BadRequest:  # Not content as we know it; the item type is unknown, so that is no fault.
+            return None
+        parts = tuple(part for part in parts if isinstance(part, Text) and part.text)
+        role = next((each for each in _ROLES if each == item.get("role")), None)
+        return Message(role or "user", parts) if parts else None
+
+
+def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
+    """Return the items of a request as a Responses backend can be told them, and what it cannot be told.
+
+    Raises BadRequest where leaving it out would change what the client asked for.
+    """
+    if request.dialect == "responses":
+        return list(request.items), []
+    if request.n > 1:
+        message = f"'n' is {request.n}, but the backend can only give one choice."
+        raise BadRequest(message, "n", "unsupported_parameter")
+    known = CONSUMED | _TRANSLATED | set(_SHARED)
+    notes = [key[:40] for key, value in request.body.items() if key not in known and value is not None]
+    return translate_items(request.items, notes), notes
+
+
+def translate_items(items: Sequence[Item], notes: list[str]) -> list[Item]:
+    """Return chat's ``items`` with their parts turned into Responses parts; adds to ``notes`` what has no such form."""
+
+    def parts_of(parts: Sequence[Part]) -> tuple[Part, ...]:
+        translated = [translate(part, "responses") for part in parts]
+        notes.extend("content part" for part in translated if part is None)
+        return tuple(part for part in translated if part is not None)
+
+    return [item if isinstance(item, Call) else _with_parts(item, parts_of(item.parts)) for item in items]
+
+
+def _with_parts(item: Message | CallOutput, parts: tuple[Part, ...]) -> Item:
+    if isinstance(item, Message):
+        return Message(item.role, parts, item.name)
+    return CallOutput(item.call_id, parts, item.name)
+
+
+def compose(
+    request: ClientRequest, messages: Sequence[Message], *, keep_format: bool, keep_hosted: bool
+) -> dict[str, Any]:
+    """Write the body for a Responses backend: ``messages`` instead of the client's own items.
+
+    ``keep_format``: pass the demand for structured output on. ``keep_hosted``: pass hosted tools on (same dialect).
+    """
+    if request.dialect != "responses":
+        return _compose_from_chat(request, messages, keep_format=keep_format)
+    items = [_write_message(message) for message in messages]
+    body = {key: value for key, value in request.body.items() if key not in CONSUMED}
+    # An absent input is one of the API's own forms (a stored prompt); an empty array is not.
+    if items or "input" in body:
+        body["input"] = items
+    if keep_hosted and request.hosted:
+        body["tools"] = list(request.hosted)
+    else:
+        body.pop("max_tool_calls", None)
+    text = body.get("text")
+    if not keep_format and isinstance(text, dict) and "format" in text:
+        body["text"] = {key: value for key, value in text.items() if key != "format"}
+    return body
+
+
+def _compose_from_chat(request: ClientRequest, messages: Sequence[Message], *, keep_format: bool) -> dict[str, Any]:
+    sent = {key: value for key, value in request.body.items() if value is not None}
+    body: dict[str, Any] = {key: sent[key] for key in _SHARED if key in sent}
+    # Leading system text is what `instructions` are for; some backends take no system message in `input`.
+    leading = 0
+    while leading < len(messages) - 1 and _is_instruction(messages[leading]):
+        leading += 1
+    if leading:
+        body["instructions"] = "\n\n".join(
+            part.text for message in messages[:leading] for part in message.parts if isinstance(part, Text)
+        )
+    body["input"] = [_write_message(message) for message in messages[leading:]]
+    # The default is false in chat and true here: a chat client did not ask for its words to be kept.
+    body["store"] = sent.get("store") is True
+    limit = sent.get("max_completion_tokens", sent.get("max_tokens"))
+    if limit is not None:
+        body["max_output_tokens"] = limit
+    if "reasoning_effort" in sent:
+        body["reasoning"] = {"effort": sent["reasoning_effort"]}
+    text = {"verbosity": sent["verbosity"]} if "verbosity" in sent else {}
+    wanted = output_format(request) if keep_format else None
+    if wanted is not None:
+        text["format"] = wanted
+    if text:
+        body["text"] = text
+    return body
+
+
+def _is_instruction(message: Message) -> bool:
+    return message.role == "system" and all(isinstance(part, Text) for part in message.parts)
+
+
+def _write_message(message: Message) -> dict[str, Any]:
+    return {"type": "message", "role": message.role, "content": responses_content(message.role, message.parts)}
+
+
+def echo(request: ClientRequest) -> dict[str, Any]:
+    """Return the Response object's fields that come from the request, with the API's defaults for what was not sent."""
+    sent = {key: value for key, value in request.body.items() if value is not None}
+    text, reasoning = sent.get("text"), sent.get("reasoning")
+    fields: dict[str, Any] = {
+        "background": sent.get("background") is True,
+        "instructions": None,
+        "max_output_tokens": None,
+        "max_tool_calls": None,
+        "model": "",
+        "parallel_tool_calls": request.parallel,
+        "previous_response_id": None,
+        "prompt_cache_key": None,
+        "reasoning": {"effort": None, "summary": None, **(reasoning if isinstance(reasoning, dict) else {})},
+        "safety_identifier": None,
+        "service_tier": "default",
+        "store": True,
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}, "verbosity": "medium", **(text if isinstance(text, dict) else {})},
+        "tool_choice": "auto",
+        "tools": echo_tools(sent.get("tools")),
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0.0,
+        "user": None,
+        "metadata": {},
+    }
+    as_sent = fields.keys() - {"background", "parallel_tool_calls", "reasoning", "text", "tools"}
+    return fields | {key: sent[key] for key in as_sent if key in sent}
