@@ -92,12 +92,12 @@ CASES = (
         words="Still clear.",
     ),
     Case(
-        "no arguments, byte by byte",
+        "no arguments",
         (says(call("list_cities")), says("Paris and Rome – è tutto.")),
         calls=(("list_cities", {}),),
         words="Paris and Rome – è tutto.",
         chunk_size=5,
-        split=1,
+        split=17,  # cuts frames, lines and characters
     ),
     Case(
         "backend error",
@@ -164,6 +164,11 @@ class Stage:
         assert done.text == case.words
         assert len(set(done.ids)) == len(case.calls), f"ids repeat in the conversation: {done.ids}"
         self.compare_backend(case)
+
+    def compare_control(self, outcome: Outcome) -> None:
+        """Without the addon ``ONE_CALL`` comes to nothing but the model's words, markup and all."""
+        assert outcome == Outcome(text=ONE_CALL.turns[0].text)
+        assert len(self.backend.exchanges) == 1
 
     def compare_backend(self, case: Case) -> None:
         """The backend was asked once per turn, in its own dialect, in words only, and saw what the tools answered."""

@@ -22,3 +22,10 @@ def stage(request: pytest.FixtureRequest, text_backend: TextBackend) -> Iterator
     """One mitmdump per dialect of the backend, for all clients."""
     with Mitmdump(text_backend.url, toolsim_backend=request.param) as proxy:
         yield Stage(text_backend, f"{proxy.url}/v1", request.param)
+
+
+@pytest.fixture(scope="session")
+def bare_stage(text_backend: TextBackend) -> Iterator[Stage]:
+    """The same backend behind a mitmdump without the addon, where every loop must fail."""
+    with Mitmdump(text_backend.url, script=None) as proxy:
+        yield Stage(text_backend, f"{proxy.url}/v1", "none")

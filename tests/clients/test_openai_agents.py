@@ -21,7 +21,6 @@ from agents import (
 )
 from agents.tool_context import ToolContext
 from clients.cases import MODEL, ONE_CALL, TOOLS, Case, Outcome, Stage, both_apis, every_case, run_tool
-from support.text_backend import TextBackend
 
 every_mode = pytest.mark.parametrize("mode", ["run", "run_streamed"])
 MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatCompletionsModel}
@@ -71,9 +70,8 @@ async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 
 @every_mode
 @both_apis
-async def test_control(text_backend: TextBackend, api: str, mode: str) -> None:
+async def test_control(bare_stage: Stage, api: str, mode: str) -> None:
     """Without the addon the same client makes no call of the same answer: the loop can fail."""
-    text_backend.play(ONE_CALL.turns)
-    (outcome,) = await run(f"{text_backend.url}/v1", api, mode, ONE_CALL.prompts)
-    assert outcome.calls == []
-    assert outcome.text == ONE_CALL.turns[0].text
+    bare_stage.prepare(ONE_CALL)
+    (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
+    bare_stage.compare_control(outcome)

@@ -9,7 +9,6 @@ from typing import Any
 import openai
 import pytest
 from clients.cases import MODEL, ONE_CALL, TOOLS, Case, Outcome, Stage, both_apis, every_case, run_tool
-from support.text_backend import TextBackend
 
 Json = dict[str, Any]
 every_mode = pytest.mark.parametrize("mode", ["create", "stream", "helper"])
@@ -149,10 +148,9 @@ def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 
 @every_mode
 @both_apis
-def test_control(text_backend: TextBackend, api: str, mode: str) -> None:
+def test_control(bare_stage: Stage, api: str, mode: str) -> None:
     """Without the addon the same client makes no call of the same answer: the loop can fail."""
-    text_backend.play(ONE_CALL.turns)
-    with connect(f"{text_backend.url}/v1") as client:
+    bare_stage.prepare(ONE_CALL)
+    with connect(bare_stage.base_url) as client:
         outcome = run(client, api, mode, "What is the weather?")
-    assert outcome.calls == []
-    assert outcome.text == ONE_CALL.turns[0].text
+    bare_stage.compare_control(outcome)

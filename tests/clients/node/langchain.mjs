@@ -1,0 +1,69 @@
+// LangChain's ChatOpenAI over both APIs: invoke, stream, and calls put together as Obsidian Copilot does it.
+
+import assert from "node:assert/strict";
+import { AIMessage, HumanMessage, ToolMessage } from "@langchain/core/messages";
+import { ChatOpenAI } from "@langchain/openai";
+import { OpenAIError } from "openai";
+import { serve } from "./loop.mjs";
+
+const turns = {
+  invoke: (bound, messages) => bound.invoke(messages),
+
+  stream: async (bound, messages) => {
+    let sum;
+    for await (const chunk of await bound.stream(messages)) sum = sum?.concat(chunk) ?? chunk;
+    return sum;
+  },
+
+  // Names are concatenated per index, the last id stays, arguments that are no JSON count as none; the next request
+  // holds nothing of the answer but its text and these calls.
+  copilot: async (bound, messages) => {
+    let content = "";
+    const calls = new Map();
+    for await (const chunk of await bound.stream(messages)) {
+      content += chunk.text;
+      for (const { index = 0, id, name, args } of chunk.tool_call_chunks ?? []) {
+        const call = calls.get(index) ?? { id: undefined, name: "", args: "" };
+        calls.set(index, { id: id ?? call.id, name: call.name + (name ?? ""), args: call.args + (args ?? "") });
+      }
+    }
+    assert(content || calls.size, "no text and no calls: Copilot would show an error");
+    return new AIMessage({ content, tool_calls: [...calls.values()].map((call) => ({ ...call, args: lax(call.args) })) });
+  },
+};
+
+function lax(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}
+
+function connect({ baseURL, api, mode, model, tools, strict }) {
+  const chat = new ChatOpenAI({
+    model,
+    apiKey: "none",
+    configuration: { baseURL },
+    maxRetries: 0,
+    timeout: 10_000,
+    useResponsesApi: api === "responses",
+  });
+  const declared = tools.map((tool) => ({ type: "function", function: tool }));
+  const bound = chat.bindTools(declared, { strict });
+  return async (prompt, outcome) => {
+    const messages = [new HumanMessage(prompt)];
+    for (;;) {
+      const message = await turns[mode](bound, messages);
+      assert.deepEqual(message.invalid_tool_calls ?? [], []);
+      messages.push(message);
+      for (const { name, args, id } of message.tool_calls ?? [])
+        messages.push(new ToolMessage({ tool_call_id: id, content: outcome.run(name, args, id) }));
+      if (message.tool_calls?.length) continue;
+      outcome.text = message.text;
+      return;
+    }
+  };
+}
+
+await serve(connect, (error) => error instanceof OpenAIError);

@@ -1,0 +1,45 @@
+"""The JavaScript clients: openai-node, LangChain (also as Obsidian Copilot uses it), AI SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from clients.cases import ONE_CALL, Case, Stage, both_apis, every_case
+from clients.node_worker import NodeClient, needs_node, node_client
+
+pytestmark = needs_node
+MODES = {
+    "openai.mjs": ("create", "stream", "helper"),
+    "langchain.mjs": ("invoke", "stream", "copilot"),
+    "ai_sdk.mjs": ("generateText", "streamText"),
+}
+every_client = pytest.mark.parametrize(
+    ("node", "mode"),
+    [pytest.param(script, mode, id=f"{script[:-4]}-{mode}") for script, modes in MODES.items() for mode in modes],
+    indirect=["node"],
+)
+
+
+@pytest.fixture(scope="module")
+def node(request: pytest.FixtureRequest) -> Iterator[NodeClient]:
+    with node_client(request.param) as client:
+        yield client
+
+
+@every_case
+@both_apis
+@every_client
+def test_tool_loop(stage: Stage, node: NodeClient, api: str, mode: str, case: Case) -> None:
+    """The client completes the case through the proxy."""
+    stage.prepare(case)
+    stage.compare(case, node.run(stage.base_url, api, mode, case.prompts, case.strict))
+
+
+@both_apis
+@every_client
+def test_control(bare_stage: Stage, node: NodeClient, api: str, mode: str) -> None:
+    """Without the addon the same client makes no call of the same answer: the loop can fail."""
+    bare_stage.prepare(ONE_CALL)
+    (outcome,) = node.run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
+    bare_stage.compare_control(outcome)
