@@ -1,0 +1,279 @@
+"""What a block's body says: which calls are written in it, as source text, before anyone knows the tools.
+
+Values are never written anew: whatever becomes a call's arguments is a slice of what the model wrote. Every function is
+linear in the text, and none of them raises.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from toolsimlib.response.repair import UNESCAPED_ARGUMENTS, mend, unescaped_arguments, unfence
+
+ARGUMENTS_KEY = "ARGUMENTS_KEY"
+FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
+SEVERAL_CALLS = "SEVERAL_CALLS"
+CODE_FENCE = "CODE_FENCE"
+EXTRA_BRACE = "EXTRA_BRACE"
+
+MOST_CALLS = 64
+"""Calls read from one block; a block that holds more is a list of something else."""
+
+_MOST_MEMBERS = 256
+"""Top-level members of a call: its name, its arguments, and some that nobody asked for."""
+
+_SPARE_KEYS = ("parameters", "args", "input")
+"""What models write for ``arguments``."""
+
+_WRAPPERS = ("function", "custom")
+"""Where OpenAI's own shapes keep name and arguments."""
+
+_SPACE = re.compile(r"[ \t\r\n]*+")
+_BETWEEN = re.compile(r"[\s,;]*+")
+_CLOSERS = re.compile(r"[\s}\]]*+\Z")
+_NAMED = re.compile(
+    r"""\s*+\[?\s*+\{\s*+(?:["']function["']\s*+:\s*+\{\s*+)?["']name["']\s*+:\s*+["']([^"'\\]{1,256})["']"""
+)
+_ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})(/?)>")
+_ELEMENT_NAMED = re.compile(r"\s*+<name>([^<]{1,256})</name>")
+_ENTITY = re.compile(r"&(lt|gt|amp|quot|apos);")
+_ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A JSON value, and the text it was read from."""
+
+    source: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One call as written.
+
+    ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``spare`` holds what stands under other
+    keys than ``arguments``. ``elements`` are the parameters of the XML form, raw, in order. ``codes`` name the
+    repairs that left all values as they were, ``mends`` those that changed text.
+    """
+
+    source: str
+    name: str | None = None
+    broken: bool = False
+    arguments: Json | None = None
+    spare: Mapping[str, Json] = field(default_factory=dict)
+    elements: tuple[tuple[str, str], ...] | None = None
+    codes: tuple[str, ...] = ()
+    mends: tuple[str, ...] = ()
+
+
+class _NoNumber(ValueError):
+    """NaN or Infinity: Python reads them, JSON has no such values."""
+
+
+def _no_number(word: str) -> NoReturn:
+    raise _NoNumber(word)
+
+
+def _any_integer(digits: str) -> int:
+    """Read an integer; one with more digits than Python converts becomes the largest that it can show."""
+    try:
+        return int(digits)
+    except ValueError:
+        return -(10**4299) if digits.startswith("-") else 10**4299
+
+
+# The first is written in C throughout; the second calls Python for each integer, and is needed for very long ones only.
+_fast = json.JSONDecoder(parse_constant=_no_number).raw_decode
+_patient = json.JSONDecoder(parse_constant=_no_number, parse_int=_any_integer).raw_decode
+
+
+def decode(text: str, start: int) -> tuple[Any, int] | None:
+    """Read the JSON value that begins exactly at ``start``; return it and its end, None where there is none."""
+    try:
+        try:
+            return _fast(text, start)
+        except (json.JSONDecodeError, _NoNumber):
+            return None
+        except ValueError:  # an integer beyond sys.get_int_max_str_digits()
+            return _patient(text, start)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_value(text: str) -> Json | None:
+    """Read a text that is one JSON value with nothing but white space around it; ``source`` is all of the text."""
+    got = decode(text, _skip(text, 0))
+    return None if got is None or _skip(text, got[1]) != len(text) else Json(text, got[0])
+
+
+def read_object(text: str, start: int) -> tuple[dict[str, Json], int] | None:
+    """Read the object that begins at ``start``, keeping each member's own source; return its members and its end."""
+    if not text.startswith("{", start):
+        return None
+    members: dict[str, Json] = {}
+    at = _skip(text, start + 1)
+    if text.startswith("}", at):
+        return members, at + 1
+    for _ in range(_MOST_MEMBERS):
+        key = decode(text, at) if text.startswith('"', at) else None
+        if key is None or not text.startswith(":", colon := _skip(text, key[1])):
+            return None
+        at = _skip(text, colon + 1)
+        value = decode(text, at)
+        if value is None:
+            return None
+        members[key[0]] = Json(text[at : value[1]], value[0])
+        at = _skip(text, value[1])
+        if text.startswith("}", at):
+            return members, at + 1
+        if not text.startswith(",", at):
+            return None
+        at = _skip(text, at + 1)
+    return None
+
+
+def _skip(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()
+
+
+def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
+    """Read the calls of a JSON body, in order; never empty.
+
+    Without ``repair`` that is one call. Brackets still open at the end may be mended if the body was ``closed``.
+    What cannot be read is one broken call at the end, however much it may hold.
+    """
+    if not repair:
+        start = _skip(body, 0)
+        got = read_object(body, start)
+        if got is None or body[got[1] :].strip():
+            return [Written(body, name_of(body), broken=True)]
+        return [_call(body, got[0], repair=False)]
+    codes: tuple[str, ...] = ()
+    inner = unfence(body)
+    if inner is not None:
+        body, codes = inner, (CODE_FENCE,)
+    calls: list[Written] = []
+    at = _space_end(body, 0)
+    listed = body.startswith("[", at)
+    at = _between_end(body, at + listed)
+    while at < len(body):
+        if (calls or listed) and _CLOSERS.match(body, at):
+            surplus = body[at:].split() != ["]"] if listed else True
+            if surplus and calls:
+                calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, EXTRA_BRACE))
+            break
+        call, end = _next_call(body, at, closed=closed) if len(calls) < MOST_CALLS else (None, 0)
+        if call is None:
+            calls.append(Written(body[at:], name_of(body[at:]), broken=True))
+            break
+        calls.append(call)
+        at = _between_end(body, end)
+    if listed or len(calls) > 1:
+        codes += (SEVERAL_CALLS,)
+    return [replace(call, codes=codes + call.codes) for call in calls] or [Written(body, broken=True)]
+
+
+def _space_end(text: str, at: int) -> int:
+    return len(text) - len(text[at:].lstrip())
+
+
+def _between_end(text: str, at: int) -> int:
+    between = _BETWEEN.match(text, at)
+    return at if between is None else between.end()
+
+
+def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int]:
+    if got := read_object(body, at):
+        members, end = got
+        return _call(body[at:end], members, repair=True), end
+    quote = unescaped_arguments(body, at)
+    if quote is not None and (value := decode(body, _skip(body, quote + 1))):
+        unquoted = _skip(body, value[1])
+        text = body[at:quote] + body[quote + 1 : unquoted] + body[unquoted + 1 :]
+        if body.startswith('"', unquoted) and (got := read_object(text, 0)):
+            members, length = got
+            end = at + length + 2
+            return replace(_call(body[at:end], members, repair=True), mends=(UNESCAPED_ARGUMENTS,)), end
+    mended = mend(body, at, closed=closed)
+    if mended is not None and (got := read_object(mended.text, 0)) and got[1] == len(mended.text):
+        call = _call(body[at : mended.end], got[0], repair=True)
+        return replace(call, mends=mended.codes), mended.end
+    return None, at
+
+
+def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
+    codes: tuple[str, ...] = ()
+    if repair and "name" not in members:
+        for key in _WRAPPERS:
+            inner = read_object(members[key].source, 0) if key in members else None
+            if inner is not None:
+                members, codes = inner[0], (FUNCTION_WRAPPER,)
+                break
+    name = members["name"].value if "name" in members else None
+    return Written(
+        source,
+        name if isinstance(name, str) and name.strip() else None,
+        arguments=members.get("arguments"),
+        spare={key: members[key] for key in _SPARE_KEYS if key in members},
+        codes=codes,
+    )
+
+
+def name_of(source: str) -> str | None:
+    """Return the tool's name from the beginning of a body that cannot be read as a whole, None if it is not there."""
+    found = _NAMED.match(source) or _ELEMENT_NAMED.match(source)
+    return found[1] if found and found[1].strip() else None
+
+
+def read_xml(body: str) -> Written:
+    """Read ``<name>x</name><param>value</param>…``.
+
+    Models do not escape, so a value ends at the first closing tag of its own name and at nothing else.
+    """
+    elements = read_elements(body)
+    if not elements or elements[0][0] != "name":
+        return Written(body, name_of(body), broken=True)
+    name = unescape(elements[0][1]).strip()
+    return Written(body, name or None, elements=tuple(elements[1:]))
+
+
+def read_elements(text: str) -> list[tuple[str, str]] | None:
+    """Read a run of elements as pairs of name and raw content, None where anything else but white space occurs."""
+    found: list[tuple[str, str]] = []
+    at = _skip(text, 0)
+    while at < len(text):
+        if len(found) > _MOST_MEMBERS:
+            return None
+        tag = _ELEMENT.match(text, at)
+        if tag is None:
+            return None
+        name, at = tag[1].rstrip(), tag.end()
+        content = ""
+        if not tag[2]:
+            closing = f"</{name}>"
+            end = text.find(closing, at)
+            if end == -1:
+                return None
+            content, at = text[at:end], end + len(closing)
+        found.append((name, content))
+        at = _skip(text, at)
+    return found
+
+
+def unescape(text: str) -> str:
+    """Replace XML's five entities, once each; every other ``&`` and ``<`` stands for itself."""
+    return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text)
+
+
+def trim(text: str) -> str:
+    """Take one newline from each end of a value that stands on lines of its own; all other white space is content."""
+    if len(text) < 2 or not text.startswith(("\n", "\r\n")) or not text.endswith("\n"):
+        return text
+    inner = text[2:] if text.startswith("\r\n") else text[1:]
+    return inner[:-2] if inner.endswith("\r\n") else inner[:-1]

@@ -1,0 +1,172 @@
+"""Safe repairs of a call: what a model meant beyond doubt, though it is not what it wrote.
+
+Nothing here guesses at values. The caller accepts a repaired call only if it satisfies the tool's schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+TRAILING_COMMA = "TRAILING_COMMA"
+SINGLE_QUOTES = "SINGLE_QUOTES"
+RAW_CONTROL = "RAW_CONTROL"
+BAD_ESCAPE = "BAD_ESCAPE"
+MISSING_BRACE = "MISSING_BRACE"
+PYTHON_LITERAL = "PYTHON_LITERAL"
+UNESCAPED_ARGUMENTS = "UNESCAPED_ARGUMENTS"
+
+_DEEPEST = 512
+"""Open brackets beyond this are no call that a slip has spoilt, and a JSON parser would refuse them."""
+
+_STEPS = 20_000
+"""Brackets and slips looked at in one text: bounds the time, and a text with more of them is not a call with a slip."""
+
+_SOUND = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
+# All that needs no thought: sound strings, commas that something follows, empty pairs, numbers, white space.
+_RUN = re.compile(r"(?:[^\"'{}\[\],TFN]++|" + _SOUND + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++")
+_DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+_SINGLE = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
+_SINGLE_INNER = re.compile(r"\\(.)|\"", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:([\"\\/bfnrt]|u[0-9a-fA-F]{4})|('?))")
+_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x20)} | {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_WORD = re.compile(r"[TFN]\w*+")
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+_FENCE = re.compile(r"\s*```[ \t]*(?:json|JSON|xml|XML|tool_call)?[ \t]*\r?\n?")
+_UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
+
+_LONGEST_NAME = 256
+"""Twice what the API allows in a tool's name, for the slip."""
+
+_AFFIXES = re.compile(r"^(?:functions?|tools?)[./:]|:\d+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """JSON text with its slips put right: ``end`` is where its source ended, ``codes`` name the slips, each once."""
+
+    text: str
+    end: int
+    codes: tuple[str, ...]
+
+
+def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
+    """Mend the one object or array that begins at ``start``, in one pass; None where that is beyond a safe repair.
+
+    Brackets that are still open at the end of the text are closed only if ``closed``: if something else tells that
+    the text is whole. The result may still be no JSON.
+    """
+    if text[start : start + 1] not in {"{", "["}:
+        return None
+    out: list[str] = []
+    codes: dict[str, None] = {}
+    stack: list[str] = []
+    at = start
+    for _ in range(_STEPS):
+        if at == len(text):
+            if not closed:
+                return None
+            codes[MISSING_BRACE] = None
+            out += reversed(stack)
+            return Mended("".join(out), at, tuple(codes))
+        # The first bracket is the root's, even where it opens an empty pair.
+        if stack and (run := _RUN.match(text, at)):
+            out.append(run[0])
+            at = run.end()
+            continue
+        match char := text[at]:
+            case "{" | "[":
+                stack.append("}" if char == "{" else "]")
+                if len(stack) > _DEEPEST:
+                    return None
+                out.append(char)
+                at += 1
+            case "}" | "]":
+                if stack.pop() != char:
+                    return None
+                out.append(char)
+                at += 1
+                if not stack:
+                    return Mended("".join(out), at, tuple(codes))
+            case ",":  # a bracket or the end follows
+                codes[TRAILING_COMMA] = None
+                at += 1
+            case '"' | "'":
+                string = (_DOUBLE if char == '"' else _SINGLE).match(text, at)
+                if string is None:  # its end is missing, and so may be a part of the value
+                    return None
+                inner = string[1]
+                if char == "'":
+                    codes[SINGLE_QUOTES] = None
+                    inner = _SINGLE_INNER.sub(_requote, inner)
+                out.append(f'"{_clean(inner, codes)}"')
+                at = string.end()
+            case _:
+                word = _WORD.match(text, at)
+                if word is None or word[0] not in _WORDS:
+                    return None
+                codes[PYTHON_LITERAL] = None
+                out.append(_WORDS[word[0]])
+                at = word.end()
+    return None
+
+
+def _requote(match: re.Match[str]) -> str:
+    match match[0]:
+        case '"':
+            return '\\"'
+        case "\\'":
+            return "'"
+    return match[0]
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0] if match[1] else match[2] or "\\\\"
+
+
+def _clean(inner: str, codes: dict[str, None]) -> str:
+    # Escapes first: a backslash before a raw newline is a backslash and a newline.
+    sound = _ESCAPE.sub(_escape, inner)
+    if sound != inner:
+        codes[BAD_ESCAPE] = None
+        inner = sound
+    if _CONTROL.search(inner):
+        codes[RAW_CONTROL] = None
+        inner = inner.translate(_CONTROLS)
+    return inner
+
+
+def unfence(text: str) -> str | None:
+    """Return what a Markdown code fence around the whole text encloses, None without one."""
+    opening = _FENCE.match(text)
+    inner = text.rstrip()
+    if opening is None or not inner.endswith("```") or opening.end() > len(inner) - 3:
+        return None
+    return inner[opening.end() : -3]
+
+
+def unescaped_arguments(text: str, start: int) -> int | None:
+    """Return where the quote stands that wraps arguments with their own quotes bare: ``"arguments":"{"k":1}"``."""
+    found = _UNESCAPED.search(text, start)
+    return None if found is None else found.end() - 1
+
+
+def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
+    """Return the one tool that a name written with a slip can mean, None where that is none or several.
+
+    ``names`` are pairs of a spelling and the tool it stands for, masked tools included, so that a name which fits
+    a masked tool as well is not turned into its neighbour.
+    """
+    if len(written) > _LONGEST_NAME:
+        return None
+    spellings = list(names)
+    bare = written.strip()
+    plain = _AFFIXES.sub("", bare).strip()
+    for wanted in (bare, plain):
+        if fits := {tool for spelling, tool in spellings if spelling == wanted}:
+            return fits.pop() if len(fits) == 1 else None
+    fits = {tool for spelling, tool in spellings if spelling.casefold() == plain.casefold()}
+    return fits.pop() if len(fits) == 1 else None
