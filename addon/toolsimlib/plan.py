@@ -77,9 +77,9 @@ class Plan:
     """All that an answer needs to know of its request.
 
     ``tools`` are those on offer: ``tool_choice``, allow and deny lists have already masked the rest, whose names are in
-    ``masked``. ``any_strict`` counts every declared tool. ``first_number`` is the number of the first call of this
-    answer. ``echo`` holds the Response object's fields that come from the request (Responses), ``legacy_functions``
-    asks for chat's ``function_call`` shape.
+    ``masked``. ``any_strict`` counts every declared tool, ``choices`` is chat's ``n``. ``first_number`` is the number
+    of the first call of this answer. ``echo`` holds the Response object's fields that come from the request
+    (Responses), ``legacy_functions`` asks for chat's ``function_call`` shape.
     """
 
     client: Dialect
@@ -91,6 +91,7 @@ class Plan:
     any_strict: bool = False
     choice: Choice = Choice()
     one_call: bool = False
+    choices: int = 1
     policy: Policy = Policy()
     first_number: int = 1
     include_usage: bool = False

@@ -1,0 +1,130 @@
+"""The preview: a call's name and arguments read off a block that is still open, so that they can stream as they arrive.
+
+It knows one shape, ``{"name": "…", "arguments": "…" or {…``, and gives up silently on any other: the judge then has the
+only word, as for a block that was not previewed. What it has given out is a beginning of the arguments, verbatim.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+from toolsimlib.plan import Tool
+
+_HEADER = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
+# Names are at most 128 characters long; a header beyond this has something else in it.
+_MOST_HEADER = 512
+_STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
+_HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
+_FIRST_OF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z").search
+_OUTSIDE = re.compile(r'[^"{}\[\]]*+').match
+_INSIDE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
+
+
+class Preview:
+    """One open block. ``tool`` is set once the call may be announced: a tool on offer whose schema is not enforced."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        # A strict tool's call may not be announced before the judge has passed it.
+        self._tools = {tool.name: tool for tool in tools if tool.kind == "function" and not tool.strict}
+        self._candidate: Tool | None = None
+        self._state = self._header
+        self._rest = ""
+        self._sent: list[str] = []
+        self._depth = 0
+        self._in_string = False
+        self.tool: Tool | None = None
+
+    @property
+    def announced(self) -> bool:
+        """Whether the client was told of the call."""
+        return self.tool is not None
+
+    def feed(self, text: str) -> str:
+        """Return the arguments that ``text``, a piece of the block's body, adds; "" while there is nothing to say."""
+        self._rest += text
+        delta = self._state()
+        if delta:
+            self._sent.append(delta)
+        return delta
+
+    def rest(self, name: str, arguments: str) -> str | None:
+        """Return what of the passed call was not given out yet, or None if something else was given out."""
+        sent = "".join(self._sent)
+        if self.tool is None or self.tool.name != name or not arguments.startswith(sent):
+            return None
+        return arguments[len(sent) :]
+
+    def give_up(self) -> None:
+        """Read no further."""
+        self.tool = None
+        self._stop()
+
+    def _stop(self) -> str:
+        self._state = self._over
+        self._rest = ""
+        return ""
+
+    def _header(self) -> str:
+        match = _HEADER(self._rest)
+        if match is None or match.end() == len(self._rest):
+            return self._stop() if len(self._rest) > _MOST_HEADER else ""
+        self._candidate = self._tools.get(match[1])
+        if self._candidate is None:
+            return self._stop()
+        quoted = self._rest[match.end()] == '"'
+        self._rest = self._rest[match.end() + quoted :]
+        self._state = self._string if quoted else self._object
+        return self._state()
+
+    def _string(self) -> str:
+        """Decode a JSON string of arguments as far as it has arrived."""
+        match = _STRING(self._rest)
+        assert match is not None
+        end = match.end()
+        whole = end == len(self._rest)
+        if whole and (half := _FIRST_OF_PAIR(self._rest, max(0, end - 6))):
+            end = half.start()
+        text: str = json.loads(f'"{self._rest[:end]}"')
+        if self.tool is None:
+            if not text.strip():
+                return "" if whole else self._stop()
+            if not text.lstrip().startswith("{"):
+                return self._stop()
+            self.tool = self._candidate
+        self._rest = self._rest[end:]
+        if not whole and not _HALF_ESCAPE(self._rest):
+            self._stop()
+        return text
+
+    def _object(self) -> str:
+        """Pass an object's own source on, up to its last brace."""
+        self.tool = self._candidate
+        text, at = self._rest, 0
+        while at < len(text):
+            if self._in_string:
+                match = _INSIDE(text, at)
+                assert match is not None
+                at = match.end()
+                if at == len(text) or text[at] == "\\":  # What the last backslash escapes is still to come.
+                    break
+                self._in_string = False
+            else:
+                match = _OUTSIDE(text, at)
+                assert match is not None
+                at = match.end()
+                if at == len(text):
+                    break
+                self._in_string = text[at] == '"'
+                self._depth += (text[at] in "{[") - (text[at] in "}]")
+                if self._depth == 0 and not self._in_string:
+                    self._stop()
+                    return text[: at + 1]
+            at += 1
+        self._rest = text[at:]
+        return text[:at]
+
+    def _over(self) -> str:
+        self._rest = ""
+        return ""
