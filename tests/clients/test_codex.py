@@ -1,0 +1,217 @@
+"""Codex CLI as a Responses client: ``codex exec`` runs its own function, custom and namespace tools.
+
+Which tools it declares depends on the model's name: gpt-5.5 gets a custom ``apply_patch``, gpt-6-sol gets all its tools
+as namespaces in an ``additional_tools`` item, a name that it does not know gets MCP servers as namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clients.cases import Stage, call, transcript
+from support.text_backend import Turn, refuses, says
+
+HERE = Path(__file__).parent
+INSTALLED = HERE / "node" / "node_modules" / ".bin" / "codex"
+CODEX = os.environ.get("CODEX_BIN") or shutil.which("codex", path=INSTALLED.parent) or shutil.which("codex")
+PATIENCE = 30.0
+"""Seconds for one run, which takes less than one."""
+
+pytestmark = pytest.mark.skipif(CODEX is None, reason="needs codex: run `make clients`")
+
+CONFIG = """\
+model_provider = "toolsim"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+
+[model_providers.toolsim]
+name = "toolsim"
+base_url = {base_url}
+wire_api = "responses"
+env_key = "TOOLSIM_TEST_KEY"
+request_max_retries = 0
+stream_max_retries = 0
+
+[mcp_servers.weather]
+command = {python}
+args = [{mcp_server}]
+"""
+
+
+@dataclass(slots=True)
+class Told:
+    """What ``codex exec --json`` printed: its finished items by type, and how the turn ended."""
+
+    items: list[dict[str, Any]] = field(default_factory=list)
+    failure: str | None = None
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [item for item in self.items if item["type"] == kind]
+
+    @property
+    def words(self) -> list[str]:
+        return [item["text"] for item in self.of("agent_message")]
+
+
+class Codex:
+    """``codex exec`` in a working folder of its own, with nobody's configuration or login."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.work = folder / "home", folder / "work"
+        self.home.mkdir()
+        self.work.mkdir()
+        (self.work / "notes.txt").write_text("Paris\n")
+
+    def run(self, base_url: str, model: str) -> Told:
+        paths = {"base_url": base_url, "python": sys.executable, "mcp_server": str(HERE / "weather_mcp.py")}
+        config = CONFIG.format(**{name: json.dumps(value) for name, value in paths.items()})
+        (self.home / "config.toml").write_text(config)
+        assert CODEX is not None
+        done = subprocess.run(
+            [CODEX, "exec", "--json", "--skip-git-repo-check", "-m", model, "-C", self.work, "Do it."],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self.home),
+                "CODEX_HOME": str(self.home),
+                "TOOLSIM_TEST_KEY": "none",
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        told = Told()
+        for line in done.stdout.splitlines():
+            match json.loads(line):
+                case {"type": "item.completed", "item": item}:
+                    told.items.append(item)
+                case {"type": "turn.failed", "error": {"message": message}}:
+                    told.failure = message
+        assert (done.returncode == 0) == (told.failure is None), done.stderr
+        return told
+
+
+@pytest.fixture
+def codex(tmp_path: Path) -> Codex:
+    return Codex(tmp_path)
+
+
+def play(stage: Stage, *turns: Turn) -> None:
+    stage.backend.play(turns, chunk_size=3)
+
+
+def compare_backend(stage: Stage, turns: int, *outputs: str) -> None:
+    """The backend was asked once per turn, in words only, and read in the end what the tools had answered."""
+    assert len(stage.backend.exchanges) == turns
+    for exchange in stage.backend.exchanges:
+        assert not exchange.body.get("tools")
+        assert exchange.transcript, f"the text model could not read {exchange.body}"
+    said = transcript(stage.backend.exchanges[-1])
+    for output in outputs:
+        assert output in said
+    assert "unsupported call" not in said
+
+
+LIST = {"cmd": "ls"}
+READ = {"cmd": "cat notes.txt"}
+
+
+def test_function(stage: Stage, codex: Codex) -> None:
+    """A function of Codex's own runs: the shell command's output is in its log and in the model's next prompt."""
+    play(stage, says("Let me look.\n", call("exec_command", LIST)), says("One file."))
+    told = codex.run(stage.base_url, "gpt-5.5")
+    (command,) = told.of("command_execution")
+    assert (command["exit_code"], command["aggregated_output"]) == (0, "notes.txt\n")
+    assert told.words == ["Let me look.\n", "One file."]
+    compare_backend(stage, 2, "notes.txt")
+
+
+def test_two_calls_in_one_answer(stage: Stage, codex: Codex) -> None:
+    """Both calls of an answer run, each with its own output."""
+    play(stage, says(call("exec_command", LIST), "\n", call("exec_command", READ)), says("It says Paris."))
+    told = codex.run(stage.base_url, "gpt-5.5")
+    assert [item["aggregated_output"] for item in told.of("command_execution")] == ["notes.txt\n", "Paris\n"]
+    assert told.words == ["It says Paris."]
+    compare_backend(stage, 2, "notes.txt", "Paris")
+
+
+def test_custom_tool(stage: Stage, codex: Codex) -> None:
+    """Two tool turns in a row: ``apply_patch``, a custom tool, writes a file, and a command reads it."""
+    patch = '*** Begin Patch\n*** Add File: new.txt\n+It\'s "new" – 🌞\n*** End Patch\n'
+    play(
+        stage,
+        says(call("apply_patch", {"input": patch})),
+        says(call("exec_command", {"cmd": "cat new.txt"})),
+        says("Written."),
+    )
+    told = codex.run(stage.base_url, "gpt-5.5")
+    assert (codex.work / "new.txt").read_text() == 'It\'s "new" – 🌞\n'
+    assert len(told.of("file_change")) == 1
+    assert [item["aggregated_output"] for item in told.of("command_execution")] == ['It\'s "new" – 🌞\n']
+    assert told.words == ["Written."]
+    compare_backend(stage, 3, "Success", "– 🌞")
+
+
+def test_namespace_tool(stage: Stage, codex: Codex) -> None:
+    """A tool of an MCP server, which Codex declares as a namespace and only takes back with its namespace."""
+    play(stage, says(call("mcp__weather__get_weather", {"city": "Paris"})), says("Clear."))
+    told = codex.run(stage.base_url, "text-model")
+    (used,) = told.of("mcp_tool_call")
+    assert (used["server"], used["tool"], used["status"]) == ("weather", "get_weather", "completed")
+    assert told.words == ["Clear."]
+    compare_backend(stage, 2, "The sky over Paris is clear.")
+
+
+def test_additional_tools(stage: Stage, codex: Codex) -> None:
+    """Tools that come as an input item: a custom tool and a function, both in namespaces."""
+    program = 'const result = await tools.exec_command({cmd: "ls"});\ntext(result.output);'
+    play(
+        stage,
+        says(call("functions__exec", {"input": program})),
+        says(call("clock__sleep", {"duration_ms": 1})),
+        says("One file."),
+    )
+    told = codex.run(stage.base_url, "gpt-6-sol")
+    (command,) = told.of("command_execution")
+    assert (command["exit_code"], command["aggregated_output"]) == (0, "notes.txt\n")
+    assert told.words == ["One file."]
+    compare_backend(stage, 3, "notes.txt", "Sleep completed.")
+
+
+@pytest.mark.parametrize(
+    ("turn", "message"),
+    [
+        pytest.param(refuses(400, "The model is out."), "The model is out.", id="backend_error"),
+        pytest.param(says("Let me ", "look.", ending="error"), "The model is out.", id="error_event"),
+        pytest.param(says("Let me ", "look.", ending="eof"), "", id="backend_ends_early"),
+    ],
+)
+def test_failing_turn(stage: Stage, codex: Codex, turn: Turn, message: str) -> None:
+    """A failure of the backend's is Codex's error, said once; the next turn works."""
+    play(stage, turn, says(call("exec_command", LIST)), says("One file."))
+    told = codex.run(stage.base_url, "gpt-5.5")
+    assert told.failure is not None
+    assert message in told.failure
+    assert len(stage.backend.exchanges) == 1, "Codex sent the failed request again"
+    told = codex.run(stage.base_url, "gpt-5.5")
+    assert told.failure is None
+    assert told.words == ["One file."]
+    assert len(told.of("command_execution")) == 1
+
+
+def test_control(bare_stage: Stage, codex: Codex) -> None:
+    """Without the addon the same answer runs nothing: the loop can fail."""
+    written = call("exec_command", LIST)
+    play(bare_stage, says(written), says("One file."))
+    told = codex.run(bare_stage.base_url, "gpt-5.5")
+    assert told.of("command_execution") == []
+    assert told.words == [written]
