@@ -1,0 +1,175 @@
+"""Ending an answer on our own terms: the one file that leans on mitmproxy's internals.
+
+mitmproxy's hooks can rewrite an answer but neither end it, nor speak while the backend is silent, nor save it when the
+backend dies: then ``HttpStream`` closes the client's connection. So new streams are made of a subclass, which asks the
+``Exchange`` that it carries. What it leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
+
+1. ``HttpLayer.make_stream`` makes its streams by the module's global name ``HttpStream``.
+2. ``state_stream_response_body`` given ``ResponseEndOfMessage`` runs the ``response`` hook and ends the client's answer
+   with its connection kept; ``send_response`` does the same for a whole answer in ``flow.response``.
+3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, HTTP/2 resets the one stream. It
+   comes before the client's end, or the client's next request might be sent down the dying connection.
+4. ``RequestWakeup`` is routed back to the stream that yielded it, and never used by ``HttpStream`` itself.
+5. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended.
+
+A stream keeps its class as long as it lives: loading and unloading the addon only concerns new ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import override
+
+from mitmproxy.http import Response
+from mitmproxy.proxy.commands import RequestWakeup
+from mitmproxy.proxy.events import Event, Wakeup
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers import http
+from mitmproxy.proxy.layers.http import HttpStream, SendHttp
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestProtocolError,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
+
+from toolsimlib.proxy.exchange import OPEN, Exchange
+
+logger = logging.getLogger(__name__)
+
+
+class EndableStream(HttpStream):
+    """A stream of mitmproxy's whose answer we can end: early, in time, and when the backend dies."""
+
+    ended = False
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """The exchange of ours that this stream carries."""
+        exchange = OPEN.get(self.flow.id)
+        return exchange if exchange is not None and exchange.ours else None
+
+    @override
+    def _handle_event(self, event: Event) -> CommandGenerator[None]:
+        if isinstance(event, Wakeup):
+            yield from self.wake()
+            return
+        if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
+            exchange.heard()
+        yield from super()._handle_event(event)
+
+    @override
+    def make_server_connection(self) -> CommandGenerator[bool]:
+        connected = yield from super().make_server_connection()
+        if connected and (exchange := self.exchange) is not None:
+            yield RequestWakeup(exchange.next_tick())
+        return connected
+
+    @override
+    def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
+        if isinstance(event, ResponseData) and not event.data:
+            # An empty HTTP/2 frame. Passed on to an HTTP/1 client it would be a last chunk, and to us the end of input.
+            return
+        yield from super().state_stream_response_body(event)
+        if isinstance(event, ResponseData) and (exchange := self.exchange) is not None and exchange.cut:
+            yield from self.end()
+
+    @override
+    def check_body_size(self, request: bool) -> CommandGenerator[bool]:
+        if not request and self.exchange is not None and self.context.options.stream_large_bodies:
+            # Begun in the middle, a stream would show the client what only we should read.
+            return False
+        return (yield from super().check_body_size(request))
+
+    @override
+    def state_done(self, event: Event) -> CommandGenerator[None]:
+        if not self.ended:
+            yield from super().state_done(event)
+
+    @override
+    def handle_protocol_error(self, event: RequestProtocolError | ResponseProtocolError) -> CommandGenerator[None]:
+        exchange = self.exchange
+        by_client = isinstance(event, RequestProtocolError) or self.client_state == self.state_errored
+        if self.ended and not by_client:
+            # The connection that we closed ourselves.
+            return
+        if exchange is None or by_client:
+            yield from super().handle_protocol_error(event)
+        elif self.server_state == self.state_stream_response_body:
+            self.ended = True
+            yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
+        elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):
+            yield from self.answer(exchange.broken(event.message))
+        else:
+            yield from super().handle_protocol_error(event)
+
+    def wake(self) -> CommandGenerator[None]:
+        """Let the exchange speak or give up, if the backend is silent."""
+        exchange = self.exchange
+        if exchange is None or self.ended:
+            return
+        if self.server_state == self.state_stream_response_body:
+            for data in exchange.tick():
+                if self.context.options.store_streamed_bodies:
+                    self.response_body_buf += data
+                yield SendHttp(ResponseData(self.stream_id, data), self.context.client)
+            if exchange.cut:
+                yield from self.end()
+                return
+        elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):
+            if (overdue := exchange.overdue()) is not None:
+                yield self.stop_backend()
+                yield from self.answer(overdue)
+                return
+        else:
+            return
+        yield RequestWakeup(exchange.next_tick())
+
+    def stop_backend(self) -> SendHttp:
+        """Return the command that stops what the backend is sending."""
+        reason = RequestProtocolError(self.stream_id, "the answer is over", ErrorCode.CANCEL)
+        return SendHttp(reason, self.context.server)
+
+    def end(self) -> CommandGenerator[None]:
+        """End the answer that is being streamed, and stop the backend."""
+        self.ended = True
+        yield self.stop_backend()
+        yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
+
+    def answer(self, response: Response) -> CommandGenerator[None]:
+        """Answer with a whole response in place of the backend's, of which the client has seen nothing yet."""
+        self.ended = True
+        self.response_body_buf.clear()  # type: ignore[no-untyped-call]
+        self.flow.response = response
+        yield from self.send_response()
+
+
+def install() -> None:
+    """Make new streams endable. Without the internals that this needs, answers are drained instead: one warning."""
+    missing = [name for name in _NEEDED if not callable(getattr(HttpStream, name, None))]
+    if missing or getattr(http, "HttpStream", None) not in (HttpStream, EndableStream):
+        logger.warning("This mitmproxy is not one that toolsim knows (%s): backends cannot be cut off.", missing)
+        return
+    http.HttpStream = EndableStream  # type: ignore[misc]
+
+
+def uninstall() -> None:
+    """Make new streams mitmproxy's own again."""
+    if http.HttpStream is EndableStream:
+        http.HttpStream = HttpStream  # type: ignore[misc]
+
+
+_NEEDED = (
+    "_handle_event",
+    "check_body_size",
+    "make_server_connection",
+    "handle_protocol_error",
+    "send_response",
+    "state_consume_response_body",
+    "state_done",
+    "state_errored",
+    "state_stream_response_body",
+    "state_wait_for_response_headers",
+)

@@ -1,0 +1,143 @@
+"""What is told of an exchange when it is over: log line, flow comment, headers, counters. Counts and names only."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from toolsimlib.report import Report
+
+# A model may invent any number of names; a log line has to stay one.
+MAX_NAMES = 64
+
+
+def line(report: Report, status: int | None, seconds: float) -> str:
+    """Return the exchange as one JSON object; ``status`` None = no answer reached the client."""
+    told = {name: value for name, value in report.as_dict().items() if value not in ([], "", None, 0, False)}
+    for name, value in told.items():
+        if isinstance(value, list) and len(value) > MAX_NAMES:
+            told[name] = [*value[:MAX_NAMES], f"and {len(value) - MAX_NAMES} more"]
+    told |= {"tool_call_count": len(report.calls), "status": status, "seconds": round(seconds, 3)}
+    return json.dumps(told, ensure_ascii=True)
+
+
+def comment(report: Report) -> str:
+    """Return the exchange in one line for people."""
+    return " · ".join(_phrases(report))
+
+
+def _phrases(report: Report) -> Iterator[str]:
+    yield _calls(report)
+    for noun, codes in (
+        ("parse failure", report.parse_failures),
+        ("strict failure", report.strict_failures),
+        ("repair", report.repairs),
+        ("warning", report.warnings),
+    ):
+        if codes:
+            yield f"{len(codes)} {noun}{'s' if len(codes) > 1 else ''}: {', '.join(sorted(set(codes)))}"
+    if report.tool_cutoff:
+        yield f"cut off: {report.tool_cutoff}"
+    if report.truncated:
+        yield "truncated"
+    if report.error:
+        yield f"error: {report.error}"
+
+
+def _calls(report: Report) -> str:
+    if not report.calls:
+        return "toolsim: no call"
+    return f"toolsim: {len(report.calls)} call{'s' if len(report.calls) > 1 else ''}: {', '.join(report.calls)}"
+
+
+def headers(report: Report) -> dict[str, str]:
+    """Return the headers of a whole answer."""
+    counted = {
+        "x-toolsim-tool-call-count": len(report.calls),
+        "x-toolsim-parse-failures": len(report.parse_failures),
+        "x-toolsim-strict-failures": len(report.strict_failures),
+        "x-toolsim-repairs": len(report.repairs),
+    }
+    said = {"x-toolsim-mode": report.mode, "x-toolsim-truncated": str(report.truncated).lower()}
+    if report.tool_cutoff:
+        said["x-toolsim-tool-cutoff"] = report.tool_cutoff
+    return said | {name: str(count) for name, count in counted.items()}
+
+
+def sse_comment(told: str) -> bytes:
+    """Return a log line as the comment that ends an event stream."""
+    return b": toolsim " + told.encode() + b"\n\n"
+
+
+_HELP = {
+    "exchanges_total": "Finished exchanges that offered tools, by both dialects, streaming and outcome.",
+    "tool_calls_total": "Calls given to clients.",
+    "parse_failures_total": "Call blocks that stayed text, by reason.",
+    "strict_failures_total": "Calls that violated a strict tool's schema, by reason.",
+    "repairs_total": "Calls that were repaired, by kind.",
+    "tool_cutoffs_total": "Turns that were ended early, by reason.",
+    "seconds_total": "Time that finished exchanges took.",
+}
+
+
+class Metrics:
+    """Counters over all exchanges, as Prometheus' text format 0.0.4 shows them."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self._seconds = 0.0
+
+    def count(self, report: Report, status: int | None, seconds: float) -> None:
+        """Add one finished exchange."""
+        outcome = "aborted" if status is None else "failed" if report.error or status >= 400 else "ok"
+        self._add(
+            "exchanges_total",
+            client=report.client,
+            backend=report.backend,
+            stream=str(report.stream).lower(),
+            outcome=outcome,
+        )
+        self._counts["tool_calls_total", ()] += len(report.calls)
+        for name, codes in (
+            ("parse_failures_total", report.parse_failures),
+            ("strict_failures_total", report.strict_failures),
+            ("repairs_total", report.repairs),
+        ):
+            for code in codes:
+                # A code may go on with a tool's name; as a label that would be a series for each tool.
+                self._add(name, reason=code.split(":")[0].split(" ")[0])
+        if report.tool_cutoff:
+            self._add("tool_cutoffs_total", reason=report.tool_cutoff)
+        self._seconds += seconds
+
+    def text(self, under_way: int) -> str:
+        """Return all counters, and the gauge of exchanges that are under way."""
+        lines = []
+        for name, explanation in _HELP.items():
+            lines += [f"# HELP toolsim_{name} {explanation}", f"# TYPE toolsim_{name} counter"]
+            if name == "seconds_total":
+                lines.append(f"toolsim_{name} {self._seconds:.3f}")
+            lines += [
+                f"toolsim_{name}{_labels(labels)} {count}"
+                for (counted, labels), count in sorted(self._counts.items())
+                if counted == name
+            ]
+        lines += [
+            "# HELP toolsim_exchanges_open Exchanges that are under way.",
+            "# TYPE toolsim_exchanges_open gauge",
+            f"toolsim_exchanges_open {under_way}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _add(self, name: str, **labels: str) -> None:
+        self._counts[name, tuple(labels.items())] += 1
+
+
+def _labels(labels: tuple[tuple[str, str], ...]) -> str:
+    if not labels:
+        return ""
+    escaped = ((name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for name, value in labels)
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"
