@@ -1,0 +1,188 @@
+import json
+import re
+
+import pytest
+from toolsimlib.conversation import Image, Message, Text
+from toolsimlib.plan import Choice, Tool
+from toolsimlib.request.manifest import HEADING, compact_schema, manifest, place, remind, reminder
+
+WEATHER = Tool(
+    "get_weather",
+    "get_weather",
+    description="Current weather.",
+    parameters={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+TIME = Tool("get_time", "get_time")
+STRICT = Tool("pay", "pay", parameters={"type": "object", "properties": {}}, strict=True)
+PATCH = Tool("apply_patch", "apply_patch", kind="custom", grammar="lark:\nstart: line+\nline: /.+/")
+
+
+def write(*tools, choice=None, sentinel="tool_call", one_call=False, answer_format=None):
+    return manifest(tools, choice or Choice(), sentinel=sentinel, one_call=one_call, answer_format=answer_format)
+
+
+def say(role, *texts):
+    return Message(role, tuple(Text(text) for text in texts))
+
+
+def blocks(text, tag="tool_call"):
+    return [json.loads(body) for body in re.findall(f"<{tag}>(.*?)</{tag}>", text)]
+
+
+def test_every_tool_is_named_and_described():
+    """The catalogue names each tool with its description and its schema on one line."""
+    text = write(WEATHER, TIME)
+    assert text.startswith(HEADING)
+    schema = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}'
+    assert f"- get_weather\n  parameters: {schema}\n  description: Current weather.\n- get_time\n" in text
+
+
+def test_the_example_is_a_call_of_the_first_tool():
+    """The one block is a valid call: arguments are a string that holds an object made from the schema."""
+    [block] = blocks(write(WEATHER, TIME))
+    assert block["name"] == "get_weather"
+    assert json.loads(block["arguments"]).keys() == {"city"}
+
+
+def test_the_example_escapes_inner_quotes():
+    """The example shows the rule by its own text."""
+    assert r'<tool_call>{"name":"get_weather","arguments":"{\"city\":\"city\"}"}</tool_call>' in write(WEATHER)
+
+
+def test_private_tag():
+    """The sentinel's tag is the operator's, and the usual one does not appear."""
+    text = write(WEATHER, sentinel="acme_call")
+    assert blocks(text, "acme_call")
+    assert "<tool_call>" not in text
+
+
+def test_no_phrase_that_a_gateway_hijacks():
+    """Some gateways take prompts with these phrases for chores of their own."""
+    text = write(WEATHER, STRICT, PATCH, choice=Choice("required"), answer_format={"type": "json_object"})
+    text += reminder(Choice(), sentinel="tool_call") + reminder(Choice("required"), sentinel="tool_call")
+    assert not re.search("output format|concise title|conversation:", text, re.IGNORECASE)
+
+
+def test_strict_tools_must_conform():
+    """Only strict tools get the strict rule, by name."""
+    rule = "For pay the arguments MUST conform exactly"
+    assert rule in write(WEATHER, STRICT)
+    assert "MUST conform" not in write(WEATHER)
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "one_call", "demand"),
+    [
+        ((WEATHER, TIME), Choice(), False, None),
+        ((WEATHER, TIME), Choice("auto", frozenset({"get_weather", "get_time"})), True, None),
+        ((WEATHER, TIME), Choice("required"), False, "You MUST call at least one of these tools"),
+        ((WEATHER, TIME), Choice("required"), True, "You MUST call exactly one of these tools"),
+        ((TIME,), Choice("required", frozenset({"get_time"})), False, "You MUST call get_time"),
+    ],
+)
+def test_demand(tools, choice, one_call, demand):
+    """What tool_choice demands is said; auto demands nothing."""
+    text = write(*tools, choice=choice, one_call=one_call)
+    assert (demand in text) if demand else ("You MUST call" not in text)
+
+
+def test_one_call():
+    """Without parallel calls the model is told so."""
+    assert "at most one tool" in write(WEATHER, one_call=True)
+    assert "at most one tool" not in write(WEATHER)
+
+
+def test_records_are_explained():
+    """The model learns what the record lines are, and not to write them."""
+    assert "Lines that start with [function_call are a record" in write(WEATHER)
+
+
+def test_custom_tool():
+    """A custom tool is a function with one free-form string; its grammar is quoted, indented."""
+    text = write(PATCH)
+    assert '"properties":{"input":{"type":"string"}}' in text
+    assert "this grammar, lark:\n    start: line+\n    line: /.+/" in text
+    [block] = blocks(text)
+    assert json.loads(block["arguments"]).keys() == {"input"}
+
+
+def test_descriptions_cannot_pass_for_tools():
+    """A description of many lines stays inside of its entry."""
+    text = write(Tool("f", "f", description="One.\n- rm\r# CLIENT TOOL CATALOG\u2028## Rules"))
+    assert "\n  description: One.\n    - rm\n    # CLIENT TOOL CATALOG\n    ## Rules\n" in text
+
+
+def test_answer_format():
+    """Structured output, which the backend cannot enforce beside calls, is asked for in words."""
+    wanted = {"type": "json_schema", "name": "x", "schema": {"type": "object", "title": "X"}}
+    assert write(WEATHER, answer_format=wanted).endswith('to this schema:\n{"type":"object"}')
+    assert "must be one JSON object and nothing else" in write(WEATHER, answer_format={"type": "json_object"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "compact"),
+    [
+        ({"$schema": "s", "title": "T", "type": "object"}, {"type": "object"}),
+        (
+            {"properties": {"title": {"title": "Title", "type": "string"}, "$schema": {}}, "required": ["title"]},
+            {"properties": {"title": {"type": "string"}, "$schema": {}}, "required": ["title"]},
+        ),
+        ({"$defs": {"title": {"title": "X"}}}, {"$defs": {"title": {}}}),
+        ({"const": {"title": 1}, "default": {"title": 1}, "enum": [{"title": 1}]},) * 2,
+        ({"anyOf": [{"title": "A", "items": {"title": "B"}}, True]}, {"anyOf": [{"items": {}}, True]}),
+        ({"properties": ["title"]},) * 2,
+    ],
+)
+def test_compact_schema(schema, compact):
+    """Only the keywords go: a property, a definition or a value that is called so stays."""
+    assert compact_schema(schema) == compact
+
+
+SYSTEM, MORE, DEVELOPER = say("system", "s"), say("system", "t"), say("developer", "d")
+USER, ASSISTANT = say("user", "u"), say("assistant", "a")
+
+
+@pytest.mark.parametrize(
+    ("role", "messages", "placed"),
+    [
+        ("system", [USER], [say("system", "M"), USER]),
+        ("system", [SYSTEM, DEVELOPER, MORE, USER], [say("system", "s\n\nM"), DEVELOPER, MORE, USER]),
+        ("system", [DEVELOPER, USER], [say("system", "M"), DEVELOPER, USER]),
+        ("system", [USER, SYSTEM], [say("system", "M"), USER, SYSTEM]),
+        ("developer", [USER], [say("developer", "M"), USER]),
+        ("developer", [SYSTEM, USER], [SYSTEM, say("developer", "M"), USER]),
+        ("developer", [SYSTEM, DEVELOPER, USER], [SYSTEM, say("developer", "d\n\nM"), USER]),
+        ("developer", [DEVELOPER, SYSTEM, USER], [DEVELOPER, SYSTEM, say("developer", "M"), USER]),
+        ("developer", [USER, DEVELOPER], [say("developer", "M"), USER, DEVELOPER]),
+        ("developer", [], [say("developer", "M")]),
+        ("user", [SYSTEM, USER], [SYSTEM, say("user", "M\n\nu")]),
+        ("user", [ASSISTANT, USER], [ASSISTANT, say("user", "M\n\nu")]),
+        ("user", [SYSTEM, ASSISTANT], [SYSTEM, say("user", "M"), ASSISTANT]),
+        ("user", [Message("user", (Image("x"),))], [Message("user", (Text("M"), Image("x")))]),
+        ("system", [say("system", "")], [say("system", "M")]),
+    ],
+)
+def test_place(role, messages, placed):
+    """The manifest stands before the talk itself, merged into a neighbour of its own role."""
+    assert place(messages, "M", role) == placed
+
+
+@pytest.mark.parametrize(
+    ("messages", "reminded"),
+    [
+        ([USER, ASSISTANT], [say("user", "u\n\nR"), ASSISTANT]),
+        ([USER, ASSISTANT, say("user", "v")], [USER, ASSISTANT, say("user", "v\n\nR")]),
+        ([Message("user", (Image("x"),))], [Message("user", (Image("x"), Text("R")))]),
+        ([SYSTEM], [SYSTEM]),
+    ],
+)
+def test_remind(messages, reminded):
+    """The reminder closes the last user message, wherever that stands."""
+    assert remind(messages, "R") == reminded
+
+
+def test_reminder_is_one_line():
+    """The reminder is one line and names the tag."""
+    assert len(reminder(Choice("required"), sentinel="acme").splitlines()) == 1
+    assert "<acme>" in reminder(Choice(), sentinel="acme")
+    assert "must call" in reminder(Choice("required"), sentinel="acme")

@@ -1,0 +1,153 @@
+import json
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from toolsimlib.conversation import Call
+from toolsimlib.request.record import call_record, json_line, output_record, sentinel_record, value_line
+
+# Everything that some reader takes for the end of a line.
+LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+
+texts = st.text(st.one_of(st.sampled_from(f'[]{{}}",:\\ 0e.{LINE_ENDS}\ud800é'), st.characters()))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+)
+spaces = st.text(" \t\r\n", max_size=3)
+
+
+def numbers_as_text(text):
+    return json.loads(text, parse_int=lambda digits: f"int {digits}", parse_float=lambda digits: f"float {digits}")
+
+
+@given(st.one_of(texts, json_values.map(lambda value: json.dumps(value, indent=2, ensure_ascii=False))))
+@example('{"a": 1} \u2028')
+@example("[" * 100_000)
+@example("9" * 5_000)
+def test_any_text_becomes_one_line(text):
+    """A value stands on one line, for every reader's idea of a line."""
+    assert len(json_line(text).splitlines()) == 1
+
+
+@given(json_values, st.integers(0, 4), spaces, spaces)
+def test_json_keeps_its_value_and_the_text_of_its_numbers(value, indent, before, after):
+    """Compacting changes nothing but idle white space: the same value, each number with the same digits."""
+    text = before + json.dumps(value, indent=indent, ensure_ascii=False) + after
+    assert numbers_as_text(json_line(text)) == numbers_as_text(text)
+
+
+@given(texts)
+def test_other_text_becomes_a_json_string(text):
+    """What is no JSON is read back from a JSON string, byte for byte."""
+    try:
+        json.loads(text)
+    except ValueError:
+        assert json.loads(json_line(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            '{ "a" : 1.0 , "b" : [ 1e5 , 123456789012345678901234567890 ] }',
+            '{"a":1.0,"b":[1e5,123456789012345678901234567890]}',
+        ),
+        ('{"a": 1, "a": 2}', '{"a":1,"a":2}'),
+        ('" two  blanks, \\" and \\\\"', '" two  blanks, \\" and \\\\"'),
+        ("9" * 5_000, "9" * 5_000),
+        ("NaN", '"NaN"'),
+        ("[Infinity]", '"[Infinity]"'),
+        ("", '""'),
+        ("two\nlines", '"two\\nlines"'),
+        ('["\u2028\u2029\x85"]', '["\\u2028\\u2029\\u0085"]'),
+        ("\ud800", '"\ud800"'),
+        ("01", '"01"'),
+    ],
+)
+def test_json_line(text, line):
+    """The cases that a decoder and encoder in a row would change."""
+    assert json_line(text) == line
+
+
+def test_deep_nesting_is_text():
+    """JSON too deep to read is kept as text, not refused."""
+    text = "[" * 100_000 + "]" * 100_000
+    assert json.loads(json_line(text)) == text
+
+
+def test_call_record():
+    """A call's record shows item id, call id, name and arguments."""
+    call = Call("call_1", "get_weather", '{ "city": "Paris" }', item_id="fc_001")
+    line = '[function_call id=fc_001 call_id=call_1 name=get_weather arguments={"city":"Paris"}]'
+    assert call_record(call) == line
+
+
+def test_call_record_without_item_id():
+    """Clients that drop item ids get the call id in both places."""
+    assert call_record(Call("call_1", "f", "")) == "[function_call id=call_1 call_id=call_1 name=f arguments={}]"
+
+
+def test_call_record_of_a_custom_tool():
+    """A custom tool's input is the one argument that the model knows."""
+    call = Call("ctc_1", "apply_patch", "*** Begin\n", kind="custom")
+    assert call_record(call).endswith('name=apply_patch arguments={"input":"*** Begin\\n"}]')
+
+
+def test_output_record():
+    """An output's record shows the call id and the output."""
+    assert output_record("fc_001", '{"ok": true}') == '[function_call_output call_id=fc_001 output={"ok":true}]'
+
+
+@given(call_id=texts, item_id=texts, name=texts, arguments=texts, output=texts)
+def test_values_are_read_back_from_records(call_id, item_id, name, arguments, output):
+    """No value can end its record or begin another one: all are read back, from one line each."""
+    call = Call(call_id, name, arguments, item_id=item_id)
+    one, two = call_record(call), output_record(call_id, output)
+    assert len(one.splitlines()) == len(two.splitlines()) == 1
+    fields = read_record(one, "[function_call id=", " call_id=", " name=", " arguments=", "]")
+    assert fields[:3] == [item_id or call_id, call_id, name]
+    assert fields[3] == as_json(arguments if arguments.strip() else "{}")
+    assert read_record(two, "[function_call_output call_id=", " output=", "]") == [call_id, as_json(output)]
+
+
+def as_json(text):
+    try:
+        return json.loads(text, parse_constant=lambda constant: int(constant))
+    except ValueError:
+        return text
+
+
+def read_record(line, *literals):
+    """Read the values between the literals: a plain word, or JSON."""
+    values = []
+    for literal, following in pairwise(literals):
+        assert line.startswith(literal)
+        line = line.removeprefix(literal)
+        if following != "]" and (plain := re.match(r"[A-Za-z0-9_.:-]+", line)):
+            value, end = plain[0], plain.end()
+        else:
+            value, end = json.JSONDecoder().raw_decode(line)
+        values.append(value)
+        line = line[end:]
+    assert line == "]"
+    return values
+
+
+@given(name=texts, arguments=texts)
+def test_sentinel_record_is_a_block_on_one_line(name, arguments):
+    """In sentinel form a past call is what the model would have written: JSON whose arguments are a string of JSON."""
+    line = sentinel_record(Call("fc_001", name, arguments), "tool_call")
+    assert len(line.splitlines()) == 1
+    block = json.loads(line.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+    assert block["name"] == name
+    assert json.loads(block["arguments"]) == as_json(arguments if arguments.strip() else "{}")
+
+
+@given(json_values)
+def test_value_line_is_one_line_of_json(value):
+    """A JSON value is written on one line and read back."""
+    assert json.loads(value_line(value)) == value
+    assert len(value_line(value).splitlines()) == 1

@@ -1,0 +1,102 @@
+import pytest
+from toolsimlib.conversation import Image, Raw, Text
+from toolsimlib.errors import BadRequest
+from toolsimlib.wire.content import chat_content, read_parts, responses_content, translate
+
+FILE = {"type": "input_file", "file_data": "data:x", "filename": "a.pdf"}
+CHAT_FILE = {"type": "file", "file": {"file_data": "data:x", "filename": "a.pdf"}}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
+STORED_IMAGE = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
+
+
+@pytest.mark.parametrize("dialect", ["responses", "chat"])
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (None, ()),
+        ("hi", (Text("hi"),)),
+        ([], ()),
+        (["hi", {"type": "text", "text": "there"}], (Text("hi"), Text("there"))),
+        ([{"type": "input_text", "text": ""}], (Text(""),)),
+        ([{"type": "output_text", "text": "x", "annotations": [], "logprobs": []}], (Text("x"),)),
+        ([{"type": "refusal", "refusal": "no"}], (Text("no"),)),
+        ([{"type": "input_image", "image_url": "u", "detail": "low"}], (Image("u", "low"),)),
+        ([{"type": "image_url", "image_url": {"url": "u", "detail": "high"}}], (Image("u", "high"),)),
+        ([{"type": "image_url", "image_url": {"url": "u"}}], (Image("u"),)),
+    ],
+)
+def test_read_parts(content, parts, dialect):
+    """Text and images are read in either dialect's spelling on either endpoint."""
+    assert read_parts(content, dialect, "content") == parts
+
+
+@pytest.mark.parametrize("part", [FILE, AUDIO, STORED_IMAGE, {"type": "new_kind"}, {}, {"type": 3}])
+def test_other_parts_keep_their_shape(part):
+    """What is neither text nor an image by URL stays as sent."""
+    assert read_parts([part], "responses", "content") == (Raw("responses", part),)
+
+
+@pytest.mark.parametrize(
+    ("content", "param"),
+    [
+        (3, "c"),
+        ({}, "c"),
+        ([3], "c[0]"),
+        (["x", None], "c[1]"),
+        ([{"type": "text"}], "c[0].text"),
+        ([{"type": "text", "text": 1}], "c[0].text"),
+        ([{"type": "refusal"}], "c[0].refusal"),
+        ([{"type": "image_url", "image_url": 1}], "c[0].image_url"),
+        ([{"type": "image_url", "image_url": {}}], "c[0].image_url.url"),
+        ([{"type": "image_url", "image_url": {"url": "u", "detail": 1}}], "c[0].image_url.detail"),
+        ([{"type": "input_image", "image_url": "u", "detail": 1}], "c[0].detail"),
+    ],
+)
+def test_malformed_content(content, param):
+    """Malformed content is a 400 that points to the place."""
+    with pytest.raises(BadRequest) as caught:
+        read_parts(content, "chat", "c")
+    assert caught.value.error.param == param
+
+
+@pytest.mark.parametrize(
+    ("part", "to", "translated"),
+    [
+        (Text("x"), "chat", Text("x")),
+        (Image("u"), "responses", Image("u")),
+        (Raw("chat", CHAT_FILE), "chat", Raw("chat", CHAT_FILE)),
+        (Raw("responses", FILE), "chat", Raw("chat", CHAT_FILE)),
+        (Raw("chat", CHAT_FILE), "responses", Raw("responses", FILE)),
+        (Raw("chat", AUDIO), "responses", Raw("responses", AUDIO)),
+        (Raw("responses", {"type": "input_file", "file_url": "u"}), "chat", None),
+        (Raw("responses", STORED_IMAGE), "chat", None),
+        (Raw("chat", {"type": "file", "file": 3}), "responses", None),
+        (Raw("chat", {"type": ["file"]}), "responses", None),
+    ],
+)
+def test_translate(part, to, translated):
+    """Files and audio change their shape with the dialect; what the other one lacks is None."""
+    assert translate(part, to) == translated
+
+
+def test_chat_content():
+    """All text is one string, which every backend takes; anything else makes an array."""
+    assert chat_content(()) == ""
+    assert chat_content((Text("a"), Text("b"))) == "a\nb"
+    assert chat_content((Text("a"), Image("u"), Image("v", "low"), Raw("chat", AUDIO))) == [
+        {"type": "text", "text": "a"},
+        {"type": "image_url", "image_url": {"url": "u"}},
+        {"type": "image_url", "image_url": {"url": "v", "detail": "low"}},
+        AUDIO,
+    ]
+
+
+def test_responses_content():
+    """An assistant's text is output, all other text is input."""
+    assert responses_content("assistant", [Text("a")]) == [{"type": "output_text", "text": "a", "annotations": []}]
+    assert responses_content("user", [Text("a"), Image("u"), Image("v", "low"), Raw("responses", FILE)]) == [
+        {"type": "input_text", "text": "a"},
+        {"type": "input_image", "image_url": "u", "detail": "auto"},
+        {"type": "input_image", "image_url": "v", "detail": "low"},
+        FILE,
+    ]

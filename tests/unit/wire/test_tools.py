@@ -1,0 +1,318 @@
+import pytest
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import Choice, Tool
+from toolsimlib.wire.tools import declares_tools, echo_tools, read_choice, read_tools, schema_param
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+FLAT = {"type": "function", "name": "f", "description": "d", "parameters": SCHEMA, "strict": True}
+NESTED = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True}}
+F = Tool("f", "f", description="d", parameters=SCHEMA, strict=True)
+SEARCH = {"type": "web_search"}
+NAMESPACE = {
+    "type": "namespace",
+    "name": "ns",
+    "description": "d",
+    "tools": [{"type": "function", "name": "f"}, {"type": "custom", "name": "c"}, SEARCH],
+}
+
+
+def param_of(function, *arguments, **options):
+    with pytest.raises(BadRequest) as caught:
+        function(*arguments, **options)
+    return caught.value.error.param
+
+
+@pytest.mark.parametrize(
+    ("body", "tools"),
+    [
+        ({}, ()),
+        ({"tools": None, "functions": None}, ()),
+        ({"tools": [FLAT]}, (F,)),
+        ({"tools": [NESTED]}, (F,)),
+        ({"tools": [{"function": NESTED["function"]}]}, (F,)),
+        ({"tools": [{"name": "f"}]}, (Tool("f", "f"),)),
+        ({"tools": [{"type": "function", "name": "f", "parameters": None, "strict": None}]}, (Tool("f", "f"),)),
+        (
+            {"tools": [{"type": "function", "name": "a.b-c_D", "parameters": {}}]},
+            (Tool("a.b-c_D", "a.b-c_D", parameters={}),),
+        ),
+        ({"functions": [{"name": "f", "description": "d", "parameters": SCHEMA, "strict": True}]}, (F,)),
+        ({"tools": [FLAT, NESTED]}, (F,)),
+        ({"tools": [{"type": "custom", "name": "c"}]}, (Tool("c", "c", kind="custom"),)),
+        ({"tools": [{"type": "custom", "name": "c", "format": {"type": "text"}}]}, (Tool("c", "c", kind="custom"),)),
+        (
+            {
+                "tools": [
+                    {
+                        "type": "custom",
+                        "name": "c",
+                        "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"},
+                    }
+                ]
+            },
+            (Tool("c", "c", kind="custom", grammar="lark:\nstart: x"),),
+        ),
+        (
+            {
+                "tools": [
+                    {
+                        "type": "custom",
+                        "custom": {
+                            "name": "c",
+                            "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "x"}},
+                        },
+                    }
+                ]
+            },
+            (Tool("c", "c", kind="custom", grammar="regex:\nx"),),
+        ),
+        (
+            {"tools": [NAMESPACE]},
+            (Tool("ns__f", "f", namespace="ns"), Tool("ns__c", "c", kind="custom", namespace="ns")),
+        ),
+        (
+            {
+                "tools": [FLAT],
+                "input": [
+                    {"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "g"}]}
+                ],
+            },
+            (F, Tool("g", "g")),
+        ),
+        (
+            {"tools": [FLAT], "input": [{"type": "additional_tools", "tools": [{"type": "function", "name": "f"}]}]},
+            (Tool("f", "f"),),
+        ),
+    ],
+)
+def test_read_tools(body, tools):
+    """Every shape of declaration gives the same Tool, at any of its places."""
+    assert read_tools(body)[0] == tools
+
+
+def test_hosted_tools_stay_as_sent():
+    """Tools that the client does not run are kept apart, in order."""
+    mcp = {"type": "mcp", "server_label": "x"}
+    assert read_tools({"tools": [SEARCH, FLAT, mcp, NAMESPACE]})[1] == (SEARCH, mcp, SEARCH)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"tools": {}}, "tools"),
+        ({"tools": "f"}, "tools"),
+        ({"tools": ["f"]}, "tools[0]"),
+        ({"tools": [FLAT, None]}, "tools[1]"),
+        ({"tools": [{}]}, "tools[0].type"),
+        ({"tools": [{"type": 3, "name": "f"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [{"type": "function", "name": 3}]}, "tools[0].name"),
+        ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name"),
+        ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+        ({"tools": [{"type": "function", "name": "a\n"}]}, "tools[0].name"),
+        ({"tools": [{"type": "function", "name": "a" * 129}]}, "tools[0].name"),
+        ({"tools": [FLAT, {"type": "function", "function": {}}]}, "tools[1].function.name"),
+        ({"tools": [{"type": "function", "function": 3}]}, "tools[0].function"),
+        ({"tools": [{"type": "function", "name": "f", "parameters": []}]}, "tools[0].parameters"),
+        ({"tools": [{"type": "function", "name": "f", "parameters": {"type": "string"}}]}, "tools[0].parameters"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]}, "tools[0].function.parameters"),
+        ({"tools": [{"type": "function", "name": "f", "strict": "yes"}]}, "tools[0].strict"),
+        ({"tools": [{"type": "function", "name": "f", "description": 1}]}, "tools[0].description"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].name"),
+        ({"tools": [{"type": "custom", "custom": {}}]}, "tools[0].custom.name"),
+        ({"tools": [{"type": "custom", "name": "c", "format": 1}]}, "tools[0].format"),
+        ({"tools": [{"type": "custom", "name": "c", "format": {"type": "grammar"}}]}, "tools[0].format.definition"),
+        (
+            {"tools": [{"type": "custom", "custom": {"name": "c", "format": {"type": "grammar", "grammar": {}}}}]},
+            "tools[0].custom.format.grammar.definition",
+        ),
+        ({"tools": [{"type": "namespace", "name": "n"}]}, "tools[0].tools"),
+        ({"tools": [{"type": "namespace", "tools": []}]}, "tools[0].name"),
+        ({"tools": [{"type": "namespace", "name": "n", "tools": [{}]}]}, "tools[0].tools[0].type"),
+        ({"functions": [{"name": 1}]}, "functions[0].name"),
+        ({"functions": 1}, "functions"),
+        ({"input": [{}, {"type": "additional_tools", "tools": [{}]}]}, "input[1].tools[0].type"),
+        ({"tools": [FLAT, {"type": "function", "name": "f"}]}, "tools[1].name"),
+        ({"tools": [FLAT, {"type": "custom", "name": "f"}]}, "tools[1].name"),
+        (
+            {"tools": [NAMESPACE, {"type": "function", "function": {"name": "ns__f", "strict": True}}]},
+            "tools[1].function.name",
+        ),
+    ],
+)
+def test_malformed_tools(body, param):
+    """A malformed declaration is a 400 with the exact param."""
+    assert param_of(read_tools, body) == param
+
+
+def test_message_names_what_was_got_and_expected():
+    """The message says both, and quotes no more of a name than can be read."""
+    with pytest.raises(BadRequest, match=r"expected a string that matches .* but got 'a b' instead"):
+        read_tools({"tools": [{"type": "function", "name": "a b"}]})
+    with pytest.raises(BadRequest) as caught:
+        read_tools({"tools": [{"type": "function", "name": " " * 100_000}]})
+    assert len(caught.value.error.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("body", "declares"),
+    [
+        ({}, False),
+        ({"tools": []}, False),
+        ({"tools": None}, False),
+        ({"functions": []}, False),
+        ({"tools": [SEARCH, {"type": "mcp"}]}, False),
+        ({"tools": [SEARCH, FLAT]}, True),
+        ({"tools": [{"type": "custom", "name": "c"}]}, True),
+        ({"tools": [NAMESPACE]}, True),
+        ({"tools": [{}]}, True),
+        ({"tools": "x"}, True),
+        ({"functions": [{"name": "f"}]}, True),
+        ({"input": [{"type": "additional_tools", "tools": [FLAT]}]}, True),
+        ({"input": [{"type": "additional_tools", "tools": [SEARCH]}]}, False),
+        ({"input": "tools"}, False),
+    ],
+)
+def test_declares_tools(body, declares):
+    """Only hosted tools, or none, are no declaration; a malformed one is."""
+    assert declares_tools(body) is declares
+
+
+def test_schema_param():
+    """A schema's place can be named afterwards: that of the declaration which counts."""
+    body = {
+        "tools": [SEARCH, NESTED],
+        "input": [{"type": "additional_tools", "tools": [{"type": "function", "name": "g"}]}],
+    }
+    assert schema_param(body, "f") == "tools[1].function.parameters"
+    assert schema_param(body, "g") == "input[0].tools[0].parameters"
+
+
+def test_echo_tools():
+    """In a Response functions are flat with all their keys, and all else is as sent."""
+    bare = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": None}
+    assert echo_tools([NESTED, {"name": "g"}, SEARCH, NAMESPACE]) == [FLAT, bare, SEARCH, NAMESPACE]
+    assert echo_tools(None) == []
+
+
+G = Tool("g", "g", kind="custom")
+NS_F = Tool("ns__h", "h", namespace="ns")
+TOOLS = (F, G, NS_F)
+
+
+@pytest.mark.parametrize(
+    ("value", "choice"),
+    [
+        (None, Choice()),
+        ("auto", Choice()),
+        ("none", Choice("none")),
+        ("required", Choice("required")),
+        ({"type": "function", "name": "f"}, Choice("required", frozenset({"f"}))),
+        ({"type": "function", "function": {"name": "f"}}, Choice("required", frozenset({"f"}))),
+        ({"type": "custom", "name": "g"}, Choice("required", frozenset({"g"}))),
+        ({"type": "custom", "custom": {"name": "g"}}, Choice("required", frozenset({"g"}))),
+        ({"type": "function", "name": "h"}, Choice("required", frozenset({"ns__h"}))),
+        ({"type": "function", "name": "ns__h"}, Choice("required", frozenset({"ns__h"}))),
+        ({"type": "function", "name": "h", "namespace": "ns"}, Choice("required", frozenset({"ns__h"}))),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+            Choice("auto", frozenset({"f"})),
+        ),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]},
+            Choice("required", frozenset({"f"})),
+        ),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "required", "tools": [{"type": "custom", "name": "g"}]},
+            },
+            Choice("required", frozenset({"g"})),
+        ),
+        ({"type": "allowed_tools", "tools": []}, Choice("auto", frozenset())),
+    ],
+)
+def test_read_choice(value, choice):
+    """Every shape of tool_choice gives its Choice, with the model's names."""
+    assert read_choice(value, TOOLS, hosted=False, param="tool_choice") == (choice, [])
+
+
+@pytest.mark.parametrize(
+    ("value", "choice", "notes"),
+    [
+        ({"type": "web_search"}, Choice(), ["tool_choice:web_search"]),
+        ({"type": "mcp", "server_label": "x"}, Choice(), ["tool_choice:mcp"]),
+        (
+            {"type": "allowed_tools", "tools": [{"type": "function", "name": n} for n in ("f", "gone")]},
+            Choice("auto", frozenset({"f"})),
+            ["tool_choice:undeclared"],
+        ),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "mcp"}]},
+            Choice("auto", frozenset()),
+            ["tool_choice:mcp"],
+        ),
+    ],
+)
+def test_ignored_choices_are_noted(value, choice, notes):
+    """What a choice says of tools that are not the client's own is ignored, and said."""
+    assert read_choice(value, TOOLS, hosted=True, param="tool_choice") == (choice, notes)
+
+
+def test_required_may_be_met_by_a_hosted_tool():
+    """Without a tool of the client's own, "required" is about the hosted ones."""
+    assert read_choice("required", (), hosted=True, param="tool_choice") == (Choice(), ["tool_choice:required"])
+
+
+@pytest.mark.parametrize(
+    ("value", "choice"),
+    [("auto", Choice()), ("none", Choice("none")), ({"name": "f"}, Choice("required", frozenset({"f"})))],
+)
+def test_legacy_function_call(value, choice):
+    """The legacy field has a shape of its own."""
+    assert read_choice(value, TOOLS, hosted=False, param="function_call") == (choice, [])
+
+
+@pytest.mark.parametrize(
+    ("value", "param"),
+    [
+        ("any", "tool_choice"),
+        (3, "tool_choice"),
+        (True, "tool_choice"),
+        ([], "tool_choice"),
+        ({}, "tool_choice.type"),
+        ({"type": 3}, "tool_choice.type"),
+        ({"type": "function"}, "tool_choice.name"),
+        ({"type": "function", "name": 3}, "tool_choice.name"),
+        ({"type": "function", "function": {}}, "tool_choice.function.name"),
+        ({"type": "function", "function": "f"}, "tool_choice.function"),
+        ({"type": "custom", "custom": {}}, "tool_choice.custom.name"),
+        ({"type": "function", "name": "gone"}, "tool_choice"),
+        ({"type": "function", "name": "f", "namespace": "ns"}, "tool_choice"),
+        ({"type": "allowed_tools"}, "tool_choice.tools"),
+        ({"type": "allowed_tools", "allowed_tools": {}}, "tool_choice.allowed_tools.tools"),
+        ({"type": "allowed_tools", "mode": "none", "tools": []}, "tool_choice.mode"),
+        ({"type": "allowed_tools", "mode": ["auto"], "tools": []}, "tool_choice.mode"),
+        ({"type": "allowed_tools", "tools": ["f"]}, "tool_choice.tools[0]"),
+        ({"type": "allowed_tools", "tools": [{"name": "f"}]}, "tool_choice.tools[0].type"),
+        ({"type": "allowed_tools", "tools": [{"type": "function"}]}, "tool_choice.tools[0].name"),
+        ({"type": "allowed_tools", "tools": [{"type": "function", "name": "gone"}]}, "tool_choice"),
+    ],
+)
+def test_malformed_choice(value, param):
+    """A malformed or impossible choice is a 400 with the exact param."""
+    assert param_of(read_choice, value, TOOLS, hosted=False, param="tool_choice") == param
+
+
+@pytest.mark.parametrize(
+    ("value", "param"),
+    [("required", "function_call"), ({}, "function_call.name"), ({"name": "gone"}, "function_call")],
+)
+def test_malformed_function_call(value, param):
+    """The legacy field is named in its own errors."""
+    assert param_of(read_choice, value, TOOLS, hosted=False, param="function_call") == param
+
+
+def test_required_without_tools():
+    """A call cannot be demanded where there is nothing to call."""
+    assert param_of(read_choice, "required", (), hosted=False, param="tool_choice") == "tool_choice"
