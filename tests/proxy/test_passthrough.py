@@ -1,0 +1,134 @@
+"""What is not ours passes byte for byte, and streams."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from typing import Any
+
+import pytest
+from support.line import Line, arrivals
+from support.mitmdump import Mitmdump
+from support.raw_backend import DONE, Answer, RawBackend, chat_frame
+
+NO_TOOLS = b'{"model":"m", "messages":[{"role":"user","content":"Say <use_tool><name>x</name></use_tool>"}] }'
+
+# name: method, path, body, headers
+REQUESTS: dict[str, tuple[str, str, bytes | None, dict[str, str]]] = {
+    "models": ("GET", "/v1/models?limit=3", None, {}),
+    "head": ("HEAD", "/v1/models", None, {}),
+    "embeddings": ("POST", "/v1/embeddings", b'{ "input":"x" }', {}),
+    "embeddings with tools": ("POST", "/v1/embeddings", b'{"tools":[{"type":"function","name":"f"}]}', {}),
+    "chat without tools": ("POST", "/v1/chat/completions", NO_TOOLS, {}),
+    "chat with no tool": ("POST", "/v1/chat/completions", b'{"messages":[],"tools":[]}', {}),
+    "responses without tools": ("POST", "/v1/responses?x=1", b'{"input":"hi"}', {}),
+    "not JSON": ("POST", "/v1/chat/completions", b"\x00\xff not JSON {", {}),
+    "not an object": ("POST", "/v1/responses", b'[{"tools":[1]}]', {}),
+    "gzip without tools": (
+        "POST",
+        "/v1/chat/completions",
+        gzip.compress(NO_TOOLS, mtime=0),
+        {"Content_Encoding": "gzip"},
+    ),
+    "empty": ("POST", "/v1/chat/completions", b"", {}),
+    "stored response": ("GET", "/v1/responses/resp_1?include[]=x", None, {}),
+    "put": ("PUT", "/v1/responses", b'{"tools":[{"type":"function","name":"f"}]}', {}),
+}
+
+
+async def echo_headers(answer: Answer) -> None:
+    body = b"" if answer.asked.method == "HEAD" else bytes(range(256))
+    await answer.head(200, 256, Content_Type="application/octet-stream", X_Odd="  a  b", Set_Cookie="a=1")
+    if body:
+        await answer.send(body)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_passes_byte_for_byte(name: str, backend: RawBackend, line: Line) -> None:
+    """Method, path, body and headers reach the backend as sent, and its answer reaches the client as sent."""
+    method, path, body, headers = REQUESTS[name]
+    backend.play(echo_headers)
+    reply = line.request(method, path, body, Accept_Encoding="gzip, br", X_Odd="a,  b", **headers)
+    asked = backend.asked[-1]
+    assert (asked.method, asked.path, asked.body) == (method, path, body or b"")
+    assert asked.header("accept-encoding") == "gzip, br"
+    assert asked.header("x-odd") == "a,  b"
+    assert reply.status == 200
+    assert reply.body == (b"" if method == "HEAD" else bytes(range(256)))
+    assert set(reply.headers) == {"Content-Type", "X-Odd", "Set-Cookie", "Content-Length"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/events", None), ("/v1/chat/completions", NO_TOOLS), ("/v1/responses", b'{"input":"hi","stream":true}')],
+)
+def test_streams(path: str, body: bytes | None, backend: RawBackend, line: Line) -> None:
+    """The first event of a stream that is not ours arrives before the last was sent, each as the chunk that it was."""
+    frames = [b": ping\r\n\r\n", chat_frame("<tool_call>"), b"data: \xf0\x9f", b"\x98\x80\n\n", DONE]
+
+    async def behave(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        for frame in frames:
+            await answer.send(frame)
+            time.sleep(0.05)
+        answer.asked.headers.append(("last-sent", str(time.monotonic())))
+        await answer.end()
+
+    backend.play(behave)
+    response = line.begin("POST" if body else "GET", path, body)
+    arrived = list(arrivals(response))
+    assert [data for _, data in arrived] == frames
+    assert arrived[0][0] < float(backend.asked[-1].header("last-sent") or 0) - 0.1
+
+
+def test_request_bodies_stream(backend: RawBackend, proxy: Mitmdump) -> None:
+    """A large upload to another path is not held back: the backend sees its head before its end."""
+    import socket
+
+    seen: list[float] = []
+
+    async def behave(answer: Answer) -> None:
+        seen.append(time.monotonic())
+        await answer.whole(b"ok")
+
+    backend.play(behave)
+    with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+        client.sendall(b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n1234")
+        time.sleep(0.3)
+        before = len(backend.asked)
+        client.sendall(b"5678")
+        assert b"200" in client.recv(100)
+    assert before == 0  # the raw backend only notes whole requests
+    assert backend.asked[-1].body == b"12345678"
+    proxy.wait_for("Streaming request to 127.0.0.1")
+
+
+def test_websocket_upgrade_is_refused(backend: RawBackend, line: Line) -> None:
+    """An upgrade of /responses is a 426 in the API's shape, so that clients fall back to events."""
+    backend.play(echo_headers)
+    reply = line.request(
+        "GET",
+        "/v1/responses",
+        Connection="Upgrade",
+        Upgrade="websocket",
+        Sec_WebSocket_Version="13",
+        Sec_WebSocket_Key="eA==",
+    )
+    assert reply.status == 426
+    assert reply.json()["error"]["type"] == "invalid_request_error"
+    assert backend.asked == []
+
+
+def test_errors_pass_unchanged(backend: RawBackend, line: Line, ask: Any) -> None:
+    """An HTTP error of the backend reaches the client of a rewritten request as it is."""
+    body = json.dumps({"error": {"message": "slow down", "odd": [1.0]}}, indent=3).encode()
+
+    async def behave(answer: Answer) -> None:
+        await answer.whole(body, 429, Content_Type="application/json", Retry_After="7", X_Request_Id="r")
+
+    backend.play(behave)
+    for stream in (False, True):
+        reply = line.post("/v1/chat/completions", ask(stream=stream))
+        assert (reply.status, reply.body) == (429, body)
+        assert (reply.headers["retry-after"], reply.headers["x-request-id"]) == ("7", "r")

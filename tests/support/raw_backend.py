@@ -1,0 +1,189 @@
+"""A backend that misbehaves on purpose: raw HTTP/1.1 over a socket, a coroutine decides each answer byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Self
+
+
+@dataclass
+class Asked:
+    """One request as it arrived, and what became of its answer."""
+
+    method: str
+    path: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    connection: int
+    sent: int = 0
+    """Pieces of the answer's body that could be written."""
+    gone: threading.Event = field(default_factory=threading.Event)
+    """Set when the proxy closed its end while the answer was under way."""
+
+    def header(self, name: str) -> str | None:
+        return next((value for each, value in self.headers if each.lower() == name.lower()), None)
+
+
+class Answer:
+    """What an answering coroutine writes with. Each ``send`` is one write, in one chunk if the answer is chunked."""
+
+    def __init__(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked = asked
+        self._reader = reader
+        self._writer = writer
+        self._chunked = False
+
+    async def head(self, status: int = 200, length: int | None = None, **headers: str) -> None:
+        """Begin: chunked unless a length is given, or -1 for a body that ends with the connection."""
+        lines = [f"HTTP/1.1 {status} Whatever"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        if length is None:
+            self._chunked = True
+            lines.append("Transfer-Encoding: chunked")
+        elif length >= 0:
+            lines.append(f"Content-Length: {length}")
+        await self.raw("\r\n".join([*lines, "", ""]).encode())
+
+    async def send(self, data: bytes) -> None:
+        await self.raw(b"%x\r\n%s\r\n" % (len(data), data) if self._chunked else data)
+        self.asked.sent += 1
+
+    async def end(self) -> None:
+        if self._chunked:
+            await self.raw(b"0\r\n\r\n")
+
+    async def raw(self, data: bytes) -> None:
+        # Nothing else is sent to us during an answer: what can be read is the end of the connection.
+        if self._reader.at_eof() or self._writer.is_closing():
+            self.asked.gone.set()
+            raise ConnectionResetError
+        self._writer.write(data)
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            self.asked.gone.set()
+            raise
+        await asyncio.sleep(0)
+
+    async def whole(self, body: bytes, status: int = 200, **headers: str) -> None:
+        await self.head(status, len(body), **headers)
+        await self.send(body)
+
+    async def wait_until_gone(self) -> None:
+        """Say nothing until the proxy hangs up."""
+        await self._reader.read()
+        self.asked.gone.set()
+
+    def hang_up(self) -> None:
+        self._writer.close()
+
+
+Behaviour = Callable[[Answer], Awaitable[None]]
+
+
+class RawBackend:
+    """Serves on a thread of its own. ``play`` sets how every request is answered, or how each path is."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self._behaviours: dict[str, Behaviour] = {}
+        self._ready = threading.Event()
+        self._connections = 0
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def play(self, behaviour: Behaviour, path: str = "") -> None:
+        """Answer requests whose path starts with ``path`` this way; forget what was asked before."""
+        self._behaviours[path] = behaviour
+        self.asked = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(10)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=64 * 1024 * 1024)
+        self.port: int = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._over.wait()
+        server.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        number = self._connections
+        try:
+            while (asked := await self._read(reader, number)) is not None:
+                self.asked.append(asked)
+                matches = [path for path in self._behaviours if asked.path.startswith(path)]
+                await self._behaviours[max(matches, key=len)](Answer(asked, reader, writer))
+                if writer.is_closing():
+                    break
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    @staticmethod
+    async def _read(reader: asyncio.StreamReader, connection: int) -> Asked | None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+        method, path, _ = first.split(" ")
+        headers = [(line.partition(":")[0], line.partition(":")[2].strip()) for line in lines]
+        asked = Asked(method, path, headers, b"", connection)
+        if asked.header("transfer-encoding") == "chunked":
+            while size := int(await reader.readline(), 16):
+                asked.body += await reader.readexactly(size)
+                await reader.readline()
+            await reader.readline()
+        else:
+            asked.body = await reader.readexactly(int(asked.header("content-length") or 0))
+        return asked
+
+
+def chat_frame(content: str | None = None, finish: str | None = None) -> bytes:
+    """One event of a chat stream."""
+    delta = {} if content is None else {"content": content}
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+def chat_whole(content: str) -> bytes:
+    """A whole chat answer."""
+    message = {"role": "assistant", "content": content}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    return json.dumps(
+        {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    ).encode()
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def stream_of(*pieces: str, ended: bool = True) -> Behaviour:
+    """A well-behaved chat stream of these pieces of text."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        for piece in pieces:
+            await answer.send(chat_frame(piece))
+        if ended:
+            await answer.send(chat_frame(finish="stop"))
+            await answer.send(DONE)
+        await answer.end()
+
+    return behave
