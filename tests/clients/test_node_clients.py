@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from clients.cases import ONE_CALL, Case, Stage, both_apis, every_case
@@ -15,31 +16,31 @@ MODES = {
     "ai_sdk.mjs": ("generateText", "streamText"),
 }
 every_client = pytest.mark.parametrize(
-    ("node", "mode"),
+    ("script", "mode"),
     [pytest.param(script, mode, id=f"{script[:-4]}-{mode}") for script, modes in MODES.items() for mode in modes],
-    indirect=["node"],
 )
 
 
 @pytest.fixture(scope="module")
-def node(request: pytest.FixtureRequest) -> Iterator[NodeClient]:
-    with node_client(request.param) as client:
-        yield client
+def clients() -> Iterator[dict[str, NodeClient]]:
+    """All three processes: to start one takes longer than its tests."""
+    with ExitStack() as stack:
+        yield {script: stack.enter_context(node_client(script)) for script in MODES}
 
 
 @every_case
 @both_apis
 @every_client
-def test_tool_loop(stage: Stage, node: NodeClient, api: str, mode: str, case: Case) -> None:
+def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str, case: Case) -> None:
     """The client completes the case through the proxy."""
     stage.prepare(case)
-    stage.compare(case, node.run(stage.base_url, api, mode, case.prompts, case.strict))
+    stage.compare(case, clients[script].run(stage.base_url, api, mode, case.prompts, case.strict))
 
 
 @both_apis
 @every_client
-def test_control(bare_stage: Stage, node: NodeClient, api: str, mode: str) -> None:
+def test_control(bare_stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str) -> None:
     """Without the addon the same client makes no call of the same answer: the loop can fail."""
     bare_stage.prepare(ONE_CALL)
-    (outcome,) = node.run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
+    (outcome,) = clients[script].run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)
