@@ -273,7 +273,5 @@ def unescape(text: str) -> str:
 
 def trim(text: str) -> str:
     """Take one newline from each end of a value that stands on lines of its own; all other white space is content."""
-    if len(text) < 2 or not text.startswith(("\n", "\r\n")) or not text.endswith("\n"):
-        return text
-    inner = text[2:] if text.startswith("\r\n") else text[1:]
-    return inner[:-2] if inner.endswith("\r\n") else inner[:-1]
+    inner = text.removeprefix("\r").removeprefix("\n") if text.startswith(("\n", "\r\n")) else ""
+    return inner[:-1].removesuffix("\r") if inner.endswith("\n") else text

@@ -153,10 +153,11 @@ class Judge:
             self._warn(UNKNOWN_TOOL, call.name)
             own = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
             return [Call(own, call.arguments)]
+        raw = self._as_text(call)
         if tool.kind == "custom" and call.kind == "custom":
-            return [self._custom(tool, call.arguments, self._as_text(call), ())]
-        written = Written(call.arguments, tool.name, arguments=_string(call.arguments))
-        return [self._arguments(tool, written, self._as_text(call), ())]
+            return [self._custom(tool, call.arguments, raw, ())]
+        written = Written(raw, tool.name, arguments=Json(call.arguments, call.arguments))
+        return [(self._custom_written if tool.kind == "custom" else self._arguments)(tool, written, raw, ())]
 
     def _structured_tool(self, call: StructuredCall) -> Tool | None:
         if call.namespace is None and call.name in self._tools:
@@ -438,10 +439,6 @@ _NOTHING = Json("", ())
 def _shown(name: str) -> str:
     """Return a name that is fit for a log: one that the model made up may be anything."""
     return name if _PRINTABLE_NAME.fullmatch(name) else "?"
-
-
-def _string(text: str) -> Json:
-    return Json(text, text)
 
 
 def _mended(text: str) -> _Settled | None:

@@ -107,7 +107,7 @@ class Validator:
             settled = False
         finally:
             _budget.reset(token)
-        return Finding(_message(errors) if errors else None, settled and not budget.guessed)
+        return Finding(_message(_best(errors)) if errors else None, settled and not budget.guessed)
 
     def property(self, name: str) -> Validator | None:
         """Return the schema of one property of an object, None where the schema says nothing of it."""
@@ -181,7 +181,7 @@ def _compile(text: str) -> Validator:
             schema = _without_unevaluated(schema)
         return Validator(_fenced(base)(schema, registry=Registry()))
     except jsonschema_exceptions.SchemaError as error:
-        raise SchemaError(_message([error])) from error
+        raise SchemaError(_message(error)) from error
     except RecursionError as error:
         raise SchemaError("the schema is nested too deeply") from error
 
@@ -391,8 +391,14 @@ def _timed(keyword: Callable[..., Any]) -> Callable[..., Any]:
     return timed
 
 
-def _message(errors: list[Any]) -> str:
-    error = jsonschema_exceptions.best_match(errors)
+def _best(errors: list[Any]) -> Any:
+    try:
+        return jsonschema_exceptions.best_match(errors)
+    except Exception:  # it looks at the schema and the value again, and breaks as examine() may
+        return errors[0]
+
+
+def _message(error: Any) -> str:
     text = f"{error.json_path}: {error.message}"
     # A path may hold half of a surrogate pair, which no wire can carry.
     text = text.encode("utf-8", "backslashreplace").decode()

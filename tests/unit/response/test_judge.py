@@ -1,0 +1,316 @@
+"""The judge: DESIGN's table as data, and what must hold for any text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from toolsimlib.events import StructuredCall
+from toolsimlib.plan import Choice, Plan, Policy, Tool
+from toolsimlib.report import Report
+from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
+from toolsimlib.response.sentinel import Block
+
+TABLE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text(encoding="utf-8"))
+AUTO = Choice()
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def plan_for(*tools: Tool, masked: tuple[str, ...] = (), choice: Choice = AUTO, **policy: Any) -> Plan:
+    return Plan(
+        "responses",
+        "chat",
+        True,
+        "m",
+        tools=tools,
+        masked=frozenset(masked),
+        any_strict=any(tool.strict for tool in tools),
+        choice=choice,
+        policy=Policy(**policy),
+    )
+
+
+def json_block(body: str) -> Block:
+    return Block("json", "<tool_call>", body, "</tool_call>")
+
+
+def as_data(verdict: Verdict, block: Block) -> dict[str, Any]:
+    match verdict:
+        case Call(tool, arguments):
+            return {"call": tool.name, "arguments": arguments}
+        case Rejected(raw, reason):
+            return {"text": reason} if raw == block.raw else {"text": reason, "raw": raw}
+        case Violation(_, reason):
+            return {"violation": reason}
+
+
+@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["case"])
+def test_table(case: dict[str, Any]) -> None:
+    """Every cell of the table gives its verdicts, warnings and repairs, and failures are counted as what they are."""
+    tools = [
+        Tool(tool["name"], tool["name"], kind=tool.get("kind", "function"), parameters=tool.get("parameters"))
+        if tool["name"] not in case.get("strict", [])
+        else Tool(tool["name"], tool["name"], parameters=tool["parameters"], strict=True)
+        for tool in TABLE["tools"]
+    ]
+    report = Report()
+    judge = Judge(plan_for(*tools, masked=tuple(TABLE["masked"]), repair=case.get("repair", "safe")), report)
+    block = Block(case.get("form", "json"), "<tool_call>", case["body"], case.get("closing", "</tool_call>"))
+    verdicts = judge.block(block)
+    assert [as_data(verdict, block) for verdict in verdicts] == case["expect"]
+    assert report.repairs == case.get("repairs", [])
+    assert report.warnings == case.get("warnings", [])
+    assert bool(report.parse_failures) == any("text" in expected for expected in case["expect"])
+    assert bool(report.strict_failures) == any("violation" in expected for expected in case["expect"])
+
+
+OBJECTS = st.dictionaries(
+    st.text(),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+        max_leaves=8,
+    ),
+    max_size=5,
+)
+SPACES = st.text(" \t\r\n", max_size=3)
+
+
+@st.composite
+def object_texts(draw: st.DrawFn) -> str:
+    """A JSON object as text, with white space anywhere between its tokens."""
+
+    def write(value: Any) -> str:
+        gap = draw(SPACES)
+        match value:
+            case dict():
+                members = [f"{dumped(key)}{gap}:{write(each)}{gap}" for key, each in value.items()]
+                return f"{{{gap}{f',{gap}'.join(members)}}}"
+            case list():
+                return f"[{gap}{f'{gap},'.join(write(each) for each in value)}]"
+        return dumped(value)
+
+    def dumped(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=draw(st.booleans()))
+
+    return write(draw(OBJECTS))
+
+
+@settings(deadline=None)
+@given(object_texts(), SPACES, st.booleans(), st.booleans())
+def test_arguments_are_verbatim(source: str, space: str, as_string: bool, strict: bool) -> None:
+    """Whatever object the model writes, as an object or in a string, the client reads the very same text."""
+    written = json.dumps(source) if as_string else source
+    judge = Judge(plan_for(Tool("f", "f", strict=strict)), report := Report())
+    verdicts = judge.block(json_block(f'{space}{{"name"{space}:"f","arguments":{space}{written}{space}}}{space}'))
+    assert [verdict.arguments for verdict in verdicts if isinstance(verdict, Call)] == [source]
+    assert not report.repairs
+
+
+SCRAPS = [
+    *('{"name":"f"', '"name":"g"', '"function":', '"arguments":', '"input":', '"city":"x"', '"{', '}"', *"{}[],:\"'\\"),
+    *("\\u12", "\n", "\x00", "\ud800", "NaN", "1e999", "9" * 5000, "True", "null", "```json\n", "```", "&lt;"),
+    *("<name>f</name>", "<name>", "<a>", "</a>", "<a/>", "<arguments>", "</arguments>"),
+]
+FRAGMENTS = st.lists(
+    st.sampled_from(SCRAPS) | st.text(max_size=5),
+    max_size=14,
+).map("".join)
+
+
+@settings(deadline=None)
+@given(FRAGMENTS, st.sampled_from(["json", "xml"]), st.booleans(), st.sampled_from(["safe", "off"]), st.booleans())
+@example('{"name":"f","arguments":' + '{"a":' * 100_000, "json", True, "safe", True)
+@example('{"name":"f","arguments":{"a":' + "[" * 60_000 + "]" * 60_000 + "}}", "json", False, "safe", True)
+@example('{"name":"f","arguments":{"city":' + "9" * 100_000 + "}}", "json", True, "safe", True)
+@example("{'name':'f','arguments':{'city':'\\\ud800\n'}}", "json", False, "safe", True)
+def test_no_text_raises(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
+    """Any body in any form gets verdicts: calls carry an object, errors can be encoded, a violation comes last."""
+    tools = (Tool("f", "f", parameters=CITY, strict=strict), Tool("g", "g", kind="custom"))
+    judge = Judge(plan_for(*tools, masked=("m",), repair=repair), Report())
+    verdicts = judge.block(Block(form, "<t>", body, "</t>" if closed else ""))
+    assert verdicts
+    for verdict in verdicts:
+        match verdict:
+            case Call(Tool(kind="function"), arguments):
+                assert arguments.strip().startswith("{")
+            case Violation(error):
+                error.message.encode()
+                assert verdict is verdicts[-1]
+    assert strict or not any(isinstance(verdict, Violation) for verdict in verdicts)
+
+
+def test_digits_beyond_the_limit() -> None:
+    """An integer with more digits than Python converts is an integer to the schema and whole to the client."""
+    source = '{"n":-' + "9" * 5000 + "}"
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 0}}}
+    judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), Report())
+    assert judge.block(json_block(f'{{"name":"f","arguments":{source}}}')) == [Call(judge._tools["f"], source)]
+
+
+def test_violation_says_who_got_and_expected() -> None:
+    """A violation is OpenAI's error, with status 422, and names the tool, what came and what was expected."""
+    judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), report := Report())
+    [violation] = judge.block(json_block('{"name":"f","arguments":{"city":5}}'))
+    assert isinstance(violation, Violation)
+    error = violation.error
+    assert (error.status, error.type, error.code, error.param) == (
+        422,
+        "invalid_request_error",
+        "invalid_tool_call",
+        "tools",
+    )
+    for part in ("f", "$.city", "5", "string"):
+        assert part in error.message
+    assert report.strict_failures == ["SCHEMA_MISMATCH:f"]
+
+
+def test_a_name_made_up_is_not_logged() -> None:
+    """What the model wrote for a name goes to the report only if it could be one."""
+    judge = Judge(plan_for(Tool("f", "f")), report := Report())
+    judge.block(json_block('{"name":"my secret is 42"}'))
+    assert report.parse_failures == ["UNKNOWN_TOOL:?"]
+
+
+def test_name_that_fits_two_tools() -> None:
+    """A name with a slip that fits two tools, or a tool and a masked one, is neither."""
+    block = json_block('{"name":"FIND","arguments":{}}')
+    for plan in (
+        plan_for(Tool("find", "find"), Tool("Find", "Find")),
+        plan_for(Tool("find", "find"), masked=("Find",)),
+    ):
+        assert Judge(plan, Report()).block(block) == [Rejected(block.raw, "UNKNOWN_TOOL")]
+
+
+def test_namespaced_names() -> None:
+    """The model may write a namespaced tool with a dot, or bare where only one tool has that name."""
+    tool = Tool("mcp__fs__read", "read", namespace="mcp__fs")
+    judge = Judge(plan_for(tool, Tool("other", "other")), Report())
+    for name in ("mcp__fs__read", "mcp__fs.read", "read"):
+        assert judge.block(json_block(f'{{"name":"{name}"}}')) == [Call(tool, "{}")]
+
+
+def test_more_calls_than_a_block_may_hold() -> None:
+    """A block with more than 64 objects gives 64 calls, and the rest stays text."""
+    verdicts = Judge(plan_for(Tool("f", "f")), Report()).block(json_block('{"name":"f"}' * 1000))
+    assert [type(verdict) for verdict in verdicts] == [Call] * 64 + [Rejected]
+    assert isinstance(verdicts[-1], Rejected)
+    assert verdicts[-1].raw == '{"name":"f"}' * 936
+
+
+def test_arguments_over_the_limit() -> None:
+    """Arguments over the limit fail, strict or not; the limit counts bytes and is inclusive."""
+    source = '{"a":"éé"}'
+    for strict, limit, expected in ((False, 12, Call), (False, 11, Rejected), (True, 11, Violation)):
+        judge = Judge(plan_for(Tool("f", "f", strict=strict), max_tool_args_bytes=limit), Report())
+        [verdict] = judge.block(json_block(f'{{"name":"f","arguments":{source}}}'))
+        assert isinstance(verdict, expected)
+        if not isinstance(verdict, Call):
+            assert verdict.reason == "ARGUMENTS_TOO_LARGE"
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ('<tool_call>{"name":"lax","arguments":"', Rejected),
+        ('<tool_call> {"name" : "tight","arguments":"', Violation),
+        ("<use_tool><name>lax</name><a>", Rejected),
+        ("<use_tool>\n<name>tight</name><a>", Violation),
+        ('<tool_call>{"arguments":"', Violation),
+        ('<tool_call>{"name":"nobody","arguments":"', Violation),
+    ],
+)
+def test_oversize(raw: str, expected: type) -> None:
+    """A block over the size limit is judged by the tool named at its beginning; unnamed, by whether any is strict."""
+    judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
+    verdict = judge.oversize(raw)
+    assert isinstance(verdict, expected)
+    assert not isinstance(verdict, Call)
+    assert verdict.reason == "ARGUMENTS_TOO_LARGE"
+    if isinstance(verdict, Rejected):
+        assert verdict.raw == raw
+
+
+class TestStructured:
+    """Calls that the backend emitted as calls."""
+
+    lax = Tool("f", "f", parameters=CITY)
+    spaced = Tool("ns__f", "f", namespace="ns", parameters=CITY)
+    patch = Tool("apply_patch", "apply_patch", kind="custom")
+
+    def judge(self, **plan: Any) -> tuple[Judge, Report]:
+        report = Report()
+        return Judge(plan_for(self.lax, self.spaced, self.patch, masked=("gone", "ns__gone"), **plan), report), report
+
+    def test_known_names(self) -> None:
+        """A known name is found plain, as the model's name, and as namespace and name; arguments are verbatim."""
+        judge, report = self.judge()
+        arguments = '{ "city":"x"}'
+        assert judge.structured(StructuredCall("f", arguments)) == [Call(self.lax, arguments)]
+        assert judge.structured(StructuredCall("ns__f", arguments)) == [Call(self.spaced, arguments)]
+        assert judge.structured(StructuredCall("f", arguments, namespace="ns")) == [Call(self.spaced, arguments)]
+        assert report == Report()
+
+    def test_masked_names_are_dropped(self) -> None:
+        """A masked call never reaches the client, and neither does any when the client forbade calls."""
+        judge, report = self.judge()
+        assert judge.structured(StructuredCall("gone", "{}")) == []
+        assert judge.structured(StructuredCall("gone", "{}", namespace="ns")) == []
+        assert report.dropped == ["STRUCTURED_CALL:gone", "STRUCTURED_CALL:ns__gone"]
+        judge, report = self.judge(choice=Choice("none"))
+        assert judge.structured(StructuredCall("f", '{"city":"x"}')) == []
+        assert report.dropped == ["STRUCTURED_CALL:f"]
+
+    def test_unknown_names_pass(self) -> None:
+        """A tool of the backend's own passes through untouched, with a warning."""
+        judge, report = self.judge()
+        [call] = judge.structured(StructuredCall("own", "not json", kind="custom", namespace="x"))
+        assert call == Call(Tool("own", "own", kind="custom", namespace="x"), "not json")
+        assert report.warnings == ["UNKNOWN_TOOL:own"]
+
+    def test_validated_like_others(self) -> None:
+        """Mismatch warns, malformed is repaired or text in sentinel form, empty is {}."""
+        judge, report = self.judge()
+        assert judge.structured(StructuredCall("f", "")) == [Call(self.lax, "{}")]
+        assert report.warnings == ["SCHEMA_MISMATCH:f"]
+        assert judge.structured(StructuredCall("f", '{"city":"x",}')) == [Call(self.lax, '{"city":"x"}')]
+        assert report.repairs == ["TRAILING_COMMA:f"]
+        raw = '<tool_call>{"name": "f", "arguments": "oops"}</tool_call>'
+        assert judge.structured(StructuredCall("f", "oops")) == [Rejected(raw, "MALFORMED_JSON")]
+
+    def test_custom(self) -> None:
+        """A custom call's input is verbatim; a function call to a custom tool gives its input."""
+        judge, _ = self.judge()
+        odd = '{"input":"x"}'
+        assert judge.structured(StructuredCall("apply_patch", odd, kind="custom")) == [Call(self.patch, odd)]
+        assert judge.structured(StructuredCall("apply_patch", odd)) == [Call(self.patch, "x")]
+
+    def test_strict(self) -> None:
+        """A strict tool's structured call that breaks the schema ends the turn."""
+        tool = Tool("f", "f", parameters=CITY, strict=True)
+        [verdict] = Judge(plan_for(tool), Report()).structured(StructuredCall("f", "{}"))
+        assert isinstance(verdict, Violation)
+
+
+def test_unusable_schema_is_no_validation() -> None:
+    """A schema that cannot be compiled validates nothing, is warned of once, and never raises."""
+    judge = Judge(plan_for(Tool("f", "f", parameters={"$ref": "https://example.com/x"})), report := Report())
+    for _ in range(2):
+        [verdict] = judge.block(json_block('{"name":"f","arguments":{"a":1}}'))
+        assert isinstance(verdict, Call)
+    assert report.warnings == ["SCHEMA_UNUSABLE:f"]
+
+
+def test_catastrophic_patterns_share_one_budget() -> None:
+    """However many calls meet an endless pattern, one answer's checks stop; each such call passes with a warning."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
+    judge = Judge(plan_for(Tool("f", "f", parameters=schema)), report := Report())
+    judge._seconds = 0.05
+    verdicts = judge.block(json_block(f'{{"name":"f","arguments":{{"a":"{"a" * 60}!"}}}}' * 64))
+    assert [type(verdict) for verdict in verdicts] == [Call] * 64
+    assert report.warnings == ["SCHEMA_UNSETTLED:f"] * 64
+    assert judge._seconds < 0

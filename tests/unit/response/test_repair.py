@@ -1,0 +1,135 @@
+"""Repairs: what a slip is, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toolsimlib.response.repair import Mended, fit_name, mend, unfence
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+ROOTS = st.lists(VALUES, max_size=5) | st.dictionaries(st.text(), VALUES, max_size=5)
+
+
+@settings(deadline=None)
+@given(ROOTS, st.booleans(), st.sampled_from([None, 1]), st.text(max_size=3))
+def test_sound_json_is_untouched(value: Any, ascii_only: bool, indent: int | None, after: str) -> None:
+    """Text that is JSON comes out as it is, with no code, up to where it ends."""
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert mend(text + after) == Mended(text, len(text), ())
+
+
+PRINTABLE = st.text(st.characters(max_codepoint=0x2FF).filter(str.isprintable))
+
+
+@settings(deadline=None)
+@given(st.dictionaries(PRINTABLE, st.none() | st.booleans() | st.lists(PRINTABLE | st.integers(), max_size=4)))
+def test_python_is_read(value: Any) -> None:
+    """The text that Python prints for a value is mended into JSON of that value."""
+    mended = mend(repr(value))
+    assert mended is not None
+    assert json.loads(mended.text) == value
+
+
+@settings(deadline=None)
+@given(ROOTS)
+def test_missing_brackets_at_the_end(value: Any) -> None:
+    """All brackets missing at the end are added, but only if the text is known to be whole."""
+    text = json.dumps(value)
+    cut = text.rstrip("]}")
+    mended = mend(cut) if cut else None
+    if cut.count('"') % 2 == 0 and mended is not None and cut != text:
+        assert json.loads(mended.text) == value
+        assert mended.codes == ("MISSING_BRACE",)
+        assert mend(cut, closed=False) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "mended"),
+    [
+        ("[1,2,]", "[1,2]"),
+        ('{"a":1 , \n}', '{"a":1  \n}'),
+        ('{"a":",}"}', '{"a":",}"}'),
+        ('["a\nb\x07"]', '["a\\nb\\u0007"]'),
+        (r'["\d\\d\n\u00e9\u00e\'"]', r"""["\\d\\d\n\u00e9\\u00e'"]"""),
+        ('["a\\\nb"]', '["a\\\\\\nb"]'),
+        (r"""['it\'s "x" \n']""", r"""["it's \"x\" \n"]"""),
+        ('{"a":[1', '{"a":[1]}'),
+        ('{"a":1,', '{"a":1}'),
+        ("[True,False,None]", "[true,false,null]"),
+    ],
+)
+def test_slips(text: str, mended: str) -> None:
+    """Each slip is put right in place; all around it stays."""
+    got = mend(text)
+    assert got is not None
+    assert got.text == mended
+    json.loads(got.text)
+
+
+@pytest.mark.parametrize("text", ["", "x", '"a"', '{"a', "{'a", "[1}", "[Nope]", "[TrueX]", "[" * 514 + "]" * 514])
+def test_beyond_repair(text: str) -> None:
+    """What could have been meant in two ways, or is no object or array, is not mended."""
+    assert mend(text) is None
+
+
+def test_bounded() -> None:
+    """A text with more slips than a slip explains is given up."""
+    assert mend("[" + "'a'," * 5_000 + "1]") is not None
+    assert mend("[" + "'a'," * 50_000 + "1]") is None
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="{}[],:\"'\\ \n\x00\ud800TrueNonaFls0"), st.booleans())
+def test_no_text_raises(text: str, closed: bool) -> None:
+    """Any text is mended or not; the end lies within the text."""
+    got = mend(text, closed=closed)
+    assert got is None or 0 < got.end <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "inner"),
+    [
+        ("```json\n{}\n```", "{}\n"),
+        (" ``` {}``` \n", "{}"),
+        ("```\r\n{}```", "{}"),
+        ("{}", None),
+        ("```json\n{}", None),
+        ("```", None),
+    ],
+)
+def test_unfence(text: str, inner: str | None) -> None:
+    """A fence is taken off only where it opens and closes."""
+    assert unfence(text) == inner
+
+
+NAMES = [("read_file", "read_file"), ("Read_File", "Read_File"), ("write", "write"), ("ns.go", "ns__go")]
+
+
+@pytest.mark.parametrize(
+    ("written", "fit"),
+    [
+        (" write\n", "write"),
+        ("WRITE", "write"),
+        ("functions.write", "write"),
+        ("functions.write:0", "write"),
+        ("write:12", "write"),
+        ("tools/Write", "write"),
+        ("ns.go", "ns__go"),
+        (" read_file", "read_file"),
+        ("READ_FILE", None),
+        ("writes", None),
+        ("", None),
+        (" " * 300 + "write", None),
+    ],
+)
+def test_fit_name(written: str, fit: str | None) -> None:
+    """A name with a slip stands for the one tool it fits; the smallest slip that fits decides."""
+    assert fit_name(written, NAMES) == fit

@@ -1,0 +1,226 @@
+"""Schemas: jsonschema's own verdicts, and none of its dangers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toolsimlib.response.schema import MESSAGE_LENGTH, SchemaError, compile_schema
+
+DRAFT7 = "http://json-schema.org/draft-07/schema#"
+DRAFT4 = "http://json-schema.org/draft-04/schema#"
+DRAFT2019 = "https://json-schema.org/draft/2019-09/schema"
+ENDLESS = {"pattern": "^(a|a)*$"}
+VICTIM = "a" * 60 + "!"
+
+SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, 2.0]) | st.text("ab", max_size=3)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3)
+)
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    st.booleans()
+    | st.builds(
+        lambda key, value: {key: value},
+        st.just("type"),
+        st.sampled_from(["string", "integer", "number", "array", "object", "boolean", "null"]),
+    )
+    | st.builds(lambda values: {"enum": values}, st.lists(SCALARS, min_size=1, max_size=3))
+    | st.builds(lambda text: {"pattern": text}, st.sampled_from(["^a", "b$", "a+b", ""]))
+    | st.builds(lambda number: {"multipleOf": number}, st.sampled_from([1, 2, 0.5])),
+    lambda inner: (
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "properties": st.dictionaries(st.text("ab", max_size=2), inner, max_size=2),
+                "patternProperties": st.dictionaries(st.sampled_from(["^a", "b"]), inner, max_size=2),
+                "additionalProperties": inner,
+                "items": inner,
+                "prefixItems": st.lists(inner, min_size=1, max_size=2),
+                "uniqueItems": st.booleans(),
+                "required": st.lists(st.text("ab", max_size=2), unique=True, max_size=2),
+            },
+        )
+        | st.builds(
+            lambda key, schemas: {key: schemas},
+            st.sampled_from(["anyOf", "oneOf", "allOf"]),
+            st.lists(inner, min_size=1, max_size=2),
+        )
+        | st.builds(lambda schema: {"not": schema}, inner)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), VALUES)
+def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
+    """Every schema judges every value as plain jsonschema does."""
+    expected = jsonschema.Draft202012Validator(schema).is_valid(value)
+    assert (compile_schema(schema).check(value) is None) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "integer"}, 1.0, 1.5),
+        ({"$schema": DRAFT7, "items": [{"type": "string"}], "additionalItems": False}, ["a"], ["a", "b"]),
+        ({"$schema": DRAFT4, "minimum": 3, "exclusiveMinimum": True}, 4, 3),
+        ({"$schema": DRAFT2019, "properties": {"a": {"$recursiveRef": "#"}}, "type": "object"}, {"a": {}}, {"a": 1}),
+        ({"$schema": "urn:something-else", "prefixItems": [{"type": "string"}]}, ["a"], [1]),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}, "a", 1),
+        ({"$ref": "#here", "$defs": {"a": {"$anchor": "here", "type": "string"}}}, "a", 1),
+        ({"$id": "https://x.test/a", "$ref": "b", "$defs": {"b": {"$id": "b", "type": "string"}}}, "a", 1),
+        ({"$ref": "#/elsewhere/a", "elsewhere": {"a": {"type": "string"}}}, "a", 1),
+        ({"properties": {"a": {"$ref": "#"}}, "additionalProperties": False}, {"a": {"a": {}}}, {"a": {"b": {}}}),
+        ({"properties": {"a": {"$schema": DRAFT4, "pattern": "^a"}}}, {"a": "ab"}, {"a": "b"}),
+        ({"properties": {"$schema": {"type": "string"}}}, {"$schema": "x"}, {"$schema": 1}),
+        ({"const": {"$schema": "x"}}, {"$schema": "x"}, {}),
+        ({"pattern": r"^\p{Lu}"}, "É", "é"),
+        ({"uniqueItems": True}, [1, True, "1", [1], {"a": 1}, {"a": True}], [{"a": [1, 2]}, {"a": [1.0, 2]}]),
+        ({"multipleOf": 0.01}, 19.99, 19.999),
+        ({"multipleOf": 0.1}, 10**400, 0.05),
+        ({"unevaluatedProperties": False, "properties": {"a": {}}}, {"a": 1}, {"b": 1}),
+        ({"items": {"$id": "https://x.test/i", "type": "string"}}, ["a"], [1]),
+    ],
+)
+def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) -> None:
+    """The dialect is $schema's, references within the schema work, and numbers are compared as decimals."""
+    validator = compile_schema(schema)
+    assert validator.check(good) is None
+    assert validator.check(bad) is not None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"properties": []},
+        {"$ref": "https://example.com/schema.json"},
+        {"$ref": "file:///etc/passwd"},
+        {"$schema": DRAFT7, "$ref": DRAFT7},
+        {"$ref": "#/$defs/missing"},
+        {"$ref": "#nowhere"},
+        {"anyOf": [{"properties": {"a": {"items": {"$ref": "other.json"}}}}]},
+        {"$ref": "#/elsewhere", "elsewhere": {"type": 5}},
+        {"$ref": "#/elsewhere", "elsewhere": "a"},
+        {"pattern": "("},
+        {"patternProperties": {"[": {}}},
+        {"$schema": 5},
+        {"$schema": "http://[bad"},
+        {"a": {1, 2}},
+        {"a": 10**5000},
+    ],
+)
+def test_unusable_schemas(schema: dict[str, Any]) -> None:
+    """What is no schema, or leads out of itself, is refused when it is compiled, in one short line."""
+    with pytest.raises(SchemaError) as caught:
+        compile_schema(schema)
+    assert "\n" not in str(caught.value)
+    assert 0 < len(str(caught.value)) <= MESSAGE_LENGTH
+
+
+def test_nested_too_deeply() -> None:
+    """A schema nested without measure is refused, a value nested without measure is unsettled; neither raises."""
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(50_000):
+        schema = {"properties": {"a": schema}}
+    with pytest.raises(SchemaError):
+        compile_schema(schema)
+    value: dict[str, Any] = {}
+    for _ in range(5_000):
+        value = {"a": value}
+    assert not compile_schema({"properties": {"a": {"$ref": "#"}}}).examine(value).settled
+
+
+def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reference opens a connection."""
+
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr("socket.socket.connect", forbidden)
+    monkeypatch.setattr("urllib.request.urlopen", forbidden)
+    with pytest.raises(SchemaError, match="does not resolve"):
+        compile_schema({"properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "mismatch"),
+    [
+        ({"properties": {"a": ENDLESS}}, {"a": VICTIM}, False),
+        ({"properties": {"a": ENDLESS, "b": {"type": "string"}}}, {"a": VICTIM, "b": 1}, True),
+        ({"not": {"properties": {"a": ENDLESS}}}, {"a": VICTIM}, False),
+        ({"patternProperties": {ENDLESS["pattern"]: False}, "additionalProperties": False}, {VICTIM: 1}, False),
+        ({"patternProperties": {ENDLESS["pattern"]: True}, "unevaluatedProperties": False}, {VICTIM: 1}, False),
+        ({"properties": {"a": {"$schema": DRAFT7, **ENDLESS}}}, {"a": VICTIM}, False),
+        ({"$schema": DRAFT4, "items": ENDLESS}, [VICTIM] * 50, False),
+    ],
+)
+def test_endless_patterns(schema: dict[str, Any], value: Any, mismatch: bool) -> None:
+    """A pattern that backtracks without end counts as matching, and the finding says that it is not settled."""
+    finding = compile_schema(schema).examine(value)
+    assert not finding.settled
+    assert (finding.mismatch is not None) == mismatch
+
+
+def test_endless_references() -> None:
+    """Thirty references that double at each step end with the budget; references that never end, with the stack."""
+    doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d30": {"type": "string"}}}
+    assert not compile_schema(schema).examine("a", 0.02).settled
+    assert not compile_schema({"$ref": "#"}).examine(1).settled
+
+
+def test_mismatch_says_where_and_why() -> None:
+    """A message begins with the path and keeps the reason, however long the value; it can always be encoded."""
+    validator = compile_schema({"properties": {"a": {"items": {"type": "integer"}}}})
+    mismatch = validator.check({"a": [1, "x"]})
+    assert mismatch == "$.a[1]: 'x' is not of type 'integer'"
+    long = validator.check({"a": [1, "x" * 10_000]})
+    assert long is not None
+    assert len(long) == MESSAGE_LENGTH
+    assert long.startswith("$.a[1]: 'xx")
+    assert long.endswith("is not of type 'integer'")
+    odd = compile_schema({"additionalProperties": {"type": "integer"}}).check({"\ud800": "\udfff"})
+    assert odd is not None
+    odd.encode()
+
+
+def test_built_once() -> None:
+    """Equal schemas share one validator, and a later change of the client's object does not reach it."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    validator = compile_schema(schema)
+    assert compile_schema({"properties": {"a": {"type": "integer"}}, "type": "object"}) is validator
+    schema["properties"]["a"]["type"] = "string"  # type: ignore[index]
+    assert validator.check({"a": 1}) is None
+    assert compile_schema(schema) is not validator
+
+
+def test_parts_of_a_schema() -> None:
+    """Properties, items and types are found through references and combinations; what is not there is None."""
+    validator = compile_schema(
+        {
+            "$ref": "#/$defs/root",
+            "$defs": {
+                "root": {"properties": {"a": {"$ref": "#/$defs/list"}}, "additionalProperties": {"type": "null"}},
+                "list": {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": ["string", "null"]}]},
+            },
+        }
+    )
+    a = validator.property("a")
+    assert a is not None
+    assert a.types() == {"array", "string", "null"}
+    assert a.check([1]) is None
+    assert a.check(1) is not None
+    items = a.items()
+    assert items is not None
+    assert items.types() == {"integer"}
+    assert items.items() is None
+    assert items.property("x") is None
+    other = validator.property("b")
+    assert other is not None
+    assert other.types() == {"null"}
+    assert compile_schema({"properties": {"a": True}}).property("a").types() == frozenset()  # type: ignore[union-attr]
