@@ -70,9 +70,9 @@ class ResponseRewriter:
     def keepalive(self) -> list[bytes]:
         """Return a sign of life, if the client hears nothing because a block is being held back."""
         frames: list[bytes] = []
-        if self._plan.stream:
+        if self._plan.stream and not self.done:
             self._write(self._answer.keep_alive(), frames)
-        return self._returned(frames)
+        return frames
 
     def fail(self, error: ApiError) -> list[bytes]:
         """End the answer as failed, for a reason that lies outside of the backend's bytes."""

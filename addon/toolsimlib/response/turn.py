@@ -221,7 +221,7 @@ class Turn:
         if preview is not None and preview.announced:
             rest = preview.rest(call.tool.name, call.arguments)
             if rest is None:
-                # What was announced is not what the judge passed: the item ends broken, and the call stands for itself.
+                # The judge passed something else than was announced, a repaired text perhaps: too late for it.
                 self._break_preview()
             else:
                 self._preview = None
@@ -229,7 +229,7 @@ class Turn:
                     self._out.append(CallDelta(rest, self._choice))
                 self._out.append(CallEnded("completed", self._choice))
                 self._count(call.tool.name)
-                return
+            return
         if self._plan.policy.output_mode == "obsidian-xml":
             gap = self._plan.policy.tool_block_delimiter if self._calls or self._speaking else ""
             self._out.append(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
@@ -318,9 +318,8 @@ class Turn:
 def _streams_arguments(plan: Plan) -> bool:
     policy = plan.policy
     # What changes a call after it is whole (its XML beside it, dropping a twin) cannot announce it before.
-    return (
-        policy.stream_arguments == "incremental" and policy.output_mode == "openai-json" and not policy.tool_block_dedup
-    )
+    changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
+    return plan.stream and policy.stream_arguments == "incremental" and not changes
 
 
 class Answer:

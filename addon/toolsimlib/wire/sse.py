@@ -12,10 +12,15 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One dispatched event; ``event`` is "" where the stream named none."""
+    """One dispatched event.
+
+    ``event`` is "" where the stream named none; ``whole`` is false where the stream's end took the place of its blank
+    line, so that its data may have been cut off.
+    """
 
     event: str
     data: str
+    whole: bool = True
 
 
 class SSEDecoder:
@@ -57,9 +62,9 @@ class SSEDecoder:
     def _end(self) -> list[ServerSentEvent]:
         rest = b"".join(self._tail)
         self._tail = []
-        return self._lines([rest, b""])
+        return self._lines([rest, b""], whole=False)
 
-    def _lines(self, lines: list[bytes]) -> list[ServerSentEvent]:
+    def _lines(self, lines: list[bytes], whole: bool = True) -> list[ServerSentEvent]:
         events: list[ServerSentEvent] = []
         for line in lines:
             if self._first_line:
@@ -68,14 +73,15 @@ class SSEDecoder:
             if not line:
                 if self._data:
                     data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                    events.append(ServerSentEvent(self._event.decode(errors="replace"), data.decode(errors="replace")))
+                    name, text = self._event.decode(errors="replace"), data.decode(errors="replace")
+                    events.append(ServerSentEvent(name, text, whole))
                     self._data = []
                 self._event = b""
                 continue
-            name, _, value = line.partition(b":")
-            if name == b"data":
+            field, _, value = line.partition(b":")
+            if field == b"data":
                 self._data.append(value[1:] if value.startswith(b" ") else value)
-            elif name == b"event":
+            elif field == b"event":
                 self._event = value[1:] if value.startswith(b" ") else value
         return events
 

@@ -51,6 +51,8 @@ class ChatReader:
         try:
             chunk = json.loads(sse.data)
         except (ValueError, RecursionError):
+            if not sse.whole:
+                return []
             return self._fail(
                 ApiError("The backend sent a chunk that is not JSON.", code="bad_backend_event", status=502)
             )

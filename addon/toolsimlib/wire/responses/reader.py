@@ -47,6 +47,8 @@ class ResponsesReader:
         try:
             event = json.loads(sse.data)
         except (ValueError, RecursionError):
+            if not sse.whole:
+                return []
             return self._fail(
                 ApiError("The backend sent an event that is not JSON.", code="bad_backend_event", status=502)
             )

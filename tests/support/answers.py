@@ -1,0 +1,185 @@
+"""Answers for tests: a text backend's bytes in either dialect, and a client's bytes read by the real openai client."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import openai
+from toolsimlib.events import FinishReason
+from toolsimlib.plan import Dialect, Plan, Policy, Tool
+from toolsimlib.report import Report
+from toolsimlib.response.rewrite import ResponseRewriter
+
+USAGE = {"responses": ("input_tokens", "output_tokens"), "chat": ("prompt_tokens", "completion_tokens")}
+
+
+def backend_answer(
+    dialect: Dialect, stream: bool, pieces: Sequence[str], finish: FinishReason = "stop"
+) -> tuple[str, bytes]:
+    """Return content type and body of a text backend that says ``pieces``."""
+    kind = "text/event-stream" if stream else "application/json"
+    read, written = USAGE[dialect]
+    usage = {read: 3, written: 4, "total_tokens": 7}
+    if dialect == "chat":
+        head = {"id": "chatcmpl-b", "object": "chat.completion", "created": 1, "model": "text-model"}
+        if not stream:
+            message = {"role": "assistant", "content": "".join(pieces)}
+            choices: list[Any] = [{"index": 0, "message": message, "finish_reason": finish}]
+            return kind, json.dumps({**head, "choices": choices, "usage": usage}).encode()
+        deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces)]
+        chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        chunks.append({**head, "choices": [], "usage": usage})
+        return kind, b"".join(
+            b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks
+        ) + b"data: [DONE]\n\n"
+    status = "completed" if finish == "stop" else "incomplete"
+    text = {"type": "output_text", "text": "".join(pieces), "annotations": []}
+    item = {"id": "msg_b", "type": "message", "role": "assistant", "status": status, "content": [text]}
+    response: dict[str, Any] = {"id": "resp_b", "object": "response", "created_at": 1, "model": "text-model"}
+    response |= {"status": status, "output": [item], "usage": usage}
+    if finish != "stop":
+        response["incomplete_details"] = {"reason": "max_output_tokens" if finish == "length" else finish}
+    if not stream:
+        return kind, json.dumps(response).encode()
+    where = {"item_id": "msg_b", "output_index": 0, "content_index": 0}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**response, "status": "in_progress", "output": [], "usage": None}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
+        {"type": "response.content_part.added", **where, "part": {**text, "text": ""}},
+        *({"type": "response.output_text.delta", **where, "delta": piece} for piece in pieces),
+        {"type": "response.output_text.done", **where, "text": "".join(pieces)},
+        {"type": "response.content_part.done", **where, "part": text},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": f"response.{status}", "response": response},
+    ]
+    return kind, b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
+
+
+def rewrite(plan: Plan, content_type: str, body: bytes, cut: int = 0) -> tuple[ResponseRewriter, list[bytes]]:
+    """Return the rewriter and its chunks for a backend's body that comes in pieces of ``cut`` bytes (0: at once)."""
+    rewriter = ResponseRewriter(plan, Report(), content_type=content_type)
+    chunks: list[bytes] = []
+    for start in range(0, len(body), cut or len(body) or 1):
+        chunks += rewriter.feed(body[start : start + (cut or len(body))])
+    chunks += rewriter.feed(b"")
+    assert rewriter.feed(b"") == []
+    assert all(chunks)
+    return rewriter, chunks
+
+
+def tool(name: str, strict: bool = False, **properties: str) -> Tool:
+    """Return a function tool with properties of these JSON types, all required."""
+    schema = {
+        "type": "object",
+        "properties": {key: {"type": kind} for key, kind in properties.items()},
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    return Tool(name, name, parameters=schema, strict=strict)
+
+
+def plan(client: Dialect, backend: Dialect, stream: bool, tools: Sequence[Tool] = (), **fields: Any) -> Plan:
+    """Return a plan; ``policy`` may be a dict of policy fields."""
+    policy = Policy(**fields.pop("policy", {}))
+    echo = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {}, "temperature": 1.0}
+    strict = any(tool.strict for tool in tools)
+    return Plan(
+        client,
+        backend,
+        stream,
+        "text-model",
+        tuple(tools),
+        any_strict=strict,
+        policy=policy,
+        echo=echo,
+        include_usage=True,
+        **fields,
+    )
+
+
+@dataclass
+class Seen:
+    """What the client made of an answer: texts and calls in order, how it ended, the ids of its calls."""
+
+    items: list[list[Any]] = field(default_factory=list)
+    finish: str = ""
+    ids: list[str] = field(default_factory=list)
+    usage: int | None = None
+    error: str | None = None
+
+    def add_text(self, text: str) -> None:
+        if text:
+            self.items.append(["text", text])
+
+
+def deltas(chunks: Sequence[bytes]) -> str:
+    """Return all text of a client's stream that came before its end or its error."""
+    texts = re.findall(r'"(?:delta|content)":("(?:[^"\\]|\\.)*")', b"".join(chunks).decode())
+    return "".join(map(json.loads, texts))
+
+
+def _client(status: int, content_type: str, chunks: Sequence[bytes]) -> openai.OpenAI:
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, headers={"content-type": content_type}, content=iter(chunks))
+
+    transport = httpx.Client(transport=httpx.MockTransport(answer))
+    return openai.OpenAI(api_key="k", base_url="http://backend.test/v1", max_retries=0, http_client=transport)
+
+
+def read(dialect: Dialect, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
+    """Read a client's bytes with the real openai client; for streams with the accumulator that checks their order."""
+    kind = "text/event-stream" if stream else "application/json"
+    with _client(status, kind, chunks) as client:
+        try:
+            return _read_chat(client, stream) if dialect == "chat" else _read_responses(client, stream)
+        except openai.APIError as error:
+            return Seen(error=error.code or error.type)
+
+
+def _read_responses(client: openai.OpenAI, stream: bool) -> Seen:
+    if stream:
+        with client.responses.stream(model="m", input="x") as events:
+            told = list(events)
+        assert [event.sequence_number for event in told] == list(range(len(told)))
+        # The helper's own final response only knows `response.completed`.
+        (response,) = [event.response for event in told if event.type in ("response.completed", "response.incomplete")]
+    else:
+        response = client.responses.create(model="m", input="x")
+    assert response is not None
+    seen = Seen(finish=str(response.status), usage=response.usage.total_tokens if response.usage else None)
+    for item in response.output:
+        if item.type == "message":
+            seen.add_text("".join(part.text for part in item.content if part.type == "output_text"))
+        elif item.type == "function_call":
+            seen.items.append(["call", item.name, item.arguments])
+            seen.ids.append(item.call_id)
+        elif item.type == "custom_tool_call":
+            seen.items.append(["call", item.name, item.input])
+            seen.ids.append(item.call_id)
+    return seen
+
+
+def _read_chat(client: openai.OpenAI, stream: bool) -> Seen:
+    if stream:
+        with client.chat.completions.stream(model="m", messages=[]) as events:
+            for _ in events:
+                pass
+            try:
+                completion = events.get_final_completion()
+            except openai.LengthFinishReasonError as error:
+                completion = error.completion  # type: ignore[assignment]
+    else:
+        completion = client.chat.completions.create(model="m", messages=[])  # type: ignore[assignment]
+    choice = completion.choices[0]
+    seen = Seen(finish=choice.finish_reason, usage=completion.usage.total_tokens if completion.usage else None)
+    seen.add_text(choice.message.content or "")
+    for call in choice.message.tool_calls or ():
+        seen.items.append(["call", call.function.name, call.function.arguments])
+        seen.ids.append(call.id)
+    return seen

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.answers import Seen, backend_answer, deltas, plan, read, rewrite, tool
+from toolsimlib.errors import ApiError
+from toolsimlib.plan import Dialect, Plan
+from toolsimlib.report import Report
+from toolsimlib.response.rewrite import ResponseRewriter
+
+TABLE = json.loads((Path(__file__).parents[2] / "cases" / "answers.json").read_text())
+CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in TABLE["cases"]}
+DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+WEATHER = tool("get_weather", city="string")
+CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
+
+each_client = pytest.mark.parametrize("client", DIALECTS)
+each_backend = pytest.mark.parametrize("backend", DIALECTS)
+each_stream = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+
+
+def case_plan(case: dict[str, Any], client: Dialect, backend: Dialect, stream: bool, **policy: Any) -> Plan:
+    strict = case.get("strict", [])
+    tools = [tool(name, name in strict, **fields) for name, fields in TABLE["tools"].items()]
+    policy |= case.get("policy", {})
+    return plan(client, backend, stream, tools, policy=policy, **case.get("plan", {}))
+
+
+def expected(case: dict[str, Any], client: Dialect) -> Seen:
+    if "error" in case:
+        return Seen(error=case["error"])
+    items = case["chat"] if client == "chat" and "chat" in case else case["items"]
+    calls = [item for item in items if item[0] == "call"]
+    finish = "tool_calls" if calls else "length" if case.get("status") else "stop"
+    if client == "responses":
+        finish = case.get("status", "completed")
+    first = case.get("plan", {}).get("first_number", 1)
+    prefix = "call" if client == "chat" else "fc"
+    ids = [f"{prefix}_{number:03}" for number in range(first, first + len(calls))]
+    return Seen(items, finish, ids)
+
+
+@pytest.mark.parametrize("name", CASES)
+@each_client
+@each_backend
+@each_stream
+@pytest.mark.parametrize("arguments", ["buffered", "incremental"])
+def test_case(name: str, client: Dialect, backend: Dialect, stream: bool, arguments: str) -> None:
+    """Every case gives one answer: whatever the dialects, streamed or whole on either side, however it is cut."""
+    case = CASES[name]
+    if arguments == "incremental" and stream and "late" in case:
+        pytest.skip(f"the call was announced too early: {case['late']}")
+    the_plan = case_plan(case, client, backend, stream, stream_arguments=arguments)
+    text = case["text"]
+    for backend_streams, size, cut in ((False, 0, 0), (True, 0, 0), (True, 1, 0), (True, 3, 7)):
+        pieces = [text[i : i + size] for i in range(0, len(text), size)] if size else [text] if text else []
+        answer = backend_answer(backend, backend_streams, pieces, case.get("finish", "stop"))
+        rewriter, chunks = rewrite(the_plan, *answer, cut)
+        seen = read(client, stream, chunks, rewriter.status)
+        if "says" in case:
+            assert case["says"] in seen.items[0][1]
+            assert len(seen.items) == 1
+            continue
+        cut_early = case.get("cut") or (client == "chat" and case.get("chat_cut"))
+        if "error" not in case:
+            assert rewriter.cut == bool(cut_early)
+            # Counts that the backend gives after the end of the turn are not waited for.
+            assert seen.usage in (None, 7) if cut_early else seen.usage == 7
+        wanted = expected(case, client)
+        if case.get("compare") == "json":
+            for item in (*seen.items, *wanted.items):
+                item[-1] = json.loads(item[-1]) if item[0] == "call" and isinstance(item[-1], str) else item[-1]
+        assert dataclasses.replace(seen, usage=None) == wanted
+
+
+@each_client
+@each_backend
+def test_failures_of_whole_answers_are_http_errors(client: Dialect, backend: Dialect) -> None:
+    """A strict failure is a 422, a backend's failure in a 200 a 502, each with the four keys of an error object."""
+    case = CASES["strict failure"]
+    rewriter, chunks = rewrite(case_plan(case, client, backend, False), *backend_answer(backend, True, [case["text"]]))
+    assert rewriter.status == 422
+    assert json.loads(chunks[0])["error"]["code"] == "invalid_tool_call"
+    for body in (b'{"error":{"message":"out","code":"c"}}', b"<html>", b"[]", b""):
+        rewriter, chunks = rewrite(plan(client, backend, False, [WEATHER]), "application/json", body)
+        assert rewriter.status == 502
+        assert set(json.loads(chunks[0])["error"]) == {"message", "type", "param", "code"}
+
+
+@each_client
+@each_backend
+@pytest.mark.parametrize(
+    "text", ["Half an ans", f"Look {CALL[:40]}", CALL, ""], ids=["text", "in a block", "after a call", "nothing"]
+)
+def test_a_stream_without_its_terminator_fails(client: Dialect, backend: Dialect, text: str) -> None:
+    """A backend that stops anywhere before its terminator fails, and what was held back is said."""
+    kind, body = backend_answer(backend, True, [text] if text else [])
+    end = body.index(b'"stop"' if backend == "chat" else b"event: response.completed")
+    _, chunks = rewrite(plan(client, backend, True, [WEATHER]), kind, body[:end])
+    assert read(client, True, chunks).error == "backend_truncated"
+    assert b"response.completed" not in b"".join(chunks)
+    assert b'"finish_reason":"' not in b"".join(chunks)
+    assert text == CALL or deltas(chunks) == text
+
+
+def test_chat_without_done_is_whole_if_it_has_finished() -> None:
+    """Many chat servers leave ``[DONE]`` out; a finish reason says as much."""
+    kind, body = backend_answer("chat", True, [CALL])
+    _, chunks = rewrite(plan("chat", "chat", True, [WEATHER]), kind, body.replace(b"data: [DONE]\n\n", b""))
+    assert read("chat", True, chunks).finish == "tool_calls"
+
+
+@each_client
+@each_backend
+def test_an_error_in_mid_stream(client: Dialect, backend: Dialect) -> None:
+    """A backend's error in mid-stream reaches the client with its own code and message; nothing follows it."""
+    kind, body = backend_answer(backend, True, ["Half an ans"])
+    error = {"message": "Too much.", "type": "tokens", "code": "rate_limit_exceeded"}
+    if backend == "chat":
+        body = body[: body[: body.index(b'"stop"')].rindex(b"data:")]
+        body += b"data: " + json.dumps({"error": error}).encode() + b"\n\ndata: [DONE]\n\n"
+    else:
+        body = body[: body.index(b"event: response.output_text.done")]
+        body += b"event: error\ndata: " + json.dumps(error | {"type": "error"}).encode() + b"\n\n"
+    _, chunks = rewrite(plan(client, backend, True, [WEATHER]), kind, body)
+    assert read(client, True, chunks).error == "rate_limit_exceeded"
+    assert b"Half an ans" in b"".join(chunks)
+
+
+def test_an_error_of_a_responses_stream_in_all_its_shapes() -> None:
+    """The error event is flat and nested, then comes ``response.failed``; a strict failure is final for its client."""
+    case = CASES["strict failure"]
+    _, chunks = rewrite(
+        case_plan(case, "responses", "responses", True), *backend_answer("responses", True, [case["text"]])
+    )
+    frames = b"".join(chunks).decode().strip().split("\n\n")
+    error, failed = (json.loads(frame.split("data: ")[1]) for frame in frames[-3:-1])
+    assert error["type"] == "error"
+    assert error["code"] == error["error"]["code"] == "invalid_tool_call"
+    assert error["message"] == error["error"]["message"]
+    assert failed["type"] == "response.failed"
+    assert failed["response"]["error"]["code"] == "invalid_prompt"
+    assert frames[-1] == "data: [DONE]"
+
+
+@each_client
+@each_backend
+def test_keepalive_only_while_a_block_is_held_back(client: Dialect, backend: Dialect) -> None:
+    """The client is told that the stream lives only while it would hear nothing, and reads the answer all the same."""
+    kind, body = backend_answer(backend, True, ["Hm.", CALL[:30], CALL[30:]])
+    rewriter = ResponseRewriter(plan(client, backend, True, [WEATHER]), Report(), content_type=kind)
+    chunks: list[bytes] = []
+    signs = []
+    for frame in body.split(b"\n\n"):
+        chunks += rewriter.feed(frame + b"\n\n")
+        signs.append(rewriter.keepalive())
+        chunks += signs[-1]
+    held = next(n for n, frame in enumerate(body.split(b"\n\n")) if json.dumps(CALL[:30])[1:-1].encode() in frame)
+    assert [n for n, sign in enumerate(signs) if sign] == [held]
+    assert read(client, True, chunks).items == [["text", "Hm."], ["call", "get_weather", '{"city":"Paris"}']]
+
+
+@each_client
+def test_fail_from_outside(client: Dialect) -> None:
+    """A failure that lies outside of the backend's bytes ends the answer once."""
+    rewriter = ResponseRewriter(plan(client, "chat", True, [WEATHER]), Report(), content_type="text/event-stream")
+    chunks = rewriter.fail(ApiError("No data for 300 s.", code="backend_timeout", status=504))
+    assert rewriter.done
+    assert rewriter.fail(ApiError("again")) == rewriter.feed(b"x") == []
+    assert read(client, True, chunks).error == "backend_timeout"
+
+
+TEXT = st.lists(
+    st.sampled_from([CALL, "<tool_call>", "</tool_call>", '{"name":"get_weather",',
+    "<use_tool><name>get_weather</name>",
+                     "</use_tool>", "<think>", " ", "\n", '"', "{", "}", "\\", "é🐢", "x"]) | st.text(max_size=4),
+    max_size=12,
+).map("".join).filter(lambda text: not any("\ud800" <= char <= "\udfff" for char in text))  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(TEXT, st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.integers(1, 9), st.integers(1, 40), st.booleans())
+def test_stream_equals_whole(text: str, client: Dialect, backend: Dialect, size: int, cut: int, strict: bool) -> None:
+    """Any text, cut anywhere, characters and bytes: the streamed answer says what the whole one says, in order."""
+    tools = [tool("get_weather", strict, city="string")]
+    pieces = [text[i : i + size] for i in range(0, len(text), size)]
+    whole, body = rewrite(plan(client, backend, False, tools), *backend_answer(backend, False, [text]))
+    _, chunks = rewrite(plan(client, backend, True, tools), *backend_answer(backend, True, pieces), cut)
+    streamed, at_once = read(client, True, chunks), read(client, False, body, whole.status)
+    streamed.usage = at_once.usage = None
+    assert streamed == at_once
+    if client == "responses" and not strict and "tool_call" not in text and "use_tool" not in text:
+        assert "".join(item[1] for item in streamed.items) == text
+
+
+@given(
+    st.binary(max_size=300),
+    st.sampled_from(DIALECTS),
+    st.sampled_from(DIALECTS),
+    st.booleans(),
+    st.sampled_from(["text/event-stream", "application/json"]),
+)
+def test_any_bytes(data: bytes, client: Dialect, backend: Dialect, stream: bool, kind: str) -> None:
+    """Any bytes for an answer: no exception, and the client is told that it failed."""
+    rewriter, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, data, 5)
+    assert rewriter.done
+    assert b"".join(chunks)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(
+        st.sampled_from(["type", "choices", "delta", "content", "index", "finish_reason", "item", "output", "response",
+        "usage", "text",
+                         "error", "status", "tool_calls", "function", "name", "arguments", "output_index", "summary",
+                         "message"]),
+        values | st.sampled_from(["response.output_text.delta", "response.completed", "message", "function_call",
+        "reasoning",
+                                  "response.output_item.done", "stop"]), max_size=5),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.lists(JSON_VALUES, max_size=5), st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.booleans())
+def test_any_json(values: list[Any], client: Dialect, backend: Dialect, stream: bool) -> None:
+    """Events of any JSON at all: no exception."""
+    body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
+    assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].done
+    for value in values:
+        assert rewrite(plan(client, backend, stream, [WEATHER]), "application/json", json.dumps(value).encode())[0].done
