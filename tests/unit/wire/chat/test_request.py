@@ -1,0 +1,288 @@
+import pytest
+from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import Choice
+from toolsimlib.wire.chat.request import adopt, call_ids, compose, read_request, uses_tools
+from toolsimlib.wire.responses.request import read_request as read_responses
+
+F = {"type": "function", "function": {"name": "f"}}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def say(role, *texts, name=None):
+    return Message(role, tuple(Text(text) for text in texts), name)
+
+
+def read(*messages, **fields):
+    return read_request({"model": "m", "messages": list(messages), **fields})
+
+
+@pytest.mark.parametrize(
+    ("body", "uses"),
+    [
+        ({}, False),
+        ({"messages": 3}, False),
+        ({"messages": [3, {"role": "assistant", "tool_calls": [], "function_call": None}]}, False),
+        ({"messages": [{"role": ["tool"]}]}, False),
+        ({"tools": [F]}, True),
+        ({"functions": [{"name": "f"}]}, True),
+        ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, True),
+        ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, True),
+        ({"messages": [{"role": "tool"}]}, True),
+        ({"messages": [{"role": "function"}]}, True),
+    ],
+)
+def test_uses_tools(body, uses):
+    """A request is ours by its own tools or by its history of calls."""
+    assert uses_tools(body) is uses
+
+
+@pytest.mark.parametrize(
+    ("message", "items"),
+    [
+        ({"role": "system", "content": "s"}, [say("system", "s")]),
+        ({"role": "developer", "content": "d"}, [say("developer", "d")]),
+        ({"role": "user", "content": "u", "name": "Ann"}, [say("user", "u", name="Ann")]),
+        ({"role": "user", "content": "u", "name": 3}, [say("user", "u")]),
+        (
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "u"}}],
+            },
+            [Message("user", (Text("a"), Image("u")))],
+        ),
+        ({"role": "assistant", "content": "a"}, [say("assistant", "a")]),
+        ({"role": "assistant", "content": None}, [Message("assistant", ())]),
+        ({"role": "assistant", "content": None, "refusal": "no"}, [say("assistant", "no")]),
+        ({"role": "assistant", "content": None, "tool_calls": [CALL]}, [Call("call_1", "f", "{}")]),
+        ({"role": "assistant", "content": "", "tool_calls": [CALL]}, [Call("call_1", "f", "{}")]),
+        (
+            {"role": "assistant", "content": "a", "tool_calls": [CALL]},
+            [say("assistant", "a"), Call("call_1", "f", "{}")],
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "p", "input": "x"}}]},
+            [Call("c", "p", "x", kind="custom")],
+        ),
+        ({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f"}}]}, [Call("c", "f", "")]),
+        ({"role": "tool", "tool_call_id": "c", "content": "x", "name": "f"}, [CallOutput("c", (Text("x"),), "f")]),
+        (
+            {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "x"}]},
+            [CallOutput("c", (Text("x"),))],
+        ),
+        ({"role": "function", "name": "f", "content": "x"}, [CallOutput("f", (Text("x"),), "f")]),
+    ],
+)
+def test_messages(message, items):
+    """Each message is read, an assistant's text before its calls."""
+    assert list(read(message).items) == items
+
+
+def test_legacy_calls_get_ids():
+    """A legacy output belongs to the latest call of its name."""
+    call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    output = {"role": "function", "name": "f", "content": "x"}
+    assert read(call, output, call, output).items == (
+        Call("function_1", "f", "{}"),
+        CallOutput("function_1", (Text("x"),), "f"),
+        Call("function_2", "f", "{}"),
+        CallOutput("function_2", (Text("x"),), "f"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": None}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": ["hi"]}, "messages[0]"),
+        ({"messages": [{}]}, "messages[0].role"),
+        ({"messages": [{"role": "critic"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].name"),
+        ({"messages": [{"role": "assistant", "tool_calls": {}}]}, "messages[0].tool_calls"),
+        ({"messages": [{"role": "assistant", "tool_calls": [3]}]}, "messages[0].tool_calls[0]"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].id"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "messages[0].tool_calls[0].function"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "function": {}}]}]},
+            "messages[0].tool_calls[0].function.name",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {}}}]}
+                ]
+            },
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "type": "custom"}]}]},
+            "messages[0].tool_calls[0].custom",
+        ),
+        ({"messages": [{"role": "assistant", "function_call": "f"}]}, "messages[0].function_call"),
+        ({"messages": [{"role": "assistant", "function_call": {}}]}, "messages[0].function_call.name"),
+        ({"n": 0}, "n"),
+        ({"n": "2"}, "n"),
+        ({"n": True}, "n"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": 3}, "stream_options"),
+        ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
+        ({"tools": [F], "tool_choice": {"type": "function", "function": {"name": 3}}}, "tool_choice.function.name"),
+        ({"functions": [{"name": "f"}], "function_call": {"name": "g"}}, "function_call"),
+    ],
+)
+def test_bad_requests(fields, param):
+    """Each malformed field is a 400 with its exact param."""
+    with pytest.raises(BadRequest) as caught:
+        read_request({"model": "m", "messages": [], **fields})
+    assert caught.value.error.param == param
+
+
+def test_fields():
+    """The fields that an answer depends on are read; null is the default."""
+    request = read(tools=[F], tool_choice="none", n=2, stream=True, stream_options={"include_usage": True})
+    assert (request.choice, request.n, request.stream, request.include_usage) == (Choice("none"), 2, True, True)
+    request = read(n=None, stream=None, stream_options=None, parallel_tool_calls=None)
+    assert (request.n, request.stream, request.include_usage, request.parallel) == (1, False, False, True)
+
+
+def test_legacy_functions():
+    """``functions`` asks for the legacy shape of calls, unless ``tools`` stand beside it."""
+    legacy = read(functions=[{"name": "f"}], function_call={"name": "f"})
+    assert (legacy.legacy_functions, legacy.choice) == (True, Choice("required", frozenset({"f"})))
+    assert not read(functions=[{"name": "f"}], tools=[F]).legacy_functions
+
+
+def test_call_ids():
+    """Ids are found in calls and in outputs."""
+    messages = [{"tool_calls": [CALL, {"id": 3}, "x"]}, {"tool_call_id": "call_2"}, {"tool_calls": 3}, "x"]
+    assert list(call_ids({"messages": messages})) == ["call_1", "call_2"]
+    assert list(call_ids({"messages": None})) == []
+
+
+def written(request, *messages, keep_format=True, keep_hosted=False):
+    return compose(request, messages, keep_format=keep_format, keep_hosted=keep_hosted)
+
+
+def test_compose_leaves_every_other_field_alone():
+    """What is about tools goes, the messages are replaced, all else is the client's own."""
+    kept = {"model": "m", "seed": 1, "x_vendor": None, "stream_options": {"include_usage": True}, "n": 1}
+    request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, functions=[], function_call="auto")
+    assert written(request, say("user", "hi", name="Ann")) == {
+        **kept,
+        "messages": [{"role": "user", "content": "hi", "name": "Ann"}],
+    }
+
+
+def test_compose_keeps_hosted_tools():
+    """Hosted tools alone stay when they are to be forwarded."""
+    request = read(tools=[F, {"type": "web_search"}])
+    assert written(request, keep_hosted=True)["tools"] == [{"type": "web_search"}]
+    assert "tools" not in written(request)
+
+
+def test_compose_strips_the_format():
+    """Structured output can be left out."""
+    request = read(response_format={"type": "json_object"})
+    assert "response_format" not in written(request, keep_format=False)
+    assert written(request)["response_format"] == {"type": "json_object"}
+
+
+def responses(**fields):
+    return read_responses({"model": "m", **fields})
+
+
+@pytest.mark.parametrize(
+    ("sent", "gives"),
+    [
+        ({}, {}),
+        ({"temperature": 0.5, "top_p": 1, "user": "u"}, {"temperature": 0.5, "top_p": 1, "user": "u"}),
+        ({"metadata": {"a": "b"}, "service_tier": "flex"}, {"metadata": {"a": "b"}, "service_tier": "flex"}),
+        ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
+        ({"stream": False}, {"stream": False}),
+        ({"max_output_tokens": 5}, {"max_completion_tokens": 5}),
+        ({"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning_effort": "low"}),
+        ({"reasoning": {"effort": None}}, {}),
+        ({"text": {"verbosity": "low"}}, {"verbosity": "low"}),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
+        ),
+        ({"text": {"format": {"type": "text"}}}, {}),
+        ({"store": True}, {"store": True}),
+        ({"store": False, "temperature": None, "tools": [{"type": "function", "name": "f"}]}, {}),
+    ],
+)
+def test_responses_fields(sent, gives):
+    """A Responses client's fields are said in this API's words; nothing else goes out."""
+    assert written(responses(**sent)) == {"model": "m", "messages": [], **gives}
+
+
+def test_responses_format_can_be_left_out():
+    """Structured output is left out when the manifest says it."""
+    request = responses(text={"format": {"type": "json_object"}})
+    assert "response_format" not in written(request, keep_format=False)
+
+
+def test_adopt_own_dialect():
+    """Nothing is lost on the way to a backend of the same dialect, developer messages included."""
+    request = read({"role": "developer", "content": [{"type": "strange"}]}, x_vendor=1)
+    assert adopt(request) == (list(request.items), [])
+
+
+def test_adopt_responses():
+    """Instructions lead, developer messages are system ones, parts change their shape, losses are noted."""
+    content = [
+        {"type": "input_text", "text": "a"},
+        {"type": "input_file", "file_id": "f"},
+        {"type": "input_file", "file_url": "u"},
+    ]
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": content}
+    request = responses(
+        instructions="Be good.",
+        input=[{"role": "developer", "content": "d"}, {"role": "user", "content": content}, call, output],
+        include=["x"],
+        truncation=None,
+        max_output_tokens=3,
+        background=False,
+    )
+    parts = (Text("a"), Raw("chat", {"type": "file", "file": {"file_id": "f"}}))
+    items, notes = adopt(request)
+    assert items == [
+        say("system", "Be good."),
+        say("system", "d"),
+        Message("user", parts),
+        Call("c", "f", "{}"),
+        CallOutput("c", parts),
+    ]
+    assert notes == ["include", "content part", "content part"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_not_found"),
+        ({"previous_response_id": 3}, "previous_response_not_found"),
+        ({"conversation": "conv_1"}, "unsupported_parameter"),
+        ({"background": True}, "unsupported_parameter"),
+        ({"prompt": {"id": "p"}}, "unsupported_parameter"),
+    ],
+)
+def test_stored_things_are_refused(sent, code):
+    """What only a Responses backend can look up is refused, never silently ignored."""
+    with pytest.raises(BadRequest) as caught:
+        adopt(responses(**sent))
+    [param] = sent
+    assert (caught.value.error.param, caught.value.error.code) == (param, code)
+
+
+def test_malformed_instructions():
+    """Instructions have to be said, so they have to be text."""
+    with pytest.raises(BadRequest) as caught:
+        adopt(responses(instructions=["x"]))
+    assert caught.value.error.param == "instructions"

@@ -1,0 +1,371 @@
+import pytest
+from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import Choice
+from toolsimlib.wire.chat.request import read_request as read_chat
+from toolsimlib.wire.responses.request import adopt, call_ids, compose, echo, read_request, uses_tools
+
+F = {"type": "function", "name": "f"}
+
+
+def say(role, *texts, name=None):
+    return Message(role, tuple(Text(text) for text in texts), name)
+
+
+def read(*items, **fields):
+    return read_request({"model": "m", "input": list(items), **fields})
+
+
+@pytest.mark.parametrize(
+    ("body", "uses"),
+    [
+        ({}, False),
+        ({"input": "hi", "tools": [{"type": "web_search"}]}, False),
+        ({"input": [{"role": "user", "content": "function_call"}]}, False),
+        ({"input": [{"type": ["function_call"]}, 3]}, False),
+        ({"tools": [F]}, True),
+        ({"tools": 3}, True),
+        ({"input": [{"type": "additional_tools", "tools": [F]}]}, True),
+        ({"input": [{"type": "function_call"}]}, True),
+        ({"input": [{"type": "function_call_output"}]}, True),
+        ({"input": [{"type": "custom_tool_call"}]}, True),
+        ({"input": [{"type": "custom_tool_call_output"}]}, True),
+    ],
+)
+def test_uses_tools(body, uses):
+    """A request is ours by its own tools or by its history of calls."""
+    assert uses_tools(body) is uses
+
+
+@pytest.mark.parametrize(
+    ("item", "read_as"),
+    [
+        ({"role": "user", "content": "hi"}, say("user", "hi")),
+        (
+            {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "hi"}]},
+            say("developer", "hi"),
+        ),
+        (
+            {
+                "type": "message",
+                "id": "msg_1",
+                "role": "assistant",
+                "status": "completed",
+                "phase": "final_answer",
+                "content": [
+                    {"type": "output_text", "text": "hi", "annotations": []},
+                    {"type": "refusal", "refusal": "no"},
+                ],
+            },
+            say("assistant", "hi", "no"),
+        ),
+        (
+            {
+                "role": "user",
+                "content": [{"type": "input_image", "image_url": "u"}, {"type": "input_file", "file_id": "x"}],
+            },
+            Message("user", (Image("u"), Raw("responses", {"type": "input_file", "file_id": "x"}))),
+        ),
+        (
+            {
+                "type": "function_call",
+                "id": "fc_1",
+                "call_id": "c_1",
+                "name": "f",
+                "arguments": "{}",
+                "status": "completed",
+            },
+            Call("c_1", "f", "{}", "fc_1"),
+        ),
+        ({"type": "function_call", "call_id": "c_1", "name": "f", "arguments": ""}, Call("c_1", "f", "")),
+        ({"type": "function_call", "id": "fc_1", "name": "f"}, Call("fc_1", "f", "", "fc_1")),
+        (
+            {"type": "function_call", "call_id": "c", "name": "f", "namespace": "ns", "arguments": "{}"},
+            Call("c", "ns__f", "{}"),
+        ),
+        ({"type": "custom_tool_call", "call_id": "c", "name": "p", "input": "x"}, Call("c", "p", "x", kind="custom")),
+        ({"type": "function_call_output", "call_id": "c", "output": "x"}, CallOutput("c", (Text("x"),))),
+        ({"type": "custom_tool_call_output", "call_id": "c", "output": "x"}, CallOutput("c", (Text("x"),))),
+        (
+            {
+                "type": "function_call_output",
+                "call_id": "c",
+                "output": [
+                    {"type": "input_text", "text": "x"},
+                    {"type": "input_image", "image_url": "u", "detail": "low"},
+                ],
+            },
+            CallOutput("c", (Text("x"), Image("u", "low"))),
+        ),
+        ({"type": "function_call_output", "name": "f", "output": None}, CallOutput("f", (), "f")),
+    ],
+)
+def test_items(item, read_as):
+    """Each known item is read without a note."""
+    request = read(item)
+    assert request.items == (read_as,)
+    assert request.notes == ()
+
+
+def test_string_input():
+    """A string is one user message."""
+    assert read_request({"input": "hi"}).items == (say("user", "hi"),)
+
+
+def test_output_by_name():
+    """An output that names its tool instead of its call belongs to the latest call of that name."""
+    calls = [
+        {"type": "function_call", "call_id": f"c{n}", "name": "f", "namespace": "ns", "arguments": "{}"} for n in (1, 2)
+    ]
+    output = {"type": "function_call_output", "name": "f", "namespace": "ns", "output": "x"}
+    assert read(*calls, output).items[-1] == CallOutput("c2", (Text("x"),), "ns__f")
+
+
+@pytest.mark.parametrize(
+    ("item", "read_as", "note"),
+    [
+        ({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "x"}]}, None, "reasoning"),
+        ({"type": "reasoning", "content": [{"type": "text", "text": "x"}]}, None, "reasoning"),
+        ({"type": "item_reference", "id": "msg_1"}, None, "item_reference"),
+        ({"type": "item_reference", "id": {}}, None, "item_reference"),
+        ({"type": "web_search_call", "id": "ws_1"}, None, "web_search_call"),
+        ({"type": "mcp_call", "output": "x", "text": "x"}, None, "mcp_call"),
+        ({"type": "mcp_list_tools", "tools": []}, None, "mcp_list_tools"),
+        ({"type": "shell_call_output", "text": "x"}, None, "shell_call_output"),
+        ({"type": "compaction", "encrypted_content": "x"}, None, "compaction"),
+        ({"type": "memo", "text": "x"}, say("user", "x"), "memo"),
+        ({"type": "memo", "role": "assistant", "content": "x"}, say("assistant", "x"), "memo"),
+        (
+            {"type": "memo", "role": ["x"], "content": [{"type": "text", "text": "x"}, {"type": "y"}]},
+            say("user", "x"),
+            "memo",
+        ),
+        ({"type": "memo", "content": {"deep": 1}}, None, "memo"),
+        ({"type": "x" * 1000}, None, "x" * 40),
+        ({"role": "critic", "content": "x"}, say("user", "x"), "role:critic"),
+    ],
+)
+def test_unknown_items(item, read_as, note):
+    """What we do not know is kept as text or dropped, always noted, never fatal."""
+    request = read(item)
+    assert request.items == (() if read_as is None else (read_as,))
+    assert request.notes == (note,)
+
+
+def test_resolved_reference():
+    """A reference to an item of the same request says nothing new, before and after that item."""
+    message = {"type": "message", "id": "msg_1", "role": "assistant", "content": "hi"}
+    reference = {"type": "item_reference", "id": "msg_1"}
+    request = read(reference, message, reference)
+    assert (request.items, request.notes) == ((say("assistant", "hi"),), ())
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"input": 3}, "input"),
+        ({"input": {}}, "input"),
+        ({"input": ["hi"]}, "input[0]"),
+        ({"input": [{}]}, "input[0].role"),
+        ({"input": [{"type": 3}]}, "input[0].type"),
+        ({"input": [{"role": 3}]}, "input[0].role"),
+        ({"input": [{"role": "user", "content": 3}]}, "input[0].content"),
+        ({"input": [{"role": "user", "content": [3]}]}, "input[0].content[0]"),
+        ({"input": [{"type": "function_call"}]}, "input[0].name"),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": {}}]}, "input[0].arguments"),
+        ({"input": [{"type": "function_call", "name": "f", "id": 3}]}, "input[0].id"),
+        ({"input": [{"type": "function_call", "name": "f", "call_id": 3}]}, "input[0].call_id"),
+        ({"input": [{"type": "custom_tool_call", "name": "f", "input": {}}]}, "input[0].input"),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": 3}]}, "input[0].output"),
+        ({"input": [], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
+        ({"input": [], "stream": 1}, "stream"),
+        ({"input": [], "tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"input": [], "tools": [F], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice"),
+    ],
+)
+def test_bad_requests(body, param):
+    """Each malformed field is a 400 with its exact param."""
+    with pytest.raises(BadRequest) as caught:
+        read_request(body)
+    assert caught.value.error.param == param
+
+
+def test_fields():
+    """Tools, choice, stream and parallel calls are read; null is the default."""
+    request = read(tools=[F, {"type": "web_search"}], tool_choice="required", parallel_tool_calls=False, stream=True)
+    assert [tool.name for tool in request.tools] == ["f"]
+    assert request.hosted == ({"type": "web_search"},)
+    assert request.choice == Choice("required")
+    assert (request.parallel, request.stream, request.include_usage) == (False, True, True)
+    assert read(parallel_tool_calls=None, stream=None).parallel is True
+
+
+def test_call_ids():
+    """Ids are found wherever a call left them, also in references to items that the backend holds."""
+    items = [{"id": "fc_1", "call_id": "call_1"}, {"type": "item_reference", "id": "fc_2"}, {"id": 3}, "x"]
+    assert list(call_ids({"input": items})) == ["fc_1", "call_1", "fc_2"]
+    assert list(call_ids({"input": "fc_1"})) == []
+
+
+def written(request, *messages, keep_format=True, keep_hosted=False):
+    return compose(request, messages, keep_format=keep_format, keep_hosted=keep_hosted)
+
+
+def test_compose_leaves_every_other_field_alone():
+    """What is about tools goes, the items are replaced, all else is the client's own."""
+    kept = {"model": "m", "instructions": None, "x_vendor": {"a": 1}, "store": False, "include": [], "text": {}}
+    request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, max_tool_calls=3)
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+    assert written(request, say("user", "hi")) == {**kept, "input": [message]}
+
+
+def test_compose_without_input():
+    """A stored prompt needs no input, and gets none."""
+    assert written(read_request({"prompt": {"id": "p"}})) == {"prompt": {"id": "p"}}
+    assert "input" in written(read_request({"prompt": {"id": "p"}}), say("developer", "M"))
+
+
+def test_compose_keeps_hosted_tools():
+    """Hosted tools alone stay, with their limit, when they are to be forwarded."""
+    request = read(tools=[F, {"type": "web_search"}], max_tool_calls=3)
+    body = written(request, keep_hosted=True)
+    assert (body["tools"], body["max_tool_calls"]) == ([{"type": "web_search"}], 3)
+    assert "tools" not in written(read(tools=[F]), keep_hosted=True)
+
+
+def test_compose_strips_the_format():
+    """Structured output can be left out; verbosity stays."""
+    request = read(text={"format": {"type": "json_object"}, "verbosity": "low"})
+    assert written(request, keep_format=False)["text"] == {"verbosity": "low"}
+    assert written(request)["text"] == {"format": {"type": "json_object"}, "verbosity": "low"}
+
+
+def chat(**fields):
+    return read_chat({"model": "m", "messages": [], **fields})
+
+
+@pytest.mark.parametrize(
+    ("sent", "gives"),
+    [
+        ({}, {}),
+        ({"temperature": 0.5, "top_p": 1, "user": "u"}, {"temperature": 0.5, "top_p": 1, "user": "u"}),
+        ({"metadata": {"a": "b"}, "service_tier": "flex"}, {"metadata": {"a": "b"}, "service_tier": "flex"}),
+        ({"stream": True, "stream_options": {"include_usage": True}}, {"stream": True}),
+        ({"max_tokens": 5}, {"max_output_tokens": 5}),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, {"max_output_tokens": 6}),
+        ({"reasoning_effort": "low"}, {"reasoning": {"effort": "low"}}),
+        ({"verbosity": "low"}, {"text": {"verbosity": "low"}}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}},
+        ),
+        ({"response_format": {"type": "text"}}, {}),
+        ({"store": True}, {"store": True}),
+        ({"temperature": None, "store": None, "seed": 3, "tools": [F]}, {}),
+    ],
+)
+def test_chat_fields(sent, gives):
+    """A chat client's fields are said in this API's words; nothing else goes out."""
+    assert written(chat(**sent)) == {"model": "m", "input": [], "store": False, **gives}
+
+
+def test_chat_format_can_be_left_out():
+    """Structured output is left out when the manifest says it."""
+    assert "text" not in written(chat(response_format={"type": "json_object"}), keep_format=False)
+
+
+def test_chat_system_text_becomes_instructions():
+    """Leading system messages are the instructions; later ones, and a lone one, stay in the input."""
+    body = written(chat(), say("system", "a"), say("system", "b", name="x"), say("user", "u"), say("system", "c"))
+    assert body["instructions"] == "a\n\nb"
+    assert [item["role"] for item in body["input"]] == ["user", "system"]
+    lone = written(chat(), say("system", "a"))
+    assert "instructions" not in lone
+    assert len(lone["input"]) == 1
+
+
+def test_adopt_own_dialect():
+    """Nothing is lost on the way to a backend of the same dialect."""
+    request = read({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}, x_vendor=1)
+    assert adopt(request) == (list(request.items), [])
+
+
+def test_adopt_chat():
+    """A chat client's parts change their shape; what has none, and fields without a translation, are noted."""
+    content = [
+        {"type": "text", "text": "a"},
+        {"type": "file", "file": {"file_id": "f"}},
+        {"type": "strange"},
+    ]
+    request = read_chat(
+        {
+            "model": "m",
+            "messages": [
+                {"role": "user", "content": content},
+                {"role": "tool", "tool_call_id": "c", "content": content},
+            ],
+            "seed": 1,
+            "stop": None,
+            "max_tokens": 5,
+            "tools": [],
+        }
+    )
+    parts = (Text("a"), Raw("responses", {"type": "input_file", "file_id": "f"}))
+    items, notes = adopt(request)
+    assert items == [Message("user", parts), CallOutput("c", parts)]
+    assert notes == ["seed", "content part", "content part"]
+
+
+def test_one_choice_only():
+    """Several choices cannot be had from this API, and one is not what was asked for."""
+    with pytest.raises(BadRequest) as caught:
+        adopt(chat(n=2))
+    assert caught.value.error.param == "n"
+    adopt(chat(n=1))
+
+
+# The Open Responses specification requires all of these of a Response, beside what the answer itself gives.
+FROM_REQUEST = {
+    "background", "instructions", "max_output_tokens", "max_tool_calls", "model", "parallel_tool_calls",
+    "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store",
+    "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "frequency_penalty",
+    "presence_penalty", "user", "metadata",
+}  # fmt: skip
+
+
+def test_echo_defaults():
+    """Without the client's word, the API's defaults: all keys, no null where a number or a string is required."""
+    fields = echo(read_request({"model": "m", "input": "hi", "temperature": None, "tool_choice": None}))
+    assert fields.keys() == FROM_REQUEST
+    assert (fields["temperature"], fields["top_p"], fields["service_tier"]) == (1.0, 1.0, "default")
+    assert (fields["tool_choice"], fields["tools"], fields["store"]) == ("auto", [], True)
+    assert fields["text"] == {"format": {"type": "text"}, "verbosity": "medium"}
+    assert fields["reasoning"] == {"effort": None, "summary": None}
+
+
+def test_echo_restores_what_was_sent():
+    """What was stripped for the backend comes back as the client said it."""
+    sent = {
+        "model": "m",
+        "instructions": "Be good.",
+        "metadata": {"a": "b"},
+        "temperature": 0,
+        "store": False,
+        "background": True,
+        "tool_choice": {"type": "function", "name": "f"},
+        "parallel_tool_calls": False,
+        "max_tool_calls": 2,
+        "previous_response_id": "resp_1",
+        "service_tier": "flex",
+    }
+    fields = echo(
+        read_request(
+            {**sent, "tools": [F], "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "low"}}
+        )
+    )
+    assert {key: fields[key] for key in sent} == sent
+    assert fields["tools"] == [
+        {"type": "function", "name": "f", "description": None, "parameters": None, "strict": None}
+    ]
+    assert fields["text"] == {"format": {"type": "json_object"}, "verbosity": "medium"}
+    assert fields["reasoning"] == {"effort": "low", "summary": None}
