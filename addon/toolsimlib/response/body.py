@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from toolsimlib.response.repair import UNESCAPED_ARGUMENTS, mend, unescaped_arguments, unfence
+from toolsimlib.response.repair import MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments, unfence
 
 ARGUMENTS_KEY = "ARGUMENTS_KEY"
 FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
@@ -174,6 +174,9 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
             break
         calls.append(call)
         at = _between_end(body, end)
+    else:
+        if listed and calls:
+            calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, MISSING_BRACE))
     if listed or len(calls) > 1:
         codes += (SEVERAL_CALLS,)
     return [replace(call, codes=codes + call.codes) for call in calls] or [Written(body, broken=True)]

@@ -78,8 +78,10 @@ def test_several_objects_split_at_their_borders(objects: list[dict[str, Any]], b
 
 def test_array_without_its_end() -> None:
     """Each object of an array counts, whether or not the array is closed."""
-    for body in ('[{"name":"a"},{"name":"b"}', '[{"name":"a"},{"name":"b"},]'):
-        assert [call.name for call in read_json(body, closed=True, repair=True)] == ["a", "b"]
+    for body, mends in (('[{"name":"a"},{"name":"b"}', ("MISSING_BRACE",)), ('[{"name":"a"},{"name":"b"},]', ())):
+        calls = read_json(body, closed=True, repair=True)
+        assert [call.name for call in calls] == ["a", "b"]
+        assert calls[-1].mends == mends
 
 
 def test_rest_that_cannot_be_read() -> None:
