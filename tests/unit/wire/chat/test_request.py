@@ -47,7 +47,7 @@ def test_uses_tools(body, uses):
         (
             {
                 "role": "user",
-                "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "u"}}],
+                "content": ["a", {"type": "image_url", "image_url": {"url": "u"}}],
             },
             [Message("user", (Text("a"), Image("u")))],
         ),
@@ -111,11 +111,7 @@ def test_legacy_calls_get_ids():
             "messages[0].tool_calls[0].function.name",
         ),
         (
-            {
-                "messages": [
-                    {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {}}}]}
-                ]
-            },
+            {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "f", "arguments": {}}}]}]},
             "messages[0].tool_calls[0].function.arguments",
         ),
         (

@@ -6,6 +6,8 @@ from toolsimlib.wire.chat.request import read_request as read_chat
 from toolsimlib.wire.responses.request import adopt, call_ids, compose, echo, read_request, uses_tools
 
 F = {"type": "function", "name": "f"}
+TEXT = {"type": "input_text", "text": "x"}
+IMAGE = {"type": "input_image", "image_url": "u", "detail": "low"}
 
 
 def say(role, *texts, name=None):
@@ -53,7 +55,7 @@ def test_uses_tools(body, uses):
                 "status": "completed",
                 "phase": "final_answer",
                 "content": [
-                    {"type": "output_text", "text": "hi", "annotations": []},
+                    {"type": "output_text", "text": "hi"},
                     {"type": "refusal", "refusal": "no"},
                 ],
             },
@@ -62,9 +64,9 @@ def test_uses_tools(body, uses):
         (
             {
                 "role": "user",
-                "content": [{"type": "input_image", "image_url": "u"}, {"type": "input_file", "file_id": "x"}],
+                "content": [IMAGE, {"type": "input_file", "file_id": "x"}],
             },
-            Message("user", (Image("u"), Raw("responses", {"type": "input_file", "file_id": "x"}))),
+            Message("user", (Image("u", "low"), Raw("responses", {"type": "input_file", "file_id": "x"}))),
         ),
         (
             {

@@ -1,0 +1,527 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import Choice, Policy
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
+
+PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions"}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+F = {"type": "function", "name": "f", "parameters": SCHEMA}
+G = {"type": "function", "function": {"name": "g", "strict": True, "parameters": SCHEMA}}
+USER = {"role": "user", "content": "hi"}
+CALL = {"type": "function_call", "call_id": "fc_007", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "fc_007", "output": "x"}
+SEARCH = {"type": "web_search"}
+
+
+def rewrite(dialect, body, policy=None, *, path=None, output_mode=None, report=None):
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return rewrite_request(
+        dialect,
+        path or PATHS[dialect],
+        content,
+        policy or Policy(),
+        output_mode=output_mode,
+        report=report or Report(),
+    )
+
+
+def responses(policy=None, **fields):
+    options = {key: fields.pop(key) for key in ("path", "output_mode", "report") if key in fields}
+    return rewrite("responses", {"model": "m", "input": [USER], **fields}, policy, **options)
+
+
+def chat(policy=None, **fields):
+    options = {key: fields.pop(key) for key in ("path", "output_mode", "report") if key in fields}
+    return rewrite("chat", {"model": "m", "messages": [USER], **fields}, policy, **options)
+
+
+def sent(rewritten):
+    return json.loads(rewritten.body)
+
+
+def texts(rewritten):
+    """Return role and text of each message that the backend gets, in either dialect."""
+    body = sent(rewritten)
+    messages = body.get("input", body.get("messages"))
+    return [
+        (each["role"], each["content"] if isinstance(each["content"], str) else each["content"][0]["text"])
+        for each in messages
+    ]
+
+
+def param_of(make, *arguments, **fields):
+    with pytest.raises(BadRequest) as caught:
+        make(*arguments, **fields)
+    return caught.value.error.param
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"\xff\xfe\x00",
+        b"[]",
+        b"null",
+        b'"tools"',
+        b'{"tools": [NaN]}',
+        b'{"tools": [1e999]}',
+        b'{"tools": ' + b"9" * 5_000 + b"}",
+        b"[" * 100_000,
+        b"{}",
+        b'{"tools": [], "input": "hi", "messages": []}',
+        b'{"tools": [{"type": "web_search"}], "parallel_tool_calls": "?"}',
+        b'{"tools": null, "tool_choice": "any", "input": 3, "messages": 3}',
+    ],
+)
+def test_not_ours(dialect, body):
+    """What is no JSON object, or has no tools and no calls, passes untouched, whatever else is wrong with it."""
+    report = Report()
+    assert rewrite(dialect, body, report=report) is None
+    assert report == Report()
+
+
+def test_responses_request():
+    """Tools become a manifest, history lines of text, and the plan has all that the answer needs."""
+    report = Report()
+    rewritten = responses(
+        tools=[F, G, SEARCH],
+        input=[USER, CALL, OUTPUT],
+        stream=True,
+        x_vendor=1,
+        parallel_tool_calls=False,
+        report=report,
+    )
+    body = sent(rewritten)
+    assert rewritten.path == "/v1/responses"
+    assert body.keys() == {"model", "input", "stream", "x_vendor"}
+    [(first, manifest), *history, (_, last)] = texts(rewritten)
+    assert (first, manifest.splitlines()[0]) == ("developer", "# CLIENT TOOL CATALOG")
+    assert history == [
+        ("user", "hi"),
+        ("assistant", "[function_call id=fc_007 call_id=fc_007 name=f arguments={}]"),
+    ]
+    assert last.splitlines()[0] == '[function_call_output call_id=fc_007 output="x"]'
+    plan = rewritten.plan
+    assert (plan.client, plan.backend, plan.stream, plan.model) == ("responses", "responses", True, "m")
+    assert [tool.name for tool in plan.tools] == ["f", "g"]
+    assert (plan.any_strict, plan.one_call, plan.first_number, plan.include_usage) == (True, True, 8, True)
+    assert plan.echo["parallel_tool_calls"] is False
+    assert len(plan.echo["tools"]) == 3
+    assert report == Report(
+        client="responses",
+        backend="responses",
+        model="m",
+        stream=True,
+        tools=["f", "g"],
+        echoed_calls=1,
+        dropped=["tool:web_search"],
+    )
+
+
+def test_chat_request():
+    """The same for chat: the manifest closes the system message, calls and outputs are lines."""
+    call = {"id": "call_3", "type": "function", "function": {"name": "g", "arguments": "{}"}}
+    messages = [
+        {"role": "system", "content": "Be good."},
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_3", "content": "x"},
+    ]
+    rewritten = chat(messages=messages, tools=[F, G], stream=True, stream_options={"include_usage": True})
+    (role, system), *_ = texts(rewritten)
+    assert role == "system"
+    assert system.startswith("Be good.\n\n# CLIENT TOOL CATALOG\n")
+    assert [each for each, _ in texts(rewritten)] == ["system", "user", "assistant", "user"]
+    plan = rewritten.plan
+    assert (plan.client, plan.backend, plan.first_number, plan.include_usage) == ("chat", "chat", 4, True)
+    assert plan.echo == {}
+
+
+def test_history_alone():
+    """A history of calls without tools is flattened, and no manifest is written."""
+    rewritten = responses(input=[USER, CALL, OUTPUT], text={"format": {"type": "json_object"}})
+    assert [role for role, _ in texts(rewritten)] == ["user", "assistant", "user"]
+    assert "CATALOG" not in rewritten.body.decode()
+    assert sent(rewritten)["text"] == {"format": {"type": "json_object"}}
+
+
+def test_choice_none():
+    """With tool_choice none nothing is offered, nothing is said of tools, and every tool is masked."""
+    rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
+    assert texts(rewritten) == [("user", "hi")]
+    assert (rewritten.plan.tools, rewritten.plan.masked) == ((), {"f", "g"})
+    assert rewritten.plan.choice == Choice("none")
+    assert "text" in sent(rewritten)
+
+
+@pytest.mark.parametrize(
+    ("choice", "policy", "offered"),
+    [
+        (None, Policy(), ["f", "g", "ns__h"]),
+        ({"type": "function", "name": "g"}, Policy(), ["g"]),
+        ({"type": "allowed_tools", "tools": [{"type": "function", "name": "h"}]}, Policy(), ["ns__h"]),
+        (None, Policy(tool_allowlist=frozenset({"f", "h"})), ["f", "ns__h"]),
+        (None, Policy(tool_allowlist=frozenset({"ns__h"})), ["ns__h"]),
+        (None, Policy(tool_denylist=frozenset({"f", "h"})), ["g"]),
+        (None, Policy(tool_allowlist=frozenset({"f"}), tool_denylist=frozenset({"f"})), []),
+        ("auto", Policy(tool_denylist=frozenset({"f", "g", "h"})), []),
+    ],
+)
+def test_offered_and_masked(choice, policy, offered):
+    """Choice, allow and deny lists mask tools: not in the manifest, and known as masked to the answer."""
+    namespace = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "h"}]}
+    rewritten = responses(policy, tools=[F, G, namespace], tool_choice=choice)
+    assert [tool.name for tool in rewritten.plan.tools] == offered
+    assert rewritten.plan.masked == {"f", "g", "ns__h"} - set(offered)
+    shown = [name for name in ("f", "g", "ns__h") if f"\n- {name}" in texts(rewritten)[0][1]]
+    assert shown == offered
+
+
+def test_any_strict_counts_masked_tools():
+    """A strict tool makes an unknown name a failure, also when it is not on offer."""
+    assert responses(Policy(tool_denylist=frozenset({"g"})), tools=[F, G]).plan.any_strict
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "param"),
+    [
+        (responses, {"tools": [F], "tool_choice": "required"}, "tool_choice"),
+        (responses, {"tools": [F], "tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
+        (chat, {"functions": [{"name": "f"}], "function_call": {"name": "f"}}, "function_call"),
+    ],
+)
+def test_a_demand_that_the_operator_denies(make, fields, param):
+    """A call that is demanded but masked is a 400: it could only end in a lie."""
+    assert param_of(make, Policy(tool_denylist=frozenset({"f"})), **fields) == param
+
+
+@pytest.mark.parametrize(
+    ("tools", "param"),
+    [
+        (
+            [SEARCH, {"type": "function", "name": "s", "strict": True, "parameters": {"properties": 3}}],
+            "tools[1].parameters",
+        ),
+        (
+            [{"type": "function", "function": {"name": "s", "strict": True, "parameters": {"$ref": "http://x/y"}}}],
+            "tools[0].function.parameters",
+        ),
+    ],
+)
+def test_strict_schemas_must_compile(tools, param):
+    """A strict promise over a schema that cannot be used is a 400; without the promise it is no fault."""
+    assert param_of(responses, tools=tools) == param
+    lenient = json.loads(json.dumps(tools).replace('"strict": true', '"strict": false'))
+    assert responses(tools=lenient) is not None
+
+
+@pytest.mark.parametrize(
+    ("parallel", "policy", "one_call"), [(None, True, False), (False, True, True), (True, False, True)]
+)
+def test_one_call(parallel, policy, one_call):
+    """The client or the operator can limit an answer to one call."""
+    rewritten = responses(Policy(parallel_tool_calls=policy), tools=[F], parallel_tool_calls=parallel)
+    assert rewritten.plan.one_call is one_call
+
+
+@pytest.mark.parametrize("make", [responses, chat])
+def test_structured_output_beside_tools(make):
+    """A demand for JSON would forbid the call block: it leaves the body and is said in the manifest."""
+    schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
+    flat = {"type": "json_schema", "name": "x", "schema": schema}
+    nested = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    rewritten = make(tools=[F], text={"format": flat}, response_format=nested)
+    body = sent(rewritten)
+    assert not body.get("text") or make is chat
+    assert "response_format" not in body or make is responses
+    assert json.dumps(schema, separators=(",", ":")) in texts(rewritten)[0][1]
+
+
+def test_echo_keeps_the_format():
+    """The client reads its own demand in the Response."""
+    wanted = {"type": "json_object"}
+    assert responses(tools=[F], text={"format": wanted}).plan.echo["text"]["format"] == wanted
+
+
+def test_hosted_tools_can_be_forwarded():
+    """Hosted tools go to a backend of the same dialect if the operator wants it, to another one never."""
+    policy, report = Policy(forward_hosted_tools=True), Report()
+    assert sent(responses(policy, tools=[F, SEARCH], report=report))["tools"] == [SEARCH]
+    assert report.dropped == []
+    policy = Policy(forward_hosted_tools=True, backend="chat")
+    assert "tools" not in sent(responses(policy, tools=[F, SEARCH], report=report))
+    assert report.dropped == ["tool:web_search"]
+
+
+@pytest.mark.parametrize(
+    ("path", "exchanged"),
+    [
+        ("/v1/responses", "/v1/chat/completions"),
+        ("/responses/", "/chat/completions"),
+        ("/a/responses/v1/responses?x=/responses&y", "/a/responses/v1/chat/completions?x=/responses&y"),
+    ],
+)
+def test_path(path, exchanged):
+    """The ending of the path follows the dialect; prefix and query stay."""
+    assert responses(Policy(backend="chat"), tools=[F], path=path).path == exchanged
+    assert responses(Policy(backend="responses"), tools=[F], path=path).path == path
+    assert chat(Policy(backend="responses"), tools=[F], path="/x/chat/completions?q").path == "/x/responses?q"
+
+
+def test_responses_client_over_chat():
+    """A Responses client's request is said in chat: instructions and manifest in one system message."""
+    rewritten = responses(
+        Policy(backend="chat"),
+        tools=[F],
+        instructions="Be good.",
+        stream=True,
+        input="hi",
+        max_output_tokens=9,
+        include=[],
+    )
+    (role, system), user = texts(rewritten)
+    assert role == "system"
+    assert system.startswith("Be good.\n\n# CLIENT TOOL CATALOG")
+    assert user == ("user", "hi")
+    body = sent(rewritten)
+    assert (body["stream_options"], body["max_completion_tokens"]) == ({"include_usage": True}, 9)
+    assert (rewritten.plan.client, rewritten.plan.backend) == ("responses", "chat")
+
+
+def test_chat_client_over_responses():
+    """A chat client's request is said in Responses: instructions, then the manifest before the user."""
+    system = {"role": "system", "content": "Be good."}
+    rewritten = chat(Policy(backend="responses"), tools=[F], messages=[system, USER], max_tokens=9)
+    body = sent(rewritten)
+    assert (body["instructions"], body["max_output_tokens"], body["store"]) == ("Be good.", 9, False)
+    assert [role for role, _ in texts(rewritten)] == ["developer", "user"]
+    assert (rewritten.plan.client, rewritten.plan.backend) == ("chat", "responses")
+
+
+def test_no_tools_over_the_other_dialect():
+    """Without tools a request still has to change its dialect."""
+    report = Report()
+    rewritten = responses(Policy(backend="chat"), temperature=0, include=["x"], report=report)
+    assert sent(rewritten) == {"model": "m", "messages": [USER], "temperature": 0}
+    assert (rewritten.plan.tools, rewritten.plan.choice) == ((), Choice())
+    assert rewritten.plan.echo["temperature"] == 0
+    assert report.dropped == ["include"]
+    assert sent(chat(Policy(backend="responses")))["input"][0]["content"] == [{"type": "input_text", "text": "hi"}]
+
+
+@pytest.mark.parametrize("key", ["previous_response_id", "conversation"])
+def test_stored_history_over_responses(key):
+    """What the backend's store holds goes through, and ids start where they meet no others."""
+    first = responses(tools=[F], **{key: "resp_1"})
+    assert sent(first)[key] == "resp_1"
+    assert 1_000 <= first.plan.first_number < 901_000
+    assert responses(tools=[F], **{key: "resp_1"}).plan.first_number == first.plan.first_number
+    other = responses(tools=[F], input="go on", **{key: "resp_2"})
+    assert other.plan.first_number != first.plan.first_number
+    outputs = [{**OUTPUT, "call_id": "fc_950000"}]
+    assert responses(tools=[F], input=outputs, **{key: "resp_1"}).plan.first_number == 950_001
+
+
+def test_one_conversation_two_requests():
+    """A conversation keeps its id from turn to turn, so the start comes from the whole request."""
+    numbers = {responses(tools=[F], input=text, conversation="c").plan.first_number for text in ("a", "b")}
+    assert len(numbers) == 2
+
+
+def test_stored_history_over_chat():
+    """A chat backend cannot know an earlier response."""
+    assert param_of(responses, Policy(backend="chat"), tools=[F], previous_response_id="r") == "previous_response_id"
+
+
+@pytest.mark.parametrize(
+    ("ids", "number"),
+    [
+        ([], 1),
+        (["fc_001", "fc_012"], 13),
+        (["call_3", "ctc_4", "fc_2"], 5),
+        (["fc_0x9", "xfc_9", "fc_9x", "FC_9", "fc_9\n", "call_abc", "fc_٩"], 1),
+        (["fc_" + "9" * 100], 1),
+        (["fc_" + "9" * 5_000], 1),
+    ],
+)
+def test_first_number(ids, number):
+    """Numbers go on after the highest that we can have given out, in calls, outputs and references."""
+    items = [
+        item
+        for each in ids
+        for item in (
+            {**CALL, "call_id": "x", "id": each},
+            {**OUTPUT, "call_id": each},
+            {"type": "item_reference", "id": each},
+        )
+    ]
+    assert responses(tools=[F], input=[USER, *items]).plan.first_number == number
+    for item in items[:3]:
+        assert (responses(tools=[F], input=[item]).plan.first_number == 1) is (number == 1)
+
+
+@pytest.mark.parametrize(
+    ("role", "dialect", "roles"),
+    [
+        ("auto", "responses", ["developer", "user"]),
+        ("system", "responses", ["system", "user"]),
+        ("user", "responses", ["user"]),
+        ("auto", "chat", ["system", "user"]),
+        ("developer", "chat", ["developer", "user"]),
+        ("user", "chat", ["user"]),
+    ],
+)
+def test_manifest_role(role, dialect, roles):
+    """The manifest's role follows the backend, unless the operator says otherwise."""
+    make = responses if dialect == "responses" else chat
+    assert [each for each, _ in texts(make(Policy(manifest_role=role), tools=[F]))] == roles
+
+
+@pytest.mark.parametrize(
+    ("items", "reminded"),
+    [
+        ([USER], False),
+        ([USER, CALL, OUTPUT], True),
+        ([USER] * 8, False),
+        ([USER] * 9, True),
+    ],
+)
+def test_reminder(items, reminded):
+    """After tool results or a long history the last user message ends in a reminder."""
+    *_, (role, last) = texts(responses(tools=[F], input=items))
+    assert role == "user"
+    assert last.splitlines()[-1].startswith("(Reminder: ") is reminded
+
+
+def test_no_reminder_without_tools():
+    """Nothing is said of tools where none is offered."""
+    assert "Reminder" not in responses(tools=[F], tool_choice="none", input=[USER, CALL, OUTPUT]).body.decode()
+
+
+@pytest.mark.parametrize(
+    ("wish", "mode", "notes"),
+    [
+        (None, "openai-json", []),
+        ("", "openai-json", []),
+        (" Obsidian-XML ", "obsidian-xml", []),
+        ("openai-json", "openai-json", []),
+        ("yaml", "openai-json", ["output_mode"]),
+    ],
+)
+def test_output_mode(wish, mode, notes):
+    """A client chooses its output mode by a header; an unknown one is ignored, and said."""
+    report = Report()
+    assert responses(tools=[F], output_mode=wish, report=report).plan.policy.output_mode == mode
+    assert (report.mode, report.dropped) == (mode, notes)
+
+
+def test_the_client_goes_before_the_operator():
+    """A header can also take the operator's mode back."""
+    rewritten = responses(Policy(output_mode="obsidian-xml"), tools=[F], output_mode="openai-json")
+    assert rewritten.plan.policy.output_mode == "openai-json"
+
+
+@pytest.mark.parametrize("model", [None, 3])
+def test_no_model(model):
+    """The backend may have a model of its own: an absent one is no fault of the request."""
+    assert responses(tools=[F], model=model).plan.model == ""
+
+
+def test_text_is_kept():
+    """Text travels as itself; a lone surrogate, which UTF-8 cannot hold, travels escaped."""
+    assert "é 🌍".encode() in responses(tools=[F], input="é 🌍").body
+    assert texts(responses(tools=[F], input="\ud800"))[-1] == ("user", "\ud800")
+
+
+def test_deep_nesting():
+    """A body too deep to walk is a 400, whichever field is deep."""
+    deep = b'{"a":' * 3_000 + b"1" + b"}" * 3_000
+    body = b'{"tools":[{"type":"function","name":"f","parameters":{"properties":' + deep + b"}}]}"
+    with pytest.raises(BadRequest, match="nested too deeply"):
+        rewrite("responses", body)
+
+
+WORDS = """
+    function custom namespace allowed_tools message function_call function_call_output text custom_tool_call
+    additional_tools item_reference reasoning input_text image_url user tool system assistant auto required none grammar
+    json_schema object fc_001 call_9 f g ns
+"""
+KEYS = """
+    type name role content id call_id arguments input output text tools function custom format parameters strict
+    namespace tool_calls tool_call_id function_call mode description properties required image_url url file refusal
+    summary allowed_tools x
+"""
+FIELDS = """
+    model parallel_tool_calls stream stream_options n text response_format instructions reasoning conversation
+    previous_response_id background prompt metadata store max_tokens max_output_tokens max_completion_tokens
+"""
+CHAT_CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+ITEMS = [USER, CALL, OUTPUT, {"type": "additional_tools", "tools": [F]}]
+MESSAGES = [
+    USER,
+    {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "x"},
+]
+CHOICES = [{"type": "function", "name": "f"}, {"type": "allowed_tools", "tools": [F]}]
+
+keys = st.sampled_from(KEYS.split())
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from([*WORDS.split(), "", "a b", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=6),
+    max_leaves=12,
+)
+
+
+def nearly(*values):
+    """Make good values with one field, or none, replaced by junk, so that most get past the first check."""
+    change = st.just({}) | st.dictionaries(keys, junk, max_size=1)
+    return st.builds(lambda value, changed: {**value, **changed}, st.sampled_from(values), change)
+
+
+def nearly_lists(*values):
+    return st.lists(nearly(*values), min_size=1, max_size=4) | st.lists(nearly(*values) | junk, max_size=3) | junk
+
+
+tools = nearly_lists(F, G, SEARCH, {"type": "custom", "name": "c"})
+fields = st.fixed_dictionaries(
+    {"input": nearly_lists(*ITEMS), "messages": nearly_lists(*MESSAGES)},
+    optional={
+        "tools": tools,
+        "functions": tools,
+        "tool_choice": nearly(*CHOICES) | junk,
+        "function_call": junk,
+        **{key: st.none() | junk for key in FIELDS.split()},
+    },
+)
+
+
+@given(
+    body=fields,
+    dialect=st.sampled_from(["responses", "chat"]),
+    backend=st.sampled_from(["auto", "responses", "chat"]),
+    history=st.sampled_from(["record", "sentinel"]),
+    role=st.sampled_from(["auto", "developer", "system", "user"]),
+)
+@settings(max_examples=400)
+def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role):
+    """Whatever JSON a client sends: a body for the backend, a 400, or untouched; never another exception."""
+    policy = Policy(backend=backend, history=history, manifest_role=role)
+    try:
+        rewritten = rewrite(dialect, body, policy)
+    except BadRequest:
+        return
+    if rewritten is not None:
+        written = json.loads(rewritten.body)
+        assert not written.keys() & {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
+        json.dumps(dict(rewritten.plan.echo))
