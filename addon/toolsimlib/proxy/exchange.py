@@ -93,14 +93,11 @@ class Exchange:
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
         assert self._rewriter is not None
-        assert self.plan is not None
         try:
             chunks = self._rewriter.feed(data)
             self.cut = self.cut or self._rewriter.cut
         except Exception:
             chunks = self._crashed()
-        if data == b"" and self.plan.policy.sse_telemetry:
-            chunks = [*chunks, telemetry.sse_comment(telemetry.line(self.report, 200, self.seconds()))]
         if chunks:
             self._said = time.monotonic()
         return chunks

@@ -24,7 +24,7 @@ def line(report: Report, status: int | None, seconds: float) -> str:
 
 def comment(report: Report) -> str:
     """Return the exchange in one line for people."""
-    return " · ".join(_phrases(report))
+    return " ".join(" · ".join(_phrases(report)).split())
 
 
 def _phrases(report: Report) -> Iterator[str]:
@@ -46,9 +46,10 @@ def _phrases(report: Report) -> Iterator[str]:
 
 
 def _calls(report: Report) -> str:
-    if not report.calls:
+    count = len(report.calls)
+    if not count:
         return "toolsim: no call"
-    return f"toolsim: {len(report.calls)} call{'s' if len(report.calls) > 1 else ''}: {', '.join(report.calls)}"
+    return f"toolsim: {count} call{'s' if count > 1 else ''}: {', '.join(report.calls[:MAX_NAMES])}"
 
 
 def headers(report: Report) -> dict[str, str]:
@@ -63,11 +64,6 @@ def headers(report: Report) -> dict[str, str]:
     if report.tool_cutoff:
         said["x-toolsim-tool-cutoff"] = report.tool_cutoff
     return said | {name: str(count) for name, count in counted.items()}
-
-
-def sse_comment(told: str) -> bytes:
-    """Return a log line as the comment that ends an event stream."""
-    return b": toolsim " + told.encode() + b"\n\n"
 
 
 _HELP = {

@@ -1,0 +1,244 @@
+"""Ending a turn early stops the backend at once and leaves the client's connection in use, over HTTP/1 and HTTP/2."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+from proxy.conftest import CALL
+from support.line import Line, arrivals
+from support.mitmdump import Mitmdump
+from support.raw_backend import DONE, Answer, RawBackend, chat_frame, chat_whole, stream_of
+
+PIECE = 0.05  # seconds between two pieces of a backend that talks on
+TALK = 60
+
+
+async def talks_on(answer: Answer) -> None:
+    await answer.head(Content_Type="text/event-stream")
+    await answer.send(chat_frame("Let me look. "))
+    await answer.send(chat_frame(CALL))
+    for _ in range(TALK):
+        await answer.send(chat_frame(" and the weather is fine"))
+        await asyncio.sleep(PIECE)
+    await answer.end()
+
+
+@pytest.fixture(scope="module")
+def proxy(backend: RawBackend) -> Iterator[Mitmdump]:
+    with Mitmdump(backend.url, toolsim_stop_after_tools="on") as proxy:
+        yield proxy
+
+
+def deltas(events: list[Any]) -> list[Any]:
+    return [choice["delta"] for event in events if event != "[DONE]" for choice in event["choices"]]
+
+
+def test_backend_is_cut_within_two_chunks(backend: RawBackend, line: Line, ask: Any) -> None:
+    """The first text after the call ends the turn; three times over one client connection."""
+    backend.play(talks_on)
+    for _ in range(3):
+        reply = line.post("/v1/chat/completions", ask(stream=True))
+        assert reply.body.endswith(DONE)
+        said = deltas(reply.events())
+        assert "".join(delta.get("content") or "" for delta in said) == "Let me look. "
+        assert b'"get_weather"' in reply.body
+        asked = backend.asked[-1]
+        assert asked.gone.wait(5)
+        # preamble, call, the text that ended the turn, and at most two that were on their way
+        assert asked.sent <= 5
+    assert len({asked.connection for asked in backend.asked}) == 3
+
+
+def test_turn_that_ends_by_itself_is_not_cut(backend: RawBackend, line: Line, ask: Any) -> None:
+    """A backend that ends right after its call keeps its connection, and the next request uses it."""
+    backend.play(stream_of("Let me look. ", CALL))
+    for _ in range(3):
+        assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
+    assert len({asked.connection for asked in backend.asked}) == 1
+    assert not any(asked.gone.is_set() for asked in backend.asked)
+
+
+def test_whole_answer_is_cut_too(backend: RawBackend, line: Line, ask: Any) -> None:
+    """A whole answer keeps what precedes the text after the call."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.whole(chat_whole(f"Let me look. {CALL} and it is fine"), Content_Type="application/json")
+
+    backend.play(behave)
+    message = line.post("/v1/chat/completions", ask()).json()["choices"][0]["message"]
+    assert (message["content"], len(message["tool_calls"])) == ("Let me look. ", 1)
+
+
+def test_backend_that_does_not_hang_up(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
+    """A stream that is over, but whose backend never ends its body, ends for the client all the same."""
+
+    async def clings(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        await answer.send(chat_frame(CALL))
+        await answer.send(chat_frame(finish="stop"))
+        await answer.send(DONE)
+        await answer.wait_until_gone()
+
+    backend.play(clings)
+    script = tmp_path / "impatient.py"
+    script.write_text("from toolsimlib.proxy.addon import ToolSim\naddons = [ToolSim(keepalive=0.3)]\n")
+    with Mitmdump(backend.url, script=script) as proxy, Line(proxy.url) as line:
+        for _ in range(2):
+            assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
+            assert backend.asked[-1].gone.wait(5)
+
+
+def test_events_arrive_one_by_one(backend: RawBackend, line: Line, ask: Any) -> None:
+    """The rewritten stream is as live as the backend's: each piece of text arrives before the next is sent."""
+    pieces = [f"word{number} " for number in range(6)]
+    times: list[float] = []
+
+    async def slow(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream", Content_Length_Hint="none")
+        for piece in pieces:
+            times.append(asyncio.get_running_loop().time())
+            await answer.send(chat_frame(piece))
+            await asyncio.sleep(0.1)
+        await answer.send(chat_frame(finish="stop"))
+        await answer.send(DONE)
+        await answer.end()
+
+    backend.play(slow)
+    response = line.begin("POST", "/v1/chat/completions", ask(stream=True))
+    seen = [(when, data) for when, data in arrivals(response) if b"word" in data]
+    assert len(seen) == len(pieces)
+    assert all(abs(when - sent) < 0.09 for (when, _), sent in zip(seen, times, strict=True))
+
+
+# -- HTTP/2 --
+
+
+class H2Backend:
+    """An HTTP/2 backend (cleartext is not what mitmproxy speaks to servers, so TLS) that talks on after its call."""
+
+    def __init__(self, certificate: Path) -> None:
+        self.sent: list[int] = []
+        self.reset = threading.Event()
+        self.connections = 0
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate)
+        self._context.set_alpn_protocols(["h2"])
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    def __enter__(self) -> H2Backend:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(10)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._context)
+        self.port: int = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._over.wait()
+        server.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        connection.initiate_connection()
+        talks: dict[int, asyncio.Task[None]] = {}
+        try:
+            writer.write(connection.data_to_send())
+            while data := await reader.read(65536):
+                for event in connection.receive_data(data):
+                    match event:
+                        case h2.events.StreamEnded(stream_id=number):
+                            talks[number] = asyncio.create_task(self._talk(connection, writer, number))
+                        case h2.events.StreamReset(stream_id=number):
+                            talks[number].cancel()
+                            self.reset.set()
+                writer.write(connection.data_to_send())
+        finally:
+            for talk in talks.values():
+                talk.cancel()
+            writer.close()
+
+    async def _talk(self, connection: h2.connection.H2Connection, writer: asyncio.StreamWriter, number: int) -> None:
+        index = len(self.sent)
+        self.sent.append(0)
+        connection.send_headers(number, [(":status", "200"), ("content-type", "text/event-stream")])
+        for text in ("Let me look. ", "", CALL, *[" and the weather is fine"] * TALK):
+            # An empty frame in mid-stream is not the end.
+            connection.send_data(number, chat_frame(text) if text else b"")
+            writer.write(connection.data_to_send())
+            self.sent[index] += 1
+            await asyncio.sleep(PIECE)
+        connection.end_stream(number)
+        writer.write(connection.data_to_send())
+
+
+@pytest.fixture(scope="module")
+def h2_backend(proxy: Mitmdump) -> Iterator[H2Backend]:
+    # Any certificate will do: mitmproxy is told not to verify it.
+    with H2Backend(proxy.authority.with_name("mitmproxy-ca.pem")) as backend:
+        yield backend
+
+
+def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
+    """Make requests by HTTP/2, one after another over one connection; return their answers."""
+    command = ["curl", "-sS", "--http2", "-k", "--max-time", "20"]
+    for number in range(count):
+        command += ["--next"] * bool(number)
+        command += [
+            "-H",
+            "content-type: application/json",
+            "-d",
+            json.dumps(body),
+            "-w",
+            "\n%{num_connects} %{http_version}\x1e",
+        ]
+        command += ["-sS", "--http2", "-k", "--max-time", "20", f"https://127.0.0.1:{proxy.port}/v1/chat/completions"]
+    answers = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.split(b"\x1e")[:-1]
+    assert [answer.rsplit(b"\n", 1)[1].split()[0] for answer in answers] == [b"1"] + [b"0"] * (count - 1)
+    assert all(answer.endswith(b" 2") for answer in answers)
+    return answers
+
+
+def test_http2_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
+    """The same cut for an HTTP/2 client before an HTTP/1 backend; its connection stays in use."""
+    backend.play(talks_on)
+    for answer in curl(proxy, ask(stream=True), 3):
+        assert answer.count(DONE) == 1
+        assert b'"get_weather"' in answer
+        assert b"weather is fine" not in answer
+    assert all(asked.gone.wait(5) for asked in backend.asked)
+    assert all(asked.sent <= 5 for asked in backend.asked)
+
+
+def test_http2_backend(h2_backend: H2Backend, ask: Any) -> None:
+    """An HTTP/2 backend has the one stream reset, and its connection stays in use.
+
+    mitmproxy speaks HTTP/2 to a backend only for a client that speaks it too.
+    """
+    target = f"https://127.0.0.1:{h2_backend.port}"
+    with Mitmdump(target, ssl_insecure=True, toolsim_stop_after_tools="on") as proxy:
+        for answer in curl(proxy, ask(stream=True), 3):
+            assert answer.count(DONE) == 1
+            assert b'"get_weather"' in answer
+            assert b"weather is fine" not in answer
+        assert h2_backend.reset.wait(5)
+        assert max(h2_backend.sent) <= 6
+        assert h2_backend.connections == 1

@@ -1,0 +1,302 @@
+"""A backend that fails in any way: the client gets a clear error or the tail, and its connection goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxy.conftest import CALL
+from support.line import Line, Reply
+from support.mitmdump import Mitmdump
+from support.raw_backend import DONE, Answer, Behaviour, RawBackend, chat_frame, stream_of
+
+SSE = "text/event-stream"
+HALF = chat_frame("Hello")
+
+
+async def stops_without_terminator(answer: Answer) -> None:
+    await answer.head(Content_Type=SSE)
+    await answer.send(HALF)
+    await answer.end()
+
+
+async def dies_in_a_chunk(answer: Answer) -> None:
+    await answer.head(Content_Type=SSE)
+    await answer.send(HALF)
+    await answer.raw(b"ff\r\ndata: {")
+    answer.hang_up()
+
+
+async def dies_between_chunks(answer: Answer) -> None:
+    await answer.head(Content_Type=SSE)
+    await answer.send(HALF)
+    answer.hang_up()
+
+
+async def dies_in_a_length(answer: Answer) -> None:
+    await answer.head(length=100_000, Content_Type=SSE)
+    await answer.send(HALF)
+    answer.hang_up()
+
+
+async def dies_until_eof(answer: Answer) -> None:
+    await answer.head(length=-1, Content_Type=SSE, Connection="close")
+    await answer.send(HALF)
+    answer.hang_up()
+
+
+async def dies_before_data(answer: Answer) -> None:
+    await answer.head(Content_Type=SSE)
+    answer.hang_up()
+
+
+async def says_an_error(answer: Answer) -> None:
+    await answer.head(Content_Type=SSE)
+    await answer.send(HALF)
+    await answer.send(b'data: {"error":{"message":"out of memory","type":"server_error","code":"oom"}}\n\n')
+    await answer.end()
+
+
+async def dies_whole(answer: Answer) -> None:
+    await answer.head(length=100_000, Content_Type="application/json")
+    await answer.send(b'{"id":')
+    answer.hang_up()
+
+
+async def dies_at_once(answer: Answer) -> None:
+    answer.hang_up()
+
+
+async def says_nonsense(answer: Answer) -> None:
+    await answer.raw(b"HTTP/1.1 nonsense\r\n\r\n")
+    answer.hang_up()
+
+
+async def answers_html(answer: Answer) -> None:
+    await answer.whole(b"<html>Welcome</html>", Content_Type="text/html")
+
+
+async def answers_nothing(answer: Answer) -> None:
+    await answer.whole(b"", Content_Type="application/json")
+
+
+async def lies_about_gzip(answer: Answer) -> None:
+    await answer.whole(b"not gzip", Content_Type="application/json", Content_Encoding="gzip")
+
+
+async def stalls_in_a_block(answer: Answer) -> None:
+    await answer.head(Content_Type=SSE)
+    await answer.send(chat_frame("Hello"))
+    await answer.send(chat_frame(CALL[:30]))
+    await answer.wait_until_gone()
+
+
+async def stalls_at_once(answer: Answer) -> None:
+    await answer.wait_until_gone()
+
+
+async def stalls_after_the_head(answer: Answer) -> None:
+    await answer.head(Content_Type="application/json")
+    await answer.send(b"{")
+    await answer.wait_until_gone()
+
+
+# name: what the backend does, and what the client reads: the code of an error within a 200 stream, or a status
+STREAMS: dict[str, tuple[Behaviour, str]] = {
+    "ends without terminator": (stops_without_terminator, "backend_truncated"),
+    "dies in a chunk": (dies_in_a_chunk, "backend_truncated"),
+    "dies between chunks": (dies_between_chunks, "backend_truncated"),
+    "dies in a length": (dies_in_a_length, "backend_truncated"),
+    "dies until EOF": (dies_until_eof, "backend_truncated"),
+    "dies before data": (dies_before_data, "backend_truncated"),
+    "says an error": (says_an_error, "oom"),
+    "stalls in a block": (stalls_in_a_block, "backend_timeout"),
+}
+WHOLES: dict[str, tuple[Behaviour, bool, int]] = {
+    "dies in the body": (dies_whole, False, 502),
+    "dies at once": (dies_at_once, False, 502),
+    "dies at once, streamed": (dies_at_once, True, 502),
+    "says nonsense": (says_nonsense, True, 502),
+    "answers HTML": (answers_html, False, 502),
+    "answers nothing": (answers_nothing, False, 502),
+    "lies about gzip": (lies_about_gzip, False, 502),
+    "stalls at once": (stalls_at_once, False, 504),
+    "stalls at once, streamed": (stalls_at_once, True, 504),
+    "stalls after the head": (stalls_after_the_head, False, 504),
+    "stream ends without terminator": (stops_without_terminator, False, 502),
+}
+
+
+@pytest.fixture(scope="module")
+def proxy(backend: RawBackend) -> Iterator[Mitmdump]:
+    """A proxy that loses patience soon."""
+    with Mitmdump(backend.url, toolsim_idle_timeout=1) as proxy:
+        yield proxy
+
+
+def works(line: Line, backend: RawBackend, ask: Any) -> bool:
+    """Tell whether the next request on this connection gets its call."""
+    backend.play(stream_of("Let me look. ", CALL))
+    whole = line.post("/v1/chat/completions", ask(stream=True)).body
+    return b'"tool_calls"' in whole and whole.endswith(DONE)
+
+
+def error_of(reply: Reply) -> dict[str, Any]:
+    error: dict[str, Any] = reply.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+    return error
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_stream_tells_and_connection_goes_on(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
+    """A stream that breaks ends in an error event, never in a quiet success, and the next request works."""
+    behaviour, code = STREAMS[name]
+    backend.play(behaviour)
+    started = time.monotonic()
+    reply = line.post("/v1/chat/completions", ask(stream=True))
+    assert reply.status == 200
+    events = reply.events()
+    errors = [event["error"] for event in events if isinstance(event, dict) and "error" in event]
+    assert [error["code"] for error in errors] == [code]
+    assert not any(
+        choice["finish_reason"] for event in events if event != "[DONE]" for choice in event.get("choices", [])
+    )
+    assert time.monotonic() - started < 5
+    assert works(line, backend, ask)
+
+
+@pytest.mark.parametrize("name", WHOLES)
+def test_whole_answer_tells_and_connection_goes_on(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
+    """An answer of which nothing was sent yet becomes an HTTP error in the API's shape, and the next request works."""
+    behaviour, stream, status = WHOLES[name]
+    backend.play(behaviour)
+    reply = line.post("/v1/chat/completions", ask(stream=stream))
+    assert reply.status == status, reply.body
+    error_of(reply)
+    assert works(line, backend, ask)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_backend_errors_pass(status: int, stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
+    """The backend's own HTTP errors pass unchanged, Retry-After included, and the next request works."""
+    body = json.dumps({"error": {"message": f"no: {status}", "type": "t", "param": None, "code": "c"}}).encode()
+
+    async def behave(answer: Answer) -> None:
+        await answer.whole(body, status, Content_Type="application/json", Retry_After="3")
+
+    backend.play(behave)
+    reply = line.post("/v1/chat/completions", ask(stream=stream))
+    assert (reply.status, reply.body, reply.headers["Retry-After"]) == (status, body, "3")
+    assert works(line, backend, ask)
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["tools", "no tools"])
+def test_backend_that_is_down(ours: bool, ask: Any) -> None:
+    """A refused connection is a 502 in the API's shape, whether the request is ours or not; then it comes up."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    with Mitmdump(f"http://127.0.0.1:{port}") as proxy, Line(proxy.url) as line:
+        for _ in range(2):
+            reply = line.post("/v1/chat/completions", ask() if ours else {"messages": []})
+            assert reply.status == 502
+            assert error_of(reply)["code"] == "backend_unavailable"
+
+
+def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
+    """A client that leaves in mid-stream stops the backend, and nothing of its exchange is kept."""
+
+    async def endless(answer: Answer) -> None:
+        await answer.head(Content_Type=SSE)
+        while True:
+            await answer.send(chat_frame("word "))
+            await asyncio.sleep(0.02)
+
+    backend.play(endless)
+    line = Line(proxy.url)
+    response = line.begin("POST", "/v1/chat/completions", ask(stream=True))
+    assert response.read1(10)
+    assert under_way(proxy) == 1
+    response.close()
+    line.close()
+    assert backend.asked[-1].gone.wait(5)
+    wait_until_idle(proxy)
+    assert '"error": "aborted"' in proxy.wait_for(r"toolsim \{.*aborted.*\}")[0]
+
+
+def test_client_that_leaves_before_an_answer(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
+    """The same while the backend has not answered yet."""
+    backend.play(stalls_at_once)
+    with Line(proxy.url, timeout=0.2) as line, pytest.raises(TimeoutError):
+        line.begin("POST", "/v1/chat/completions", ask())
+    wait_until_idle(proxy)
+
+
+def under_way(proxy: Mitmdump) -> int:
+    with Line(proxy.url) as line:
+        text = line.request("GET", "/toolsim/metrics").body.decode()
+    return int(text.rsplit("toolsim_exchanges_open ")[-1])
+
+
+def wait_until_idle(proxy: Mitmdump) -> None:
+    end = time.monotonic() + 5
+    while under_way(proxy):
+        assert time.monotonic() < end, "an exchange was not freed"
+        time.sleep(0.05)
+
+
+SIGNS_OF_LIFE = """
+from toolsimlib.proxy.addon import ToolSim
+addons = [ToolSim(keepalive=0.2)]
+"""
+
+
+def test_signs_of_life_while_a_call_is_held_back(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
+    """While a block is buffered, silent or not, the client gets a sign now and then; afterwards the call."""
+
+    async def slow(answer: Answer) -> None:
+        await answer.head(Content_Type=SSE)
+        for piece in (CALL[:20], CALL[20:40], CALL[40:]):
+            await answer.send(chat_frame(piece))
+            await asyncio.sleep(0.7)
+        await answer.send(chat_frame(finish="stop"))
+        await answer.send(DONE)
+        await answer.end()
+
+    backend.play(slow)
+    script = tmp_path / "impatient.py"
+    script.write_text(SIGNS_OF_LIFE)
+    with Mitmdump(backend.url, script=script) as proxy, Line(proxy.url) as line:
+        events = line.post("/v1/chat/completions", ask(stream=True)).events()
+        call = next(i for i, event in enumerate(events) if event["choices"][0]["delta"].get("tool_calls"))
+        signs = [event for event in events[:call] if event["choices"][0]["delta"] == {}]
+        assert 3 <= len(signs) <= 8
+        assert works(line, backend, ask)
+
+
+def test_slow_backend_is_not_silent(backend: RawBackend, line: Line, ask: Any) -> None:
+    """A backend that speaks more often than the timeout may take longer than it."""
+
+    async def slow(answer: Answer) -> None:
+        await answer.head(Content_Type="application/json")
+        for piece in (
+            b"{",
+            b'"choices":[{"index":0,"message":{"role":"assistant",',
+            b'"content":"x"},"finish_reason":"stop"}]}',
+        ):
+            await asyncio.sleep(0.6)
+            await answer.send(piece)
+        await answer.end()
+
+    backend.play(slow)
+    reply = line.post("/v1/chat/completions", ask())
+    assert reply.status == 200
+    assert reply.json()["choices"][0]["message"]["content"] == "x"
