@@ -6,7 +6,7 @@ stays in its own shape (``Raw``) for a backend of the same dialect.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolsimlib.conversation import Image, Part, Raw, Role, Text
@@ -57,8 +57,14 @@ def _read_image(part: Mapping[str, Any], dialect: Dialect, param: str) -> Part:
             raise wrong_type(other, "a string or an object", f"{param}.image_url")
 
 
-def translate(part: Part, to: Dialect) -> Part | None:
-    """Return ``part`` as a backend of the dialect ``to`` takes it, or None if that dialect has no such part."""
+def translate_parts(parts: Iterable[Part], to: Dialect, notes: list[str]) -> tuple[Part, ...]:
+    """Return ``parts`` as a backend of the dialect ``to`` takes them; each that it has no form for adds to ``notes``."""
+    translated = [_translate(part, to) for part in parts]
+    notes.extend("content part" for part in translated if part is None)
+    return tuple(part for part in translated if part is not None)
+
+
+def _translate(part: Part, to: Dialect) -> Part | None:
     if not isinstance(part, Raw) or part.dialect == to:
         return part
     match part.part.get("type"):

@@ -55,6 +55,13 @@ def test_parts_of_one_message_stay_apart():
     assert flat(say("user", "one", "two"), say("user", "three")) == [say("user", "one", "two\n\nthree")]
 
 
+def test_images_of_a_message_stay_in_place():
+    """What is not text keeps its place among the texts, also where two messages become one."""
+    image = Image("https://example.com/a.png")
+    messages = [say("user", "one"), Message("user", (image, Text("two"))), say("user", "three")]
+    assert flat(*messages) == [Message("user", (Text("one"), image, Text("two\n\nthree")))]
+
+
 def test_names_keep_messages_apart():
     """Two participants of one role are two messages."""
     messages = [say("user", "a", name="Ann"), say("user", "b", name="Bob")]

@@ -1,7 +1,7 @@
 import pytest
 from toolsimlib.conversation import Image, Raw, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.content import chat_content, read_parts, responses_content, translate
+from toolsimlib.wire.content import chat_content, read_parts, responses_content, translate_parts
 
 FILE = {"type": "input_file", "file_data": "data:x", "filename": "a.pdf"}
 CHAT_FILE = {"type": "file", "file": {"file_data": "data:x", "filename": "a.pdf"}}
@@ -74,9 +74,12 @@ def test_malformed_content(content, param):
         (Raw("chat", {"type": ["file"]}), "responses", None),
     ],
 )
-def test_translate(part, to, translated):
-    """Files and audio change their shape with the dialect; what the other one lacks is None."""
-    assert translate(part, to) == translated
+def test_translate_parts(part, to, translated):
+    """Files and audio change their shape with the dialect; what the other one lacks is noted."""
+    notes = []
+    expected = () if translated is None else (translated,)
+    assert translate_parts([part, Text("y")], to, notes) == (*expected, Text("y"))
+    assert notes == ["content part"] * (translated is None)
 
 
 def test_chat_content():

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.content import chat_content, read_parts, translate
+from toolsimlib.wire.content import chat_content, read_parts, translate_parts
 from toolsimlib.wire.fields import expect, optional, required
 from toolsimlib.wire.output_format import nested_format, output_format
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_choice, read_tools
@@ -167,7 +167,7 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     _refuse_stored(sent)
     known = CONSUMED | _TRANSLATED | set(_SHARED) | set(_STORED)
     notes = [key[:40] for key in sent if key not in known]
-    items = _translate_items(request.items, notes)
+    items = [_translate(item, notes) for item in request.items]
     instructions = sent.get("instructions")
     if instructions is not None:
         items.insert(0, Message("system", (Text(expect(instructions, str, "instructions")),)))
@@ -187,23 +187,15 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
         raise BadRequest(message, key, "unsupported_parameter")
 
 
-def _translate_items(items: Sequence[Item], notes: list[str]) -> list[Item]:
-    def parts_of(parts: Sequence[Part]) -> tuple[Part, ...]:
-        translated = [translate(part, "chat") for part in parts]
-        notes.extend("content part" for part in translated if part is None)
-        return tuple(part for part in translated if part is not None)
-
-    translated: list[Item] = []
-    for item in items:
-        match item:
-            case Message():
-                role: Role = "system" if item.role == "developer" else item.role
-                translated.append(Message(role, parts_of(item.parts)))
-            case CallOutput():
-                translated.append(CallOutput(item.call_id, parts_of(item.parts), item.name))
-            case Call():
-                translated.append(item)
-    return translated
+def _translate(item: Item, notes: list[str]) -> Item:
+    match item:
+        case Message():
+            role: Role = "system" if item.role == "developer" else item.role
+            return Message(role, translate_parts(item.parts, "chat", notes))
+        case CallOutput():
+            return CallOutput(item.call_id, translate_parts(item.parts, "chat", notes), item.name)
+        case Call():
+            return item
 
 
 def compose(

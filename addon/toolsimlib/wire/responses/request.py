@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Role, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.content import read_parts, responses_content, translate
+from toolsimlib.wire.content import read_parts, responses_content, translate_parts
 from toolsimlib.wire.fields import expect, optional, required, wrong_type
 from toolsimlib.wire.output_format import output_format
 from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, model_name, read_choice, read_tools
@@ -175,24 +175,17 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
         raise BadRequest(message, "n", "unsupported_parameter")
     known = CONSUMED | _TRANSLATED | set(_SHARED)
     notes = [key[:40] for key, value in request.body.items() if key not in known and value is not None]
-    return translate_items(request.items, notes), notes
+    return [_translate(item, notes) for item in request.items], notes
 
 
-def translate_items(items: Sequence[Item], notes: list[str]) -> list[Item]:
-    """Return chat's ``items`` with their parts turned into Responses parts; adds to ``notes`` what has no such form."""
-
-    def parts_of(parts: Sequence[Part]) -> tuple[Part, ...]:
-        translated = [translate(part, "responses") for part in parts]
-        notes.extend("content part" for part in translated if part is None)
-        return tuple(part for part in translated if part is not None)
-
-    return [item if isinstance(item, Call) else _with_parts(item, parts_of(item.parts)) for item in items]
-
-
-def _with_parts(item: Message | CallOutput, parts: tuple[Part, ...]) -> Item:
-    if isinstance(item, Message):
-        return Message(item.role, parts, item.name)
-    return CallOutput(item.call_id, parts, item.name)
+def _translate(item: Item, notes: list[str]) -> Item:
+    match item:
+        case Message():
+            return Message(item.role, translate_parts(item.parts, "responses", notes), item.name)
+        case CallOutput():
+            return CallOutput(item.call_id, translate_parts(item.parts, "responses", notes), item.name)
+        case Call():
+            return item
 
 
 def compose(
