@@ -17,7 +17,8 @@ _HEADER = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*
 _MOST_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
-_FIRST_OF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z").search
+# The escape of the first half of a surrogate pair; the backslash itself must not be escaped.
+_FIRST_OF_PAIR = re.compile(r"(?:\A|[^\\])(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z").search
 _OUTSIDE = re.compile(r'[^"{}\[\]]*+').match
 _INSIDE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
 
@@ -84,8 +85,8 @@ class Preview:
         assert match is not None
         end = match.end()
         whole = end == len(self._rest)
-        if whole and (half := _FIRST_OF_PAIR(self._rest, max(0, end - 6))):
-            end = half.start()
+        if whole and (half := _FIRST_OF_PAIR(self._rest)):
+            end = half.start(1)
         text: str = json.loads(f'"{self._rest[:end]}"')
         if self.tool is None:
             if not text.strip():

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import tool
+from toolsimlib.response.preview import Preview
+
+TOOLS = [tool("f", a="string"), tool("s", True, a="string")]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["🐢", "\\", '"', "}{", "\ud83d"]),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=3), children, max_size=3),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(st.text(max_size=3), VALUES, max_size=4)
+
+
+def preview(body: str, size: int = 1) -> tuple[Preview, str]:
+    reader = Preview(TOOLS)
+    return reader, "".join(reader.feed(body[i : i + size]) for i in range(0, len(body), size))
+
+
+@given(OBJECTS, st.integers(1, 12), st.booleans(), st.booleans())
+def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool, ascii_only: bool) -> None:
+    """Whatever the object, its encoding and the cuts: the fragments together are the arguments."""
+    arguments = json.dumps(value, ensure_ascii=ascii_only)
+    inner = json.dumps(arguments, ensure_ascii=ascii_only) if quoted else arguments
+    reader, seen = preview(f'{{"name": "f", "arguments": {inner}}}', size)
+    assert seen == arguments
+    assert reader.announced
+    assert reader.rest("f", arguments) == ""
+    assert reader.rest("g", arguments) is None
+    assert reader.rest("f", "{}" if arguments != "{}" else "[]") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"arguments":{"a":1},"name":"f"}',
+        '{"name":"unknown","arguments":{}}',
+        '{"name":"s","arguments":{}}',
+        '{"name":"f","arguments":"text"}',
+        '{"name":"f","arguments":"  "}',
+        '{"name":"f","arguments":null}',
+        '[{"name":"f","arguments":{}}]',
+        '{"name":"f' + "x" * 600,
+        "<name>f</name>",
+    ],
+)
+def test_gives_up_silently(body: str) -> None:
+    """Any other shape, an unknown or a strict tool, arguments that are no object: nothing is given out."""
+    reader, seen = preview(body)
+    assert seen == ""
+    assert not reader.announced
+
+
+@pytest.mark.parametrize("tail", ["\\q", "\n", "\\u12x"])
+def test_a_bad_escape_stops_it(tail: str) -> None:
+    """What is no JSON string stops the preview; what it gave out before is a beginning of the text."""
+    reader, seen = preview(f'{{"name":"f","arguments":"{{\\"a\\":{tail} more')
+    assert seen == '{"a":'
+    assert reader.feed("more") == ""
+    assert reader.rest("f", '{"a":1}') == "1}"
+
+
+def test_giving_up_ends_it() -> None:
+    """A preview that was told to give up says no more."""
+    reader, _ = preview('{"name":"f","arguments":{"a":1')
+    reader.give_up()
+    assert not reader.announced
+    assert reader.feed("2}") == ""
+
+
+@given(st.text(alphabet='{}[]",:\\ nameargumentsf1u\ud83d'), st.integers(1, 5))
+def test_any_text(text: str, size: int) -> None:
+    """Any text, any cuts: no exception."""
+    preview(text, size)
+    preview('{"name":"f","arguments":"{' + text, size)
+    preview('{"name":"f","arguments":{' + text, size)

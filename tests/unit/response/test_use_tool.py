@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import tool
+from toolsimlib.plan import Tool
+from toolsimlib.response.use_tool import use_tool_text
+
+
+def test_canonical_text() -> None:
+    """Parameters in the schema's order, then the others; text escaped, everything else as JSON."""
+    text = use_tool_text(tool("f", b="array", a="string"), '{"x":1.5,"a":"<1 & 2>","b":["ä",true]}')
+    assert text == ('<use_tool>\n<name>f</name>\n<b>["ä", true]</b>\n<a>&lt;1 &amp; 2&gt;</a>\n<x>1.5</x>\n</use_tool>')
+
+
+def test_a_custom_tool_has_one_input() -> None:
+    """A custom tool's raw input is its one parameter."""
+    assert use_tool_text(Tool("p", "p", "custom"), "a <b>") == (
+        "<use_tool>\n<name>p</name>\n<input>a &lt;b&gt;</input>\n</use_tool>"
+    )
+
+
+def test_huge_integers_and_no_object() -> None:
+    """An integer that Python refuses to read is written as it stands; no object has no parameters."""
+    digits = "9" * 5000
+    assert digits in use_tool_text(tool("f"), f'{{"n":{digits}}}')
+    assert use_tool_text(tool("f"), "[1]") == "<use_tool>\n<name>f</name>\n</use_tool>"
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text(alphabet="a<>&\"'é🐢\n", min_size=1)))
+def test_an_xml_parser_reads_the_values(values: dict[str, str]) -> None:
+    """An XML parser that we did not write gets every string back."""
+
+    root = ET.fromstring(use_tool_text(tool("f", a="string"), json.dumps(values)))
+    assert root.findtext("name") == "f"
+    assert {child.tag: child.text for child in root if child.tag != "name"} == values
