@@ -58,7 +58,7 @@ def _read_image(part: Mapping[str, Any], dialect: Dialect, param: str) -> Part:
 
 
 def translate_parts(parts: Iterable[Part], to: Dialect, notes: list[str]) -> tuple[Part, ...]:
-    """Return ``parts`` as a backend of the dialect ``to`` takes them; each that it has no form for adds to ``notes``."""
+    """Return ``parts`` as a backend of the dialect ``to`` takes them; ``notes`` gets what it has no form for."""
     translated = [_translate(part, to) for part in parts]
     notes.extend("content part" for part in translated if part is None)
     return tuple(part for part in translated if part is not None)
