@@ -6,8 +6,6 @@ import json
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,21 +22,25 @@ needs_node = pytest.mark.skipif(
 
 
 class NodeClient:
-    """One script of node/, running."""
+    """One script of node/ as a process, started by the first job, and again by the next one if it died of a job."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, script: str) -> None:
+        self._command = ["node", NODE / script]
+        self._process: subprocess.Popen[str] | None = None
 
     def run(self, base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False) -> list[Outcome]:
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
         job = {"baseURL": base_url, "api": api, "mode": mode, "model": MODEL, "tools": TOOLS}
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps(job | {"strict": strict, "prompts": prompts}), file=self._process.stdin, flush=True)
-        timer = threading.Timer(PATIENCE, self._process.kill)
+        print(json.dumps(job | {"strict": strict, "prompts": prompts}), file=process.stdin, flush=True)
+        timer = threading.Timer(PATIENCE, process.kill)
         timer.start()
-        line = self._process.stdout.readline()
+        line = process.stdout.readline()
         timer.cancel()
-        assert line, "the client's process died or hung; its stderr says why"
+        if not line:
+            self.close()
+            raise AssertionError("the client died of this job, or hung; its stderr says why")
         answer = json.loads(line)
         assert "bug" not in answer, answer["bug"]
         outcomes = [Outcome(**fields) for fields in answer["outcomes"]]
@@ -46,14 +48,15 @@ class NodeClient:
             outcome.calls = [(name, arguments) for name, arguments in outcome.calls]
         return outcomes
 
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+            )
+        return self._process
 
-@contextmanager
-def node_client(script: str) -> Iterator[NodeClient]:
-    """Run node/<script> for as long as the block lasts."""
-    with subprocess.Popen(
-        ["node", NODE / script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-    ) as process:
-        try:
-            yield NodeClient(process)
-        finally:
-            process.kill()
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            with self._process:
+                self._process = None

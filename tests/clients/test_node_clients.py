@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 from clients.cases import ONE_CALL, Case, Stage, both_apis, every_case
-from clients.node_worker import NodeClient, needs_node, node_client
+from clients.node_worker import NodeClient, needs_node
 
 pytestmark = needs_node
 MODES = {
@@ -23,9 +23,9 @@ every_client = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def clients() -> Iterator[dict[str, NodeClient]]:
-    """All three processes: to start one takes longer than its tests."""
+    """All three processes, for all tests: to start one takes longer than a test."""
     with ExitStack() as stack:
-        yield {script: stack.enter_context(node_client(script)) for script in MODES}
+        yield {script: stack.enter_context(closing(NodeClient(script))) for script in MODES}
 
 
 @every_case
