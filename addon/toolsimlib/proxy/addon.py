@@ -22,7 +22,7 @@ from toolsimlib.backends.scripted import ScriptedBackend
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Dialect, Policy
 from toolsimlib.proxy import cut, options, route, telemetry
-from toolsimlib.proxy.exchange import OPEN, Exchange, refusal
+from toolsimlib.proxy.exchange import OPEN, Exchange, decoded, refusal
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 
@@ -98,20 +98,20 @@ class ToolSim:
         answer = self._answer_ourselves(flow, kind)
         if answer is not None:
             flow.response = answer
-        elif route.dialect(request.method, request.path):
-            # Against ``stream_large_bodies`` too.
+        elif dialect := route.dialect(request.method, request.path):
+            # Whatever ``stream_large_bodies`` says: the body has to be read.
             request.stream = False
+            self._open(flow, Report(client=dialect))
         else:
             request.stream = True
 
     def request(self, flow: HTTPFlow) -> None:
         """Rewrite a request of ours."""
-        request = flow.request
-        dialect = route.dialect(request.method, request.path)
-        if dialect is None or flow.response is not None or request.stream:
+        exchange = OPEN.get(flow.id)
+        dialect = route.dialect(flow.request.method, flow.request.path)
+        if exchange is None or dialect is None or flow.response is not None:
             return
-        report = Report(client=dialect)
-        exchange = self._open(flow, report)
+        exchange.heard()
         try:
             self._rewrite(flow, dialect, exchange)
         except BadRequest as bad:
@@ -121,8 +121,7 @@ class ToolSim:
             error = ApiError("toolsim failed to rewrite the request.", code="internal_error")
         else:
             return
-        report.error = error.code or error.type
-        flow.response = refusal(error, self._cors(flow))
+        flow.response = exchange.refuse(error)
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Decide how an answer reaches the client."""
@@ -238,7 +237,7 @@ class ToolSim:
     def _rewrite(self, flow: HTTPFlow, dialect: Dialect, exchange: Exchange) -> None:
         request = flow.request
         try:
-            body = request.get_content(strict=True) or b""
+            body = decoded(request)
         except ValueError as problem:
             raise BadRequest(f"The request body cannot be decoded: {problem}") from problem
         mode = request.headers.get(MODE_HEADER)
@@ -270,17 +269,14 @@ class ToolSim:
 
     # -- exchanges under way --
 
-    def _open(self, flow: HTTPFlow, report: Report) -> Exchange:
-        exchange = Exchange(
-            None,
+    def _open(self, flow: HTTPFlow, report: Report) -> None:
+        OPEN[flow.id] = Exchange(
             report,
             client_id=flow.client_conn.id,
             cors=self._cors(flow),
             keepalive=self._keepalive,
             idle_timeout=self._settings.idle_timeout,
         )
-        OPEN[flow.id] = exchange
-        return exchange
 
     def _close(self, flow_id: str, flow: HTTPFlow | None, status: int | None) -> None:
         exchange = OPEN.pop(flow_id, None)

@@ -78,8 +78,8 @@ class EndableStream(HttpStream):
 
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:
-        if not request and self.exchange is not None and self.context.options.stream_large_bodies:
-            # Begun in the middle, a stream would show the client what only we should read.
+        if self.exchange is not None and self.context.options.stream_large_bodies:
+            # Begun in the middle of a body, a stream would pass on what only we should read.
             return False
         return (yield from super().check_body_size(request))
 

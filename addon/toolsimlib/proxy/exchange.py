@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Mapping
 
-from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.http import HTTPFlow, Message, Response
 from mitmproxy.net.http import status_codes
 
 from toolsimlib.errors import ApiError
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 # Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
+_ENCODINGS = ("identity", "gzip", "deflate", "br", "zstd")
 
 
 def refusal(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
@@ -33,16 +34,25 @@ def refusal(error: ApiError, headers: Mapping[str, str] | None = None) -> Respon
     return response
 
 
+def decoded(message: Message) -> bytes:
+    """Return a whole body without its content encoding. Raises ValueError."""
+    encoding = message.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in _ENCODINGS:
+        # mitmproxy would ask Python's codecs, which know much that is none of HTTP's.
+        raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_ENCODINGS)}")
+    return message.get_content(strict=True) or b""
+
+
 class Exchange:
     """Carries a plan from the request to the answer, and watches the time between.
 
-    Without a plan the request passes as it is; we only speak if the backend never answers it. ``cors``: headers for
-    answers that we make. ``keepalive``, ``idle_timeout``: seconds; an ``idle_timeout`` of 0 waits for ever.
+    ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
+    speak if the backend never answers. ``cors``: headers for answers that we make. ``keepalive``, ``idle_timeout``:
+    seconds; an ``idle_timeout`` of 0 waits for ever.
     """
 
     def __init__(
         self,
-        plan: Plan | None,
         report: Report,
         *,
         client_id: str,
@@ -50,7 +60,7 @@ class Exchange:
         keepalive: float,
         idle_timeout: float,
     ) -> None:
-        self.plan = plan
+        self.plan: Plan | None = None
         self.report = report
         self.client_id = client_id
         self.ours = True
@@ -109,9 +119,9 @@ class Exchange:
         if not self.ours or self.plan is None or self._rewriter is not None:
             return
         try:
-            content = response.get_content(strict=True) or b""
+            content = decoded(response)
         except ValueError as problem:
-            flow.response = self._refuse(ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
+            flow.response = self.refuse(ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
             return
         self._rewriter = ResponseRewriter(
             self.plan, self.report, content_type=response.headers.get("content-type", "application/json")
@@ -119,7 +129,7 @@ class Exchange:
         try:
             body = b"".join(self._rewriter.feed(content) + (self._rewriter.feed(b"") if content else []))
         except Exception:
-            flow.response = self._refuse(self._apology())
+            flow.response = self.refuse(self._apology())
             return
         self._dress(response)
         response.status_code = self._rewriter.status
@@ -167,22 +177,23 @@ class Exchange:
         if not self._is_overdue():
             self._said = time.monotonic()
             return None
-        return self._refuse(self._silence())
+        return self.refuse(self._silence())
 
     def broken(self, message: str) -> Response:
         """Return the whole answer that says that the backend could not be reached or went away."""
-        return self._refuse(ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502))
+        return self.refuse(ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502))
+
+    def refuse(self, error: ApiError) -> Response:
+        """Return an error as the whole answer."""
+        self.ours = False
+        self.report.error = error.code or error.type
+        return refusal(error, self._cors)
 
     def _is_overdue(self) -> bool:
         return 0 < self._idle_timeout <= time.monotonic() - self._heard
 
     def _silence(self) -> ApiError:
         return ApiError(f"The backend sent no data for {self._idle_timeout:g} s.", code="backend_timeout", status=504)
-
-    def _refuse(self, error: ApiError) -> Response:
-        self.ours = False
-        self.report.error = error.code or error.type
-        return refusal(error, self._cors)
 
     def _apology(self) -> ApiError:
         logger.exception("toolsim failed to rewrite an answer; please report this.")
