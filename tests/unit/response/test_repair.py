@@ -110,7 +110,14 @@ def test_unfence(text: str, inner: str | None) -> None:
     assert unfence(text) == inner
 
 
-NAMES = [("read_file", "read_file"), ("Read_File", "Read_File"), ("write", "write"), ("ns.go", "ns__go")]
+NAMES = [
+    ("read_file", "read_file"),
+    ("Read_File", "Read_File"),
+    ("write", "write"),
+    ("ns.go", "ns__go"),
+    ("ls", "a__ls"),
+    ("ls", "b__ls"),
+]
 
 
 @pytest.mark.parametrize(
@@ -125,6 +132,7 @@ NAMES = [("read_file", "read_file"), ("Read_File", "Read_File"), ("write", "writ
         ("ns.go", "ns__go"),
         (" read_file", "read_file"),
         ("READ_FILE", None),
+        ("ls", None),
         ("writes", None),
         ("", None),
         (" " * 300 + "write", None),
