@@ -10,6 +10,7 @@ from typing import Any
 class ApiError:
     """One OpenAI error: what the client reads, and the HTTP status that carries it when no stream has begun.
 
+    ``code``: OpenAI's where there is one; those that we say of a backend begin with ``backend_``.
     ``retry_after``: seconds, for the header of that name beside the status.
     """
 

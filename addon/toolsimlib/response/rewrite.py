@@ -96,7 +96,7 @@ class ResponseRewriter:
         self._body = []
         if isinstance(body, dict):
             return self._reader.whole(body)
-        error = ApiError("The backend's answer is not a JSON object.", code="bad_backend_answer", status=502)
+        error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
         return [Failed(error)]
 
     def _write(self, events: list[ClientEvent], frames: list[bytes]) -> None:

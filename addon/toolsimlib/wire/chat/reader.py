@@ -54,7 +54,7 @@ class ChatReader:
             if not sse.whole:
                 return []
             return self._fail(
-                ApiError("The backend sent a chunk that is not JSON.", code="bad_backend_event", status=502)
+                ApiError("The backend sent a chunk that is not JSON.", code="backend_bad_event", status=502)
             )
         if not isinstance(chunk, dict):
             return []

@@ -50,7 +50,7 @@ class ResponsesReader:
             if not sse.whole:
                 return []
             return self._fail(
-                ApiError("The backend sent an event that is not JSON.", code="bad_backend_event", status=502)
+                ApiError("The backend sent an event that is not JSON.", code="backend_bad_event", status=502)
             )
         if not isinstance(event, dict):
             return []

@@ -115,8 +115,8 @@ class ResponsesWriter:
         self._close("incomplete")
         # Flat and nested: the only shape that surfaces in every client.
         self._emit("error", {"code": error.code, "message": error.message, "param": error.param, "error": error.body()})
-        code = _FINAL_CODE if error.code == "invalid_tool_call" else error.code or "server_error"
-        response = self._response("failed", self._output, error={"code": code, "message": error.message})
+        failure = {"code": _failed_code(error.code), "message": error.message}
+        response = self._response("failed", self._output, error=failure)
         self._emit("response.failed", {"response": response})
         self._done(response)
 
@@ -281,6 +281,13 @@ class ResponsesWriter:
 
 
 _EVENT = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}
+
+
+def _failed_code(code: str | None) -> str:
+    """Return a code for the final object, whose codes are a closed set to some clients: ours are not in it."""
+    if code == "invalid_tool_call":
+        return _FINAL_CODE
+    return code if code and not code.startswith("backend_") else "server_error"
 
 
 def _part(kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> dict[str, Any]:

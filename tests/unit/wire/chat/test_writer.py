@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from support.answers import plan, read
+from toolsimlib.errors import ApiError
+from toolsimlib.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    Failed,
+    KeepAlive,
+    Opened,
+    PassThrough,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.plan import Plan
+from toolsimlib.wire.chat.writer import ChatWriter
+
+PLAN = dataclasses.replace(plan("chat", "chat", True), include_usage=False)
+
+
+def write(events: Sequence[ClientEvent], the_plan: Plan = PLAN) -> tuple[list[dict[str, Any]], bool, ChatWriter]:
+    """Return the chunks that the frames hold, whether ``[DONE]`` ended them, and the writer."""
+    writer = ChatWriter(the_plan)
+    frames = [frame for event in events for frame in writer.write(event)]
+    assert all(frame.startswith(b"data: ") and frame.endswith(b"}\n\n") for frame in frames[:-1])
+    done = bool(frames) and frames[-1] == b"data: [DONE]\n\n"
+    return [json.loads(frame[6:]) for frame in (frames[:-1] if done else frames)], done, writer
+
+
+def deltas(chunks: list[dict[str, Any]], index: int = 0) -> list[dict[str, Any]]:
+    return [choice["delta"] for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
+
+
+def call(number: int, choice: int = 0, **fields: Any) -> list[ClientEvent]:
+    return [
+        CallStarted(number, "f", choice=choice, **fields),
+        CallDelta('{"a":', choice),
+        CallDelta("1}", choice),
+        CallEnded(choice=choice),
+    ]
+
+
+def test_order_of_a_stream() -> None:
+    """Role once and first, text, each call's id and name once, fragments, one finish, ``[DONE]``, nothing behind it."""
+    chunks, done, _ = write([Opened(None, 5, "m"), TextDelta("Hi"), *call(3), *call(4), Ended({0: "tool_calls"})])
+    assert deltas(chunks) == [
+        {"role": "assistant", "content": "", "refusal": None},
+        {"content": "Hi"},
+        {
+            "tool_calls": [
+                {"index": 0, "id": "call_003", "type": "function", "function": {"name": "f", "arguments": ""}}
+            ]
+        },
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":'}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]},
+        {
+            "tool_calls": [
+                {"index": 1, "id": "call_004", "type": "function", "function": {"name": "f", "arguments": ""}}
+            ]
+        },
+        {"tool_calls": [{"index": 1, "function": {"arguments": '{"a":'}}]},
+        {"tool_calls": [{"index": 1, "function": {"arguments": "1}"}}]},
+        {},
+    ]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * 8 + ["tool_calls"]
+    assert done
+    assert not any("usage" in chunk for chunk in chunks)
+    assert {(chunk["id"], chunk["object"], chunk["created"], chunk["model"]) for chunk in chunks} == {
+        (chunks[0]["id"], "chat.completion.chunk", 5, "m")
+    }
+
+
+def test_usage_only_when_asked() -> None:
+    """Asked for, usage is null on every chunk and comes in one of its own; it is never made up."""
+    asked = dataclasses.replace(PLAN, include_usage=True)
+    chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
+    assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["total_tokens"] == 3
+    assert write([TextDelta("a"), Ended()], asked)[0][-1]["choices"][0]["finish_reason"] == "stop"
+    assert not any(chunk.get("usage") for chunk in write([TextDelta("a"), Ended({}, Usage(1, 2, 3))])[0])
+
+
+def test_choices() -> None:
+    """The first chunk is choice 0's, even if choice 1 speaks first; a choice that says nothing has role and finish."""
+    chunks, _, _ = write([TextDelta("b", 1), *call(1, 0), Ended({0: "tool_calls", 1: "length", 2: "stop"})])
+    assert chunks[0]["choices"][0]["index"] == 0
+    assert deltas(chunks, 1)[1] == {"content": "b"}
+    reasons = {c["index"]: c["finish_reason"] for chunk in chunks for c in chunk["choices"] if c["finish_reason"]}
+    assert reasons == {0: "tool_calls", 1: "length", 2: "stop"}
+    assert deltas(chunks, 2) == [{"role": "assistant", "content": "", "refusal": None}, {}]
+
+
+def test_an_answer_that_says_nothing() -> None:
+    """Even an empty answer has a role, a finish and an end."""
+    chunks, done, _ = write([Ended()])
+    assert deltas(chunks) == [{"role": "assistant", "content": "", "refusal": None}, {}]
+    assert done
+
+
+def test_whole() -> None:
+    """Content is null beside calls, text if there is any; the message is OpenAI's."""
+    whole = dataclasses.replace(PLAN, stream=False)
+    _, _, writer = write([*call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))], whole)
+    assert writer.body is not None
+    message = writer.body["choices"][0]["message"]
+    assert message == {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "tool_calls": [{"id": "call_001", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}],
+    }
+    assert writer.body["choices"][0]["logprobs"] is None
+    _, _, writer = write([TextDelta("a"), *call(1), Ended({0: "tool_calls"})], whole)
+    assert writer.body is not None
+    assert writer.body["choices"][0]["message"]["content"] == "a"
+    assert "usage" not in writer.body
+
+
+def test_legacy_functions() -> None:
+    """The legacy shape: ``function_call`` in fragments, and its own finish reason."""
+    legacy = dataclasses.replace(PLAN, legacy_functions=True)
+    chunks, _, _ = write([*call(1), Ended({0: "tool_calls"})], legacy)
+    assert deltas(chunks)[1:] == [
+        {"function_call": {"name": "f", "arguments": ""}},
+        {"function_call": {"arguments": '{"a":'}},
+        {"function_call": {"arguments": "1}"}},
+        {},
+    ]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "function_call"
+    _, _, writer = write([*call(1), Ended({0: "tool_calls"})], dataclasses.replace(legacy, stream=False))
+    assert writer.body is not None
+    assert writer.body["choices"][0]["message"]["function_call"] == {"name": "f", "arguments": '{"a":1}'}
+
+
+def test_custom_calls() -> None:
+    """A custom tool's call has its own shape."""
+    chunks, _, _ = write([*call(1, kind="custom"), Ended({0: "tool_calls"})])
+    assert deltas(chunks)[1] == {
+        "tool_calls": [{"index": 0, "id": "call_001", "type": "custom", "custom": {"name": "f", "input": ""}}]
+    }
+    assert deltas(chunks)[2] == {"tool_calls": [{"index": 0, "custom": {"input": '{"a":'}}]}
+    _, _, writer = write([*call(1, kind="custom"), Ended()], dataclasses.replace(PLAN, stream=False))
+    assert writer.body is not None
+    assert writer.body["choices"][0]["message"]["tool_calls"][0]["custom"] == {"name": "f", "input": '{"a":1}'}
+
+
+def test_failed() -> None:
+    """An error object, and nothing behind it; the client raises it."""
+    chunks, done, writer = write([TextDelta("a"), Failed(ApiError("out", code="c"))])
+    assert chunks[-1] == {"error": {"message": "out", "type": "server_error", "param": None, "code": "c"}}
+    assert not done
+    assert writer.error is not None
+    told = (TextDelta("a"), Failed(ApiError("out", code="c")))
+    frames = [frame for event in told for frame in ChatWriter(PLAN).write(event)]
+    assert read("chat", True, frames).error == "c"
+
+
+def test_keepalive_reasoning_and_what_has_no_place() -> None:
+    """A keepalive is an empty delta; reasoning has its customary name; items of built-in tools have no place."""
+    chunks, _, _ = write([KeepAlive(), ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "mcp_call"})])
+    assert deltas(chunks)[1:] == [{}, {"reasoning_content": "hm"}, {"refusal": "no"}]
+
+
+PARTS = st.lists(st.text(min_size=1, max_size=5) | st.none(), max_size=6)
+
+
+@given(PARTS, st.booleans())
+def test_any_answer(parts: list[str | None], usage: bool) -> None:
+    """Any text with calls between: chunks and completion are of the generated types, and say the same."""
+    events: list[ClientEvent] = []
+    for number, part in enumerate(parts, 1):
+        events += [TextDelta(part)] if part else call(number)
+    reason: Any = "tool_calls" if None in parts else "stop"
+    events.append(Ended({0: reason}, Usage(1, 2, 3) if usage else None))
+    chunks, done, _ = write(events)
+    assert done
+    for chunk in chunks:
+        ChatCompletionChunk.model_validate(chunk)
+    _, _, writer = write(events, dataclasses.replace(PLAN, stream=False))
+    assert writer.body is not None
+    ChatCompletion.model_validate(writer.body)
+    said = "".join(delta.get("content") or "" for delta in deltas(chunks))
+    assert said == (writer.body["choices"][0]["message"]["content"] or "")

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+from support.answers import plan, read
+from toolsimlib.errors import ApiError
+from toolsimlib.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    Failed,
+    KeepAlive,
+    Opened,
+    PassThrough,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.wire.responses.writer import ResponsesWriter
+
+ECHO = {
+    "tools": [],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "metadata": {},
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "instructions": None,
+}
+PLAN = dataclasses.replace(plan("responses", "responses", True), echo=ECHO)
+EVENT = TypeAdapter(ResponseStreamEvent)
+DELTAS = (
+    "output_text",
+    "refusal",
+    "function_call_arguments",
+    "custom_tool_call_input",
+    "reasoning_text",
+    "reasoning_summary_text",
+)
+
+
+def write(events: Sequence[ClientEvent], stream: bool = True) -> tuple[list[dict[str, Any]], ResponsesWriter]:
+    """Return the events that the frames hold, each frame held against its form, and the writer."""
+    writer = ResponsesWriter(dataclasses.replace(PLAN, stream=stream))
+    told = []
+    for event in events:
+        for frame in writer.write(event):
+            if frame == b"data: [DONE]\n\n":
+                continue
+            name, data, *end = frame.decode().split("\n")
+            told.append(json.loads(data.removeprefix("data: ")))
+            assert name == f"event: {told[-1]['type']}"
+            assert end == ["", ""]
+    return told, writer
+
+
+def call(number: int, text: str = '{"a":1}', **fields: Any) -> list[ClientEvent]:
+    return [CallStarted(number, "f", **fields), *([CallDelta(text)] if text else []), CallEnded()]
+
+
+def check(told: list[dict[str, Any]]) -> None:
+    """Hold a stream against the API's rules: numbers, order, ids, deltas that add up, and the generated types."""
+    assert [event["sequence_number"] for event in told] == list(range(len(told)))
+    assert [event["type"] for event in told[:2]] == ["response.created", "response.in_progress"]
+    assert told[0]["response"]["output"] == []
+    assert told[0]["response"]["usage"] is None
+    ids = {event["response"]["id"] for event in told if "response" in event}
+    assert len(ids) == 1
+    final = told[-1]["response"]
+    added = [event for event in told if event["type"] == "response.output_item.added"]
+    done = [event for event in told if event["type"] == "response.output_item.done"]
+    assert [event["output_index"] for event in added] == list(range(len(added)))
+    assert [event["item"] for event in done] == final["output"]
+    assert [event["item"]["id"] for event in added] == [item["id"] for item in final["output"]]
+    assert len({item["id"] for item in final["output"]}) == len(added)
+    for event in added:
+        item = event["item"]
+        if item["type"] in ("message", "function_call", "custom_tool_call", "reasoning"):
+            assert item["status"] == "in_progress"
+            assert not any(item.get(key) for key in ("arguments", "input", "content"))
+    texts: dict[tuple[str, str], str] = {}
+    for event in told:
+        kind, _, step = event["type"].removeprefix("response.").rpartition(".")
+        if kind in DELTAS and step == "delta":
+            assert event["delta"]
+            texts[kind, event["item_id"]] = texts.get((kind, event["item_id"]), "") + event["delta"]
+        elif kind in DELTAS:
+            value = next(event[key] for key in ("text", "refusal", "arguments", "input") if key in event)
+            assert texts.pop((kind, event["item_id"]), "") == value
+        if event["type"] != "keepalive":
+            EVENT.validate_python(event)
+    assert texts == {}
+    Response.model_validate(final)
+
+
+WORDS: st.SearchStrategy[list[ClientEvent]] = st.one_of(
+    st.text(min_size=1, max_size=5).map(lambda text: [TextDelta(text)]),
+    st.text(min_size=1, max_size=3).map(lambda text: [RefusalDelta(text)]),
+    st.sampled_from(["summary", "text"]).map(lambda kind: [ReasoningDelta("hm", kind)]),  # type: ignore[arg-type]
+    st.sampled_from(["", "{}", '{"a":"é🐢\\n"}']).map(lambda text: call(0, text)),
+    st.just(call(0, "*** Begin", kind="custom", namespace="ns")),
+    st.just([KeepAlive()]),
+    st.just([CallStarted(0, "f"), CallDelta("{"), CallEnded("incomplete")]),
+)
+
+
+@given(st.lists(WORDS, max_size=8), st.sampled_from(["stop", "length", "tool_calls", "content_filter"]), st.booleans())
+def test_any_answer_keeps_the_rules(parts: list[list[ClientEvent]], reason: Any, usage: bool) -> None:
+    """Whatever is said, the stream keeps the API's order and types, and the whole answer is its final object."""
+    events: list[ClientEvent] = [Opened("resp_1", 5)]
+    for number, part in enumerate(parts, 1):
+        events += [dataclasses.replace(e, number=number) if isinstance(e, CallStarted) else e for e in part]
+    events.append(Ended({0: reason}, Usage(1, 2, 3) if usage else None))
+    told, writer = write(events)
+    check(told)
+    assert writer.body == told[-1]["response"]
+    _, whole = write(events, stream=False)
+
+    def anonymous(body: dict[str, Any] | None) -> dict[str, Any]:
+        assert body is not None
+        output = [{**item, "id": None} for item in body["output"]]
+        return {**body, "output": output, "completed_at": None}
+
+    assert anonymous(whole.body) == anonymous(writer.body)
+
+
+def test_ids() -> None:
+    """A call's id is its call_id, made of its number; the backend's response id is kept."""
+    _, writer = write([Opened("resp_1"), *call(7), *call(8, kind="custom"), Ended({0: "tool_calls"})])
+    assert writer.body is not None
+    assert writer.body["id"] == "resp_1"
+    assert [(item["id"], item["call_id"]) for item in writer.body["output"]] == [("fc_007",) * 2, ("ctc_008",) * 2]
+
+
+def test_namespace_is_told() -> None:
+    """A namespaced call carries its namespace from the first event on."""
+    told, _ = write([*call(1, namespace="ns"), Ended()])
+    items = [event["item"] for event in told if "item" in event]
+    assert [item["namespace"] for item in items] == ["ns", "ns"]
+
+
+def test_text_after_a_call_is_a_new_item() -> None:
+    """Items stand in the order of their appearance, each with its own index."""
+    _, writer = write([TextDelta("a"), *call(1), TextDelta("b"), Ended({0: "tool_calls"})])
+    assert writer.body is not None
+    assert [item["type"] for item in writer.body["output"]] == ["message", "function_call", "message"]
+
+
+def test_refusal_and_text_share_a_message() -> None:
+    """Text and refusal are parts of one message, with indexes of their own."""
+    told, writer = write([TextDelta("a"), RefusalDelta("b"), TextDelta("c"), Ended()])
+    check(told)
+    assert writer.body is not None
+    assert [part["type"] for part in writer.body["output"][0]["content"]] == ["output_text", "refusal", "output_text"]
+
+
+def test_incomplete() -> None:
+    """A cut answer is incomplete, with its reason, and so is the item that was being written."""
+    told, _ = write([TextDelta("a"), Ended({0: "length"}, None)])
+    assert told[-1]["type"] == "response.incomplete"
+    assert told[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert told[-1]["response"]["output"][0]["status"] == "incomplete"
+    assert told[-1]["response"]["completed_at"] is None
+
+
+def test_failed() -> None:
+    """A failure closes the open item, is said flat and nested, and ends the response; the client raises it."""
+    error = ApiError("out", "server_error", "rate_limit_exceeded", "p")
+    told, writer = write([TextDelta("a"), Failed(error)])
+    check(told)
+    assert [event["type"] for event in told[-3:]] == ["response.output_item.done", "error", "response.failed"]
+    flat = {"type": "error", "code": "rate_limit_exceeded", "message": "out", "param": "p"}
+    assert told[-2] == {**flat, "error": error.body(), "sequence_number": len(told) - 2}
+    assert told[-1]["response"]["error"] == {"code": "rate_limit_exceeded", "message": "out"}
+    assert writer.error == error
+    again = ResponsesWriter(PLAN)
+    frames = [frame for event in (TextDelta("a"), Failed(error)) for frame in again.write(event)]
+    assert read("responses", True, frames).error == "rate_limit_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("code", "final"),
+    [("invalid_tool_call", "invalid_prompt"), ("backend_truncated", "server_error"), (None, "server_error")],
+)
+def test_codes_of_the_final_object(code: str | None, final: str) -> None:
+    """A strict failure must not be sent again, a broken stream may be: the final object's code says so."""
+    told, _ = write([Failed(ApiError("out", code=code))])
+    assert told[-2]["code"] == code
+    assert told[-1]["response"]["error"]["code"] == final
+    check(told)
+
+
+def test_items_of_built_in_tools_pass() -> None:
+    """An item that is not ours is announced and ended as it is."""
+    item = {"id": "mcp_1", "type": "mcp_call", "name": "x", "arguments": "{}", "server_label": "s"}
+    told, writer = write([TextDelta("a"), PassThrough(item), TextDelta("b"), Ended()])
+    check(told)
+    assert writer.body is not None
+    assert writer.body["output"][1] == item
+
+
+def test_lone_surrogates_are_escaped() -> None:
+    """What UTF-8 cannot carry travels as a JSON escape, in deltas and in the final object."""
+    told, writer = write([TextDelta("a\ud83d"), Ended()])
+    assert told[4]["delta"] == "a\ud83d"
+    assert writer.body is not None
+    assert writer.body["output"][0]["content"][0]["text"] == "a\ud83d"
