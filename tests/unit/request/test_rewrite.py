@@ -291,7 +291,7 @@ def test_responses_client_over_chat():
     assert system.startswith("Be good.\n\n# CLIENT TOOL CATALOG")
     assert user == ("user", "hi")
     body = sent(rewritten)
-    assert (body["stream_options"], body["max_completion_tokens"]) == ({"include_usage": True}, 9)
+    assert (body["stream_options"], body["max_tokens"]) == ({"include_usage": True}, 9)
     assert (rewritten.plan.client, rewritten.plan.backend) == ("responses", "chat")
 
 

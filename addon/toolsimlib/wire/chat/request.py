@@ -227,7 +227,8 @@ def _compose_from_responses(
     if sent.get("store") is True:  # False is chat's default, and more than some gateways take.
         body["store"] = True
     if "max_output_tokens" in sent:
-        body["max_completion_tokens"] = sent["max_output_tokens"]
+        # The older name is the one that every chat server knows; the newer one, unknown, would be no limit at all.
+        body["max_tokens"] = sent["max_output_tokens"]
     reasoning, text = sent.get("reasoning"), sent.get("text")
     if isinstance(reasoning, dict) and reasoning.get("effort") is not None:
         body["reasoning_effort"] = reasoning["effort"]

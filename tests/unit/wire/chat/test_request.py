@@ -200,7 +200,7 @@ def responses(**fields):
         ({"metadata": {"a": "b"}, "service_tier": "flex"}, {"metadata": {"a": "b"}, "service_tier": "flex"}),
         ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
         ({"stream": False}, {"stream": False}),
-        ({"max_output_tokens": 5}, {"max_completion_tokens": 5}),
+        ({"max_output_tokens": 5}, {"max_tokens": 5}),
         ({"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning_effort": "low"}),
         ({"reasoning": {"effort": None}}, {}),
         ({"text": {"verbosity": "low"}}, {"verbosity": "low"}),
