@@ -8,7 +8,11 @@ from typing import Any
 
 @dataclass(slots=True)
 class Report:
-    """Counts and names, never argument values or texts. The one mutable record: each room adds what only it knows."""
+    """Counts and names, never argument values or texts. The one mutable record: each room adds what only it knows.
+
+    ``blocks``: the call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in
+    that choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON"); ``repairs``.
+    """
 
     client: str = ""
     backend: str = ""
@@ -20,6 +24,7 @@ class Report:
     strict_failures: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    blocks: list[dict[str, Any]] = field(default_factory=list)
     echoed_calls: int = 0
     outputs_replaced: int = 0
     dropped: list[str] = field(default_factory=list)

@@ -15,6 +15,7 @@ MAX_NAMES = 64
 def line(report: Report, status: int | None, seconds: float) -> str:
     """Return the exchange as one JSON object; ``status`` None = no answer reached the client."""
     told = {name: value for name, value in report.as_dict().items() if value not in ([], "", None, 0, False)}
+    told.pop("blocks", None)  # For the view: the other entries say the same in short.
     for name, value in told.items():
         if isinstance(value, list) and len(value) > MAX_NAMES:
             told[name] = [*value[:MAX_NAMES], f"and {len(value) - MAX_NAMES} more"]
@@ -50,6 +51,15 @@ def _calls(report: Report) -> str:
     if not count:
         return "toolsim: no call"
     return f"toolsim: {count} call{'s' if count > 1 else ''}: {', '.join(report.calls[:MAX_NAMES])}"
+
+
+def marker(report: Report, status: int | None) -> str:
+    """Return the emoji, by mitmproxy's name, that marks an exchange which someone should look at; "" for all others."""
+    if status is not None and (report.error or status >= 400 or report.strict_failures):
+        return ":x:"
+    if status is None or report.parse_failures or report.truncated:
+        return ":warning:"
+    return ""
 
 
 def headers(report: Report) -> dict[str, str]:

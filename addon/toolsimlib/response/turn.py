@@ -46,6 +46,8 @@ from toolsimlib.response.use_tool import use_tool_text
 
 # The quotes, the name and the escapes around the arguments; they are not counted as arguments.
 _BLOCK_HEADER_BYTES = 4096
+# Blocks told of in the report: more are nothing that a person would read.
+_MOST_BLOCKS = 1000
 
 
 class Turn:
@@ -69,6 +71,7 @@ class Turn:
                 fragments=_streams_arguments(plan),
             )
         self._preview: Preview | None = None
+        self._read = 0  # Characters of the text that the pieces so far stand for.
         self._half = ""  # The first half of a surrogate pair that the backend split.
         self._blank: list[str] = []  # White space that will be said only if other text follows.
         self._speaking = False
@@ -167,17 +170,27 @@ class Turn:
             return
         match piece:
             case str():
+                self._read += len(piece)
                 self._break_preview()
                 self._say(piece)
             case Fragment():
                 self._fragment(piece.text)
-            case Block():
-                for verdict in self._judge.block(piece):
-                    self._verdict(verdict)
+            case Block() | Oversize():
+                self._block(piece)
                 self._break_preview()
-            case Oversize():
-                self._verdict(self._judge.oversize(piece.raw))
-                self._break_preview()
+
+    def _block(self, block: Block | Oversize) -> None:
+        repaired = len(self._report.repairs)
+        verdicts = self._judge.block(block) if isinstance(block, Block) else [self._judge.oversize(block.raw)]
+        outcomes: list[str] = []
+        for verdict in verdicts:
+            made = len(self._report.calls)
+            self._verdict(verdict)
+            outcomes.append(_outcome(verdict, made=len(self._report.calls) > made))
+        start, self._read = self._read, self._read + len(block.raw)
+        if len(self._report.blocks) < _MOST_BLOCKS:
+            entry = {"choice": self._choice, "start": start, "end": self._read, "verdicts": outcomes}
+            self._report.blocks.append(entry | {"repairs": self._report.repairs[repaired:]})
 
     def _verdict(self, verdict: Verdict) -> None:
         if self.over:
@@ -313,6 +326,17 @@ class Turn:
             self._broken = True
             self._speaking = False
         self._preview = None
+
+
+def _outcome(verdict: Verdict, *, made: bool) -> str:
+    """Return what became of a verdict, for the report."""
+    match verdict:
+        case Call(tool=tool):
+            return f"call {tool.name}" if made else f"passed over {tool.name}"
+        case Rejected(reason=reason):
+            return f"text {reason}"
+        case Violation(reason=reason):
+            return f"failure {reason}"
 
 
 def _streams_arguments(plan: Plan) -> bool:
