@@ -67,6 +67,7 @@ class Case:
 
 
 PARIS, ROME = {"city": "Paris"}, {"city": 'Rome, "Città" {1} 🌞'}
+UNKNOWN = call("get_tide", PARIS)
 ONE_CALL = Case(
     "one call",
     (says("Let me look.\n", call("get_weather", PARIS)), says("It is clear in Paris.")),
@@ -98,6 +99,24 @@ CASES = (
         words="Paris and Rome – è tutto.",
         chunk_size=5,
         split=17,  # cuts frames, lines and characters
+    ),
+    Case(
+        "words after the call",  # a chat message has no place for them, a Responses answer has
+        (says("I look. ", call("get_weather", PARIS), " While it runs: ", *["a rhyme, "] * 40), says("Clear.")),
+        calls=(("get_weather", PARIS),),
+        words="Clear.",
+    ),
+    Case(
+        "token limit after the call",  # an answer that is called incomplete would lose its call in half of the clients
+        (says(call("get_weather", PARIS), ending="length"), says("Clear.")),
+        calls=(("get_weather", PARIS),),
+        words="Clear.",
+    ),
+    Case(
+        "unknown tool",
+        (says("Hm. ", UNKNOWN),),
+        calls=(),
+        words="Hm. " + UNKNOWN,
     ),
     Case(
         "backend error",

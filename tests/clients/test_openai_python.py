@@ -142,6 +142,8 @@ def run(client: openai.OpenAI, api: str, mode: str, prompt: str, strict: bool = 
 @both_apis
 def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
     """The client completes the case through the proxy."""
+    if (api, mode, case.calls) == ("chat", "helper", ()):
+        pytest.skip("the chat helper takes strict tools only; beside them a call to an unknown tool is an error")
     with connect(stage.base_url) as client:
         stage.tell(case, lambda prompt: run(client, api, mode, prompt, case.strict))
 
