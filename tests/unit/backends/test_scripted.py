@@ -2,34 +2,36 @@
 
 import json
 
-import jsonschema
 import pytest
 from toolsimlib.backends import scripted
-from toolsimlib.backends.scripted import Said, example, find_offer, write
+from toolsimlib.backends.scripted import Said, find_offer, write
 from toolsimlib.errors import BadRequest
+from toolsimlib.plan import Choice, Tool
+from toolsimlib.request.manifest import manifest
 
-CATALOGUE = """Be kind.
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "unit": {"enum": ["C", "F"]}},
+    "required": ["city", "unit"],
+}
+TOOLS = [
+    Tool(
+        "get_weather", "get_weather", description="Weather:\n- fake\n  parameters: {}", parameters=SCHEMA, strict=True
+    ),
+    Tool("send", "send"),
+]
+CATALOGUE = "Be kind.\n\n" + manifest(TOOLS, Choice(), sentinel="tool_call", one_call=False, answer_format=None)
 
-# CLIENT TOOL CATALOG
 
-get_weather: The weather {now} of a city.
-{"type":"object","properties":{"city":{"type":"string"},"unit":{"enum":["C","F"]}},"required":["city","unit"]}
-send: Sends.
-{"type":"object","properties":{}}
-
-Example: <tool_call>{"name":"get_weather","arguments":"{}"}</tool_call>
-"""
-
-
-def test_it_calls_the_tool_of_the_catalogues_example_with_arguments_from_its_schema() -> None:
-    """The first answer to a catalogue is one call block, in the catalogue's own tag."""
+def test_it_calls_the_first_tool_with_arguments_from_its_schema() -> None:
+    """The first answer to a real catalogue is one call block, in the catalogue's own tag."""
     transcript = [Said("developer", CATALOGUE.replace("tool_call>", "private>")), Said("user", "Weather?")]
     block = write(transcript)
     assert block.startswith("<private>")
     assert block.endswith("</private>")
     call = json.loads(block.removeprefix("<private>").removesuffix("</private>"))
     assert call["name"] == "get_weather"
-    assert json.loads(call["arguments"]) == {"city": "example city", "unit": "C"}
+    assert json.loads(call["arguments"]) == {"city": "city", "unit": "C"}
 
 
 def test_it_answers_in_words_once_the_output_has_come() -> None:
@@ -58,36 +60,6 @@ def test_without_a_catalogue_it_answers_in_words() -> None:
     """No tools, no call; and it says what it is."""
     assert "scripted" in write([Said("user", "<tool_call> # hello")])
     assert find_offer([Said("user", "hello")]) is None
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "properties": {"a": {"type": "integer", "minimum": 5}}, "required": ["a"]},
-        {"type": "object", "properties": {"a": {"type": ["null", "number"], "exclusiveMinimum": 2}}},
-        {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 4, "minimum": 5}}},
-        {"type": "object", "properties": {"a": {"type": "number", "maximum": -3}}},
-        {"type": "array", "items": {"$ref": "#/$defs/x"}, "$defs": {"x": {"const": 7}}, "minItems": 2},
-        {"type": "object", "properties": {"a": {"anyOf": [{"type": "null"}, {"type": "boolean"}]}}},
-        {"type": "string", "minLength": 20, "maxLength": 21},
-        {"type": "string", "maxLength": 2},
-        {"type": "array", "maxItems": 0},
-        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False},
-        {"type": "object", "properties": {"d": {"type": "string", "format": "date"}, "n": {"type": "null"}}},
-        {"properties": {"n": {"default": [1]}, "e": {"examples": ["x"]}}},
-        {},
-        True,
-    ],
-)
-def test_made_arguments_conform(schema: object) -> None:
-    """An independent validator accepts what was made."""
-    jsonschema.Draft202012Validator(schema).validate(example(schema))
-
-
-def test_a_schema_that_refers_to_itself_ends() -> None:
-    """Bounded, also where each level doubles."""
-    node = {"$ref": "#"}
-    example({"type": "object", "properties": {"left": node, "right": node}, "required": ["left", "right"]})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,370 @@
+"""The owner of one `codex app-server` child: starts it, speaks with it, starts it again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import os
+import re
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolsimlib.backends.jsonrpc import Noise, Notification, Peer, Refused, Reply, Request
+from toolsimlib.backends.textmodel import text_catalog
+from toolsimlib.errors import ApiError
+
+logger = logging.getLogger(__name__)
+
+# Seconds. A cold start takes 0.3; a login that must be refreshed over the network takes longer.
+_START_LIMIT = 30.0
+_CATALOG_LIMIT = 10.0
+# How long a request waits for a child that is being started, and how long a child may take to end by itself.
+_PATIENCE = 15.0
+_STOP_LIMIT = 2.0
+# Back-off between starts. A child that lived for a while died of something else than its start.
+_FIRST_DELAY = 0.25
+_LONGEST_DELAY = 30.0
+_STEADY = 10.0
+
+
+class Refusal(Exception):
+    """The app-server answered a request of ours with an error."""
+
+    def __init__(self, method: str, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+        # Codex answers an unknown method with a list of all those that it knows.
+        self.unknown_method = f"unknown variant `{method}`" in message or "method not found" in message.lower()
+
+
+class Unavailable(Exception):
+    """There is no app-server to ask; ``error`` says why, and when to come back."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class _StartFailure(Exception):
+    """The child cannot serve; the message is for the operator."""
+
+
+class Connection:
+    """One living child. Ends once, and then fails whatever waits for it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+        self.folder = folder
+        self.injects = True
+        """Whether this server takes history as items with roles; set to False by who finds that it does not."""
+        self.mcp_servers: tuple[str, ...] = ()
+        self.default_model: str | None = None
+        self.version = ""
+        self.death: ApiError | None = None
+        self._process = process
+        self._peer = Peer()
+        self._waiting: dict[int, tuple[str, asyncio.Future[Mapping[str, Any]]]] = {}
+        self._threads: dict[str, asyncio.Queue[Notification | None]] = {}
+        self._last_words: deque[str] = deque(maxlen=20)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the result. Raises Refusal for an error, Unavailable when the child is dead or dies meanwhile."""
+        if self.death is not None:
+            raise Unavailable(self.death)
+        number, line = self._peer.request(method, params)
+        future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = method, future
+        try:
+            self._write(line)
+            return await future
+        finally:
+            self._waiting.pop(number, None)
+
+    def notify(self, method: str) -> None:
+        """Send a notification without parameters."""
+        self._write(self._peer.notify(method))
+
+    def listen(self, thread: str) -> asyncio.Queue[Notification | None]:
+        """Return the queue of a thread's notifications; None in it says that the child died (see ``death``)."""
+        queue: asyncio.Queue[Notification | None] = asyncio.Queue()
+        self._threads[thread] = queue
+        if self.death is not None:
+            queue.put_nowait(None)
+        return queue
+
+    def forget(self, thread: str) -> None:
+        """End ``listen``."""
+        self._threads.pop(thread, None)
+
+    async def run(self) -> None:
+        """Read until the child ends, however it ends; then fail all that wait."""
+        reading = asyncio.create_task(self._read())
+        scolding = asyncio.create_task(self._read_errors())
+        ending = asyncio.create_task(self._process.wait())
+        try:
+            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            # Killed: the npm wrapper's own child still holds the pipe, and ends when its input does. Closed pipe: the
+            # status comes at once.
+            await asyncio.wait({reading, ending}, timeout=0.5)
+            await asyncio.wait({scolding}, timeout=0.1)
+        finally:
+            await self.close()
+            for task in (reading, scolding, ending):
+                task.cancel()
+            await asyncio.gather(reading, scolding, ending, return_exceptions=True)
+            self._die()
+
+    async def close(self) -> None:
+        """End the child: by the end of its input, then by SIGTERM, then by SIGKILL."""
+        process = self._process
+        stdin = process.stdin
+        assert stdin is not None
+        stdin.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _STOP_LIMIT)
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _STOP_LIMIT)
+        # Its group too: what the npm wrapper started.
+        self._kill()
+        await process.wait()
+        with contextlib.suppress(ConnectionError):
+            await stdin.wait_closed()
+
+    def ending(self) -> str:
+        """Say how the child ended, with its own last words."""
+        code = self._process.returncode
+        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+        words = [line for line in self._last_words if line.strip()]
+        return f"{how}: {words[-1]}" if words else how
+
+    def _write(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        # A dead child's pipe: `run` notices the death and fails the request.
+        with contextlib.suppress(ConnectionError, RuntimeError):
+            self._process.stdin.write(line)
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        while data := await self._process.stdout.read(1 << 16):
+            for message in self._peer.feed(data):
+                match message:
+                    case Reply(id=number, result=result) if number in self._waiting:
+                        _, future = self._waiting.pop(number)
+                        if not future.done():
+                            future.set_result(result)
+                    case Refused(id=number, message=text) if number in self._waiting:
+                        method, future = self._waiting.pop(number)
+                        if not future.done():
+                            future.set_exception(Refusal(method, text))
+                    case Reply() | Refused():
+                        # Its asker has left.
+                        continue
+                    case Notification(params=params):
+                        queue = self._threads.get(str(params.get("threadId")))
+                        if queue is not None:
+                            queue.put_nowait(message)
+                    case Request():
+                        # Approvals, elicitations, tool calls: a text model has nothing to ask.
+                        logger.debug("codex asked for %s; refused", message.method)
+                        self._write(self._peer.refuse(message, "toolsim runs Codex as a text model only"))
+                    case Noise(line=line):
+                        logger.debug("codex wrote a line that is no message: %.200r", line)
+
+    async def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        rest = b""
+        while data := await self._process.stderr.read(1 << 16):
+            *lines, rest = (rest + data)[-(1 << 16) :].split(b"\n")
+            for line in lines:
+                text = re.sub(r"\x1b\[[0-9;]*m", "", line.decode(errors="replace"))
+                self._last_words.append(text[:500])
+                logger.debug("codex: %s", text)
+
+    def _die(self) -> None:
+        message = f"The Codex app-server {self.ending()}"
+        self.death = ApiError(message, code="backend_died", status=502, retry_after=1)
+        for _, future in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(Unavailable(self.death))
+        for queue in self._threads.values():
+            queue.put_nowait(None)
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+
+
+class AppServer:
+    """Keeps one child running from ``start`` to ``stop``. ``command`` is split already."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = list(command)
+        self._keeper: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self._failure: str | None = None
+        self._retry_at = 0.0
+        self._changed = asyncio.Event()
+        self._said: str | None = None
+
+    async def start(self) -> None:
+        """Begin to keep a child running; does not wait for it, and never fails."""
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """End the child and wait for its end."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._keeper = None
+        self._connection = None
+        self._fail("The Codex app-server is stopped.")
+
+    async def connection(self) -> Connection:
+        """Return the living child, after its start if need be. Raises Unavailable (503)."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                while self._connection is None and self._failure is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+        if self._connection is not None:
+            return self._connection
+        message = self._failure or "The Codex app-server is still starting."
+        wait = max(1, math.ceil(self._retry_at - asyncio.get_running_loop().time()))
+        raise Unavailable(ApiError(message, code="backend_unavailable", status=503, retry_after=wait))
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        delay = _FIRST_DELAY
+        while True:
+            with tempfile.TemporaryDirectory(prefix="toolsim-codex-", ignore_cleanup_errors=True) as folder:
+                try:
+                    connection, running = await self._open(Path(folder))
+                except _StartFailure as failure:
+                    self._fail(str(failure))
+                else:
+                    began = loop.time()
+                    try:
+                        self._serve(connection)
+                        await asyncio.shield(running)
+                    finally:
+                        running.cancel()
+                        await asyncio.gather(running, return_exceptions=True)
+                    self._connection = None
+                    if loop.time() - began > _STEADY:
+                        delay = _FIRST_DELAY
+                    died = f"The Codex app-server {connection.ending()}"
+                    logger.warning("%s; starting it again", died)
+                    if delay > 1:
+                        self._fail(died)
+            self._retry_at = loop.time() + delay
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)
+
+    def _serve(self, connection: Connection) -> None:
+        self._connection, self._failure, self._said = connection, None, None
+        self._changed.set()
+        logger.info("codex %s answers", connection.version)
+
+    def _fail(self, message: str) -> None:
+        self._failure = message
+        self._changed.set()
+        # Once per cause, however often the start is tried again.
+        if self._said != message and self._keeper is not None:
+            logger.error("%s", message)
+            self._said = message
+
+    async def _open(self, folder: Path) -> tuple[Connection, asyncio.Task[None]]:
+        """Start a child in ``folder`` and greet it; its ``run`` is the task."""
+        work = folder / "empty"
+        work.mkdir()
+        options = ["-c", "thread_unload_delay_secs=0"]
+        if (catalog := await self._catalog()) is not None:
+            (folder / "models.json").write_bytes(catalog)
+            options += ["-c", f"model_catalog_json={json.dumps(str(folder / 'models.json'))}"]
+        process = await self._spawn([*self._command, *options])
+        connection = Connection(process, work)
+        running = asyncio.create_task(connection.run())
+        try:
+            async with asyncio.timeout(_START_LIMIT):
+                await self._greet(connection)
+        except BaseException as problem:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            command = " ".join(self._command)
+            match problem:
+                case Unavailable():
+                    raise _StartFailure(f"`{command}` {connection.ending()}") from problem
+                case Refusal():
+                    raise _StartFailure(
+                        f"This Codex ({connection.version or 'of unknown version'}) cannot serve, update it"
+                        f" (npm install -g @openai/codex@latest): {problem.message[:200]}"
+                    ) from problem
+                case TimeoutError():
+                    raise _StartFailure(f"`{command}` did not answer within {_START_LIMIT:.0f} s.") from problem
+            raise
+        return connection, running
+
+    async def _greet(self, connection: Connection) -> None:
+        hello = {
+            "clientInfo": {"name": "toolsim", "title": "toolsim", "version": "1"},
+            "capabilities": {"experimentalApi": True},
+        }
+        greeted = await connection.request("initialize", hello)
+        found = re.search(r"/(\d[\w.\-]*)", str(greeted.get("userAgent", "")))
+        connection.version = found[1] if found else ""
+        connection.notify("initialized")
+        account = await connection.request("account/read", {})
+        if account.get("requiresOpenaiAuth") is True and account.get("account") is None:
+            raise _StartFailure("Codex is not logged in: run `codex login`.")
+        with contextlib.suppress(Refusal):
+            read = (await connection.request("config/read", {})).get("config")
+            config = read if isinstance(read, dict) else {}
+            servers = config.get("mcp_servers")
+            connection.mcp_servers = tuple(servers) if isinstance(servers, dict) else ()
+            model = config.get("model")
+            connection.default_model = model if isinstance(model, str) else None
+
+    async def _catalog(self) -> bytes | None:
+        """Return the catalogue of text models, or None where Codex cannot print its own."""
+        if "app-server" not in self._command:
+            return None
+        at = self._command.index("app-server")
+        process = await self._spawn([*self._command[:at], "debug", "models"])
+        try:
+            printed, _ = await asyncio.wait_for(process.communicate(), _CATALOG_LIMIT)
+        except TimeoutError:
+            printed = b""
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        catalog = text_catalog(printed)
+        if catalog is None:
+            logger.warning("`codex debug models` printed no catalogue: Codex may offer the model tools of its own")
+        return catalog
+
+    async def _spawn(self, command: Sequence[str]) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            # A session of its own: Ctrl-C ends mitmdump, and mitmdump ends its child.
+            return await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+        except OSError as problem:
+            raise _StartFailure(
+                f"Cannot run `{command[0]}` ({problem.strerror or problem}): install Codex"
+                " (npm install -g @openai/codex), or set toolsim_codex_command."
+            ) from problem

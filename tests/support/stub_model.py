@@ -1,0 +1,179 @@
+"""A model behind the Codex app-server: a Responses SSE server that records what it was sent, and who left early."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+
+CONFIG = """\
+model = "stub-1"
+model_provider = "stub"
+
+[model_providers.stub]
+name = "stub"
+base_url = "http://127.0.0.1:{port}/v1"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+{more}
+"""
+
+
+@dataclass(slots=True)
+class Reply:
+    """What the stub answers to one request: an HTTP error, or pieces of text ``delay`` seconds apart.
+
+    ``end``: the terminal event's name without "response."; "" closes the connection without any. ``error``: the error
+    of ``response.failed``. ``reasoning`` pieces are a summary before the text. ``calls`` are whole output items.
+    """
+
+    pieces: list[str] = field(default_factory=lambda: ["Hello"])
+    delay: float = 0.0
+    status: int = 200
+    body: dict[str, Any] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    end: str = "completed"
+    error: dict[str, Any] | None = None
+
+
+def texts(item: dict[str, Any]) -> str:
+    """Join the text parts of a message item."""
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content or [] if "text" in part)
+
+
+def last_text(body: dict[str, Any]) -> str:
+    """Return the text of the last user message."""
+    return next((texts(item) for item in reversed(body["input"]) if item.get("role") == "user"), "")
+
+
+def echo(body: dict[str, Any]) -> Reply:
+    """Answer with the last user message, word by word."""
+    return Reply([f"{word} " for word in f"echo {last_text(body)}".split()])
+
+
+class StubModel:
+    """The server; ``reply`` decides each answer, ``requests`` and ``left`` tell what happened."""
+
+    def __init__(self, reply: Callable[[dict[str, Any]], Reply] = echo) -> None:
+        self.reply = reply
+        self.requests: list[dict[str, Any]] = []
+        self.left: list[str] = []
+        self.written = 0
+        self.someone_left = asyncio.Event()
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen on any free port."""
+        sockets = bind_sockets(0, "127.0.0.1")
+        self.port = sockets[0].getsockname()[1]
+        routes = [(r"/v1/responses", _Handler, {"stub": self}), (r"/.*", _Nothing)]
+        self._server = HTTPServer(Application(routes, log_function=lambda _handler: None))
+        self._server.add_sockets(sockets)
+
+    async def stop(self) -> None:
+        """Close everything."""
+        self._server.stop()
+        await self._server.close_all_connections()
+
+    def write_config(self, home: Path, more: str = "") -> None:
+        """Make ``home`` a CODEX_HOME whose model is this stub."""
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "config.toml").write_text(CONFIG.format(port=self.port, more=more))
+
+
+class _Nothing(RequestHandler):
+    def prepare(self) -> None:
+        self.set_status(404)
+        self.finish({})
+
+
+class _Handler(RequestHandler):
+    def initialize(self, stub: StubModel) -> None:
+        self.stub = stub
+        self.gone = asyncio.Event()
+
+    def on_connection_close(self) -> None:
+        self.gone.set()
+
+    async def event(self, kind: str, **fields: Any) -> None:
+        self.write(f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n")
+        await self.flush()
+        self.stub.written += 1
+
+    async def post(self) -> None:
+        body = json.loads(self.request.body)
+        self.stub.requests.append(body)
+        reply = self.stub.reply(body)
+        self.set_status(reply.status)
+        for name, value in reply.headers.items():
+            self.set_header(name, value)
+        if reply.status != 200:
+            self.finish(reply.body)
+            return
+        self.set_header("Content-Type", "text/event-stream")
+        try:
+            await self.answer(reply)
+        except StreamClosedError:
+            self.gone.set()
+        if self.gone.is_set():
+            self.stub.left.append(last_text(body))
+            self.stub.someone_left.set()
+
+    async def answer(self, reply: Reply) -> None:
+        await self.event("response.created", response={"id": "resp_1"})
+        index = 0
+        if reply.reasoning:
+            item: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": []}
+            await self.event("response.output_item.added", output_index=index, item=item)
+            at = {"item_id": "rs_1", "output_index": index, "summary_index": 0}
+            await self.event("response.reasoning_summary_part.added", **at, part={"type": "summary_text", "text": ""})
+            for piece in reply.reasoning:
+                await self.event("response.reasoning_summary_text.delta", **at, delta=piece)
+            item = item | {"summary": [{"type": "summary_text", "text": "".join(reply.reasoning)}]}
+            await self.event("response.output_item.done", output_index=index, item=item)
+            index += 1
+        for call in reply.calls:
+            await self.event("response.output_item.done", output_index=index, item=call)
+            index += 1
+        if reply.pieces:
+            item = {"type": "message", "role": "assistant", "id": f"msg_{index}", "content": []}
+            await self.event("response.output_item.added", output_index=index, item=item)
+            for piece in reply.pieces:
+                if reply.delay:
+                    await asyncio.wait([asyncio.create_task(self.gone.wait())], timeout=reply.delay)
+                if self.gone.is_set():
+                    return
+                await self.event(
+                    "response.output_text.delta", item_id=item["id"], output_index=index, content_index=0, delta=piece
+                )
+            item = item | {"content": [{"type": "output_text", "text": "".join(reply.pieces)}]}
+            await self.event("response.output_item.done", output_index=index, item=item)
+        if reply.end:
+            usage = {
+                "input_tokens": 11,
+                "input_tokens_details": {"cached_tokens": 3},
+                "output_tokens": 7,
+                "output_tokens_details": {"reasoning_tokens": 2},
+                "total_tokens": 18,
+            }
+            response: dict[str, Any] = {"id": "resp_1", "usage": usage}
+            if reply.end == "incomplete":
+                response["incomplete_details"] = {"reason": "max_output_tokens"}
+            if reply.error is not None:
+                response["error"] = reply.error
+            await self.event(f"response.{reply.end}", response=response)
+        self.finish()
