@@ -16,7 +16,7 @@ from toolsimlib.plan import Dialect, Plan, Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.request.manifest import manifest, place, remind, reminder
 from toolsimlib.request.transcript import flatten
-from toolsimlib.response.schema import SchemaError, compile_schema
+from toolsimlib.schema import SchemaError, compile_schema
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.output_format import output_format
 from toolsimlib.wire.responses import request as responses
@@ -111,6 +111,7 @@ def _plan(request: ClientRequest, backend: Dialect, policy: Policy, number: int)
         any_strict=any(tool.strict for tool in request.tools),
         choice=request.choice,
         one_call=not (request.parallel and policy.parallel_tool_calls),
+        choices=request.n,
         policy=policy,
         first_number=number,
         include_usage=request.include_usage,

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from toolsimlib.response.repair import MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments, unfence
+from toolsimlib.response.repair import MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
 
 ARGUMENTS_KEY = "ARGUMENTS_KEY"
 FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
 SEVERAL_CALLS = "SEVERAL_CALLS"
-CODE_FENCE = "CODE_FENCE"
 EXTRA_BRACE = "EXTRA_BRACE"
 
 MOST_CALLS = 64
@@ -154,10 +153,6 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
         if got is None or body[got[1] :].strip():
             return [Written(body, name_of(body), broken=True)]
         return [_call(body, got[0], repair=False)]
-    codes: tuple[str, ...] = ()
-    inner = unfence(body)
-    if inner is not None:
-        body, codes = inner, (CODE_FENCE,)
     calls: list[Written] = []
     at = _space_end(body, 0)
     listed = body.startswith("[", at)
@@ -177,8 +172,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
     else:
         if listed and calls:
             calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, MISSING_BRACE))
-    if listed or len(calls) > 1:
-        codes += (SEVERAL_CALLS,)
+    codes = (SEVERAL_CALLS,) if listed or len(calls) > 1 else ()
     return [replace(call, codes=codes + call.codes) for call in calls] or [Written(body, broken=True)]
 
 

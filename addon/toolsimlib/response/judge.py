@@ -8,8 +8,8 @@
 | malformed JSON                                | violation                  | one repair pass, else text |
 | unknown, masked or not-chosen name            | violation if any is strict | text                       |
 
-Two kinds of repair. What only takes a wrapping off (several calls in one block, a code fence, ``parameters`` for
-``arguments``, a name with a slip) leaves the arguments as the model wrote them, and is open to strict tools too. What
+Two kinds of repair. What only takes a wrapping off (several calls in one block, ``parameters`` for ``arguments``,
+a name with a slip) leaves the arguments as the model wrote them, and is open to strict tools too. What
 changes the text of the JSON is not. Either is accepted only if the result satisfies the tool's schema.
 """
 
@@ -29,8 +29,8 @@ from toolsimlib.report import Report
 from toolsimlib.response import body
 from toolsimlib.response.body import ARGUMENTS_KEY, Json, Written
 from toolsimlib.response.repair import fit_name, mend
-from toolsimlib.response.schema import CHECK_SECONDS, Finding, SchemaError, Validator, compile_schema
 from toolsimlib.response.sentinel import Block
+from toolsimlib.schema import CHECK_SECONDS, Finding, SchemaError, Validator, compile_schema
 
 # Reasons.
 SCHEMA_MISMATCH = "SCHEMA_MISMATCH"

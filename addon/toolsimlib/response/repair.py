@@ -35,7 +35,6 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 _WORD = re.compile(r"[TFN]\w*+")
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 
-_FENCE = re.compile(r"\s*```[ \t]*(?:json|JSON|xml|XML|tool_call)?[ \t]*\r?\n?")
 _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
 
 _LONGEST_NAME = 256
@@ -137,15 +136,6 @@ def _clean(inner: str, codes: dict[str, None]) -> str:
         codes[RAW_CONTROL] = None
         inner = inner.translate(_CONTROLS)
     return inner
-
-
-def unfence(text: str) -> str | None:
-    """Return what a Markdown code fence around the whole text encloses, None without one."""
-    opening = _FENCE.match(text)
-    inner = text.rstrip()
-    if opening is None or not inner.endswith("```") or opening.end() > len(inner) - 3:
-        return None
-    return inner[opening.end() : -3]
 
 
 def unescaped_arguments(text: str, start: int) -> int | None:

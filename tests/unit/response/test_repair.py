@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolsimlib.response.repair import Mended, fit_name, mend, unfence
+from toolsimlib.response.repair import Mended, fit_name, mend
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -92,22 +92,6 @@ def test_no_text_raises(text: str, closed: bool) -> None:
     """Any text is mended or not; the end lies within the text."""
     got = mend(text, closed=closed)
     assert got is None or 0 < got.end <= len(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "inner"),
-    [
-        ("```json\n{}\n```", "{}\n"),
-        (" ``` {}``` \n", "{}"),
-        ("```\r\n{}```", "{}"),
-        ("{}", None),
-        ("```json\n{}", None),
-        ("```", None),
-    ],
-)
-def test_unfence(text: str, inner: str | None) -> None:
-    """A fence is taken off only where it opens and closes."""
-    assert unfence(text) == inner
 
 
 NAMES = [

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolsimlib.response.schema import MESSAGE_LENGTH, SchemaError, compile_schema
+from toolsimlib.schema import MESSAGE_LENGTH, SchemaError, compile_schema
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 DRAFT4 = "http://json-schema.org/draft-04/schema#"
