@@ -15,6 +15,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 NEEDED_IN_CI = ("needs node", "needs codex", "needs chromium")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes more than ten seconds")
+    # mitmproxy's flow filters use the old names of pyparsing.
+    config.addinivalue_line("filterwarnings", "ignore::pyparsing.warnings.PyparsingDeprecationWarning")
+
+
 def _refuse_skip[Report: (pytest.TestReport, pytest.CollectReport)](report: Report) -> Report:
     if report.skipped and os.environ.get("CI") == "true" and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")

@@ -177,7 +177,7 @@ class ToolSim:
         if is_metrics or redirected or self._is_own(flow) or (kind and (reverse or direct)):
             allowed = route.preflight(settings.origins, request.headers) if request.method == "OPTIONS" else None
             if allowed is not None:
-                return Response.make(200, headers=allowed | {"vary": "Origin"})
+                return Response.make(200, headers=allowed)
             error = self._check_access(flow, own=self._is_own(flow) or (redirected and settings.upstream is None))
             if error is not None:
                 return refusal(error, headers)
@@ -288,8 +288,11 @@ class ToolSim:
         self._metrics.count(report, status, seconds)
         logger.info("toolsim %s", telemetry.line(report, status, seconds))
         if flow is not None:
-            flow.metadata["toolsim"] = report.as_dict() | {"status": status, "seconds": round(seconds, 3)}
+            said = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.keeper.missing}
+            flow.metadata["toolsim"] = report.as_dict() | said
             flow.comment = flow.comment or telemetry.comment(report)
+            flow.marked = flow.marked or telemetry.marker(report, status)
+            exchange.keeper.settle(flow)
 
     # -- a backend of our own --
 
@@ -314,7 +317,12 @@ class ToolSim:
             logger.error("toolsim cannot serve its %s backend: %s", settings.own_backend, problem)
             return
         self._loopback = loopback
-        logger.info("toolsim: the %s backend answers on this listener, under /v1", settings.own_backend)
+        logger.info(
+            "toolsim: the %s backend answers on this listener, under /v1, and on %s:%d",
+            settings.own_backend,
+            LOOPBACK,
+            loopback.port,
+        )
 
     async def _stop(self) -> None:
         loopback, self._loopback = self._loopback, None
@@ -348,7 +356,7 @@ def _is_local(client: Client) -> bool:
 def _add_cors(response: Response, headers: dict[str, str]) -> None:
     if not headers or "access-control-allow-origin" in response.headers:
         return
-    response.headers.update(headers)
     varies = response.headers.get("vary", "")
-    if "origin" not in varies.lower():
-        response.headers["vary"] = f"{varies}, Origin" if varies else "Origin"
+    response.headers.update(headers)
+    if varies and "origin" not in varies.lower():
+        response.headers["vary"] = f"{varies}, Origin"

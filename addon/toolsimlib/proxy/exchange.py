@@ -13,6 +13,7 @@ from mitmproxy.net.http import status_codes
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Plan
 from toolsimlib.proxy import telemetry
+from toolsimlib.proxy.keep import Keeper
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 
@@ -65,6 +66,7 @@ class Exchange:
         self.client_id = client_id
         self.ours = True
         self.cut = False
+        self.keeper = Keeper()
         self.started = time.monotonic()
         self._cors = cors
         self._keepalive = keepalive
@@ -84,6 +86,9 @@ class Exchange:
         if self.plan is None or not 200 <= response.status_code < 300:
             self.ours = False
             response.stream = not present
+            if self.plan is not None and not present:
+                self.keeper.begin(response.copy())
+                response.stream = self._pass
             return
         kind = response.headers.get("content-type", "")
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -94,6 +99,7 @@ class Exchange:
             return
         self._rewriter = ResponseRewriter(self.plan, self.report, content_type=kind)
         # A copy: mitmproxy judges the backend's connection by the headers that the backend sent.
+        self.keeper.begin(response)
         response = flow.response = response.copy()
         self._dress(response)
         if flow.request.http_version == "HTTP/1.1":
@@ -103,6 +109,7 @@ class Exchange:
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
         assert self._rewriter is not None
+        self.keeper.received.add(data)
         try:
             chunks = self._rewriter.feed(data)
             self.cut = self.cut or self._rewriter.cut
@@ -110,7 +117,7 @@ class Exchange:
             chunks = self._crashed()
         if chunks:
             self._said = time.monotonic()
-        return chunks
+        return self._kept(chunks)
 
     def finish(self, flow: HTTPFlow) -> None:
         """Rewrite a whole answer, unless it was streamed or passed."""
@@ -155,13 +162,13 @@ class Exchange:
                 return []
             if self._is_overdue():
                 self.cut = True
-                return self._rewriter.fail(self._silence())
+                return self._kept(self._rewriter.fail(self._silence()))
             if time.monotonic() - self._said < self._keepalive:
                 return []
             self._said = time.monotonic()
-            return self._rewriter.keepalive()
+            return self._kept(self._rewriter.keepalive())
         except Exception:
-            return self._crashed()
+            return self._kept(self._crashed())
 
     def next_tick(self) -> float:
         """Return the seconds until ``tick`` has something to decide."""
@@ -188,6 +195,17 @@ class Exchange:
         self.ours = False
         self.report.error = error.code or error.type
         return refusal(error, self._cors)
+
+    def _pass(self, data: bytes) -> bytes:
+        """Let through what is not ours to rewrite: an answer of the backend's that is an error."""
+        self.keeper.received.add(data)
+        self.keeper.sent.add(data)
+        return data
+
+    def _kept(self, chunks: list[bytes]) -> list[bytes]:
+        for chunk in chunks:
+            self.keeper.sent.add(chunk)
+        return chunks
 
     def _is_overdue(self) -> bool:
         return 0 < self._idle_timeout <= time.monotonic() - self._heard

@@ -79,7 +79,7 @@ def cors(origins: Origins, origin: str | None) -> dict[str, str]:
     """Return the headers that let a listed origin read an answer; none for others."""
     if not origin or not origins.allow(origin):
         return {}
-    return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED}
+    return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin"}
 
 
 def preflight(origins: Origins, headers: Mapping[str, str]) -> dict[str, str] | None:

@@ -1,0 +1,173 @@
+"""Loading, reloading, installing, configuring: the addon in the hands of mitmdump."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxy.conftest import CALL
+from support.line import Line, arrivals
+from support.mitmdump import ADDON, ROOT, Mitmdump
+from support.raw_backend import DONE, Answer, RawBackend, chat_frame, stream_of
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A copy of the entry that may be touched, beside the package as it is."""
+    copy = tmp_path / "toolsim.py"
+    shutil.copy(ADDON, copy)
+    (tmp_path / "toolsimlib").symlink_to(ADDON.parent / "toolsimlib")
+    return copy
+
+
+def touch(script: Path) -> None:
+    later = time.time() + 5
+    os.utime(script, (later, later))
+
+
+def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
+    """A touched script is loaded again: settings stay, a stream under way is finished, later requests work."""
+    import asyncio
+
+    go_on = asyncio.Event()
+
+    async def waits(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        await answer.send(chat_frame("Hi "))
+        await asyncio.wait_for(go_on.wait(), 20)
+        for data in (chat_frame(CALL), chat_frame(finish="stop"), DONE):
+            await answer.send(data)
+        await answer.end()
+
+    with Mitmdump(backend.url, script=script, toolsim_tool_denylist="nothing") as proxy:
+        with Line(proxy.url) as line, Line(proxy.url) as other:
+            backend.play(waits)
+            response = line.begin("POST", "/v1/chat/completions", ask(stream=True))
+            first = response.read1(65536)
+            touch(script)
+            proxy.wait_for("Loading script", count=2)
+            backend._loop.call_soon_threadsafe(go_on.set)
+            rest = first + b"".join(data for _, data in arrivals(response))
+            assert b'"get_weather"' in rest
+            assert rest.endswith(DONE)
+            backend.play(stream_of(CALL))
+            for each in (line, other):
+                assert b'"get_weather"' in each.post("/v1/chat/completions", ask(stream=True)).body
+        assert len(proxy.log().split('"calls": ["get_weather"]')) == 4
+
+
+def test_reload_restarts_our_own_backend(script: Path, ask: Any) -> None:
+    """The scripted backend is stopped and started with the script, on the port that was asked for."""
+    with Mitmdump(script=script, toolsim_backend="scripted") as proxy:
+        proxy.wait_for("scripted backend answers")
+        touch(script)
+        proxy.wait_for("scripted backend answers", count=2)
+        with Line(proxy.url) as line:
+            assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
+
+
+def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, ask: Any) -> None:
+    """Without the script mitmproxy is as it was: requests pass unchanged."""
+    with Mitmdump(backend.url, script=script) as proxy, Line(proxy.url) as line:
+        backend.play(stream_of(CALL))
+        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
+        script.unlink()
+        proxy.wait_for("Removing script")
+        assert b"<tool_call>" in line.post("/v1/chat/completions", ask(stream=True)).body
+        assert b'"tools"' in backend.asked[-1].body
+
+
+def test_predecessors_flags(backend: RawBackend, ask: Any) -> None:
+    """The predecessor's environment names are defaults; one that makes no sense is named in a warning."""
+    environment = {"PROXY_OUTPUT_MODE": "obsidian-xml", "PROXY_TOOL_BLOCK_MAX": "many", "PROXY_STOP_AFTER_TOOLS": "1"}
+    backend.play(stream_of("Hi ", CALL, " tail"))
+    with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
+        reply = line.post("/v1/chat/completions", ask(stream=True))
+        assert b"<use_tool>" in reply.body
+        assert b"tail" not in reply.body
+        assert "PROXY_TOOL_BLOCK_MAX='many' is ignored" in proxy.log()
+
+
+BAD_OPTIONS = {
+    "toolsim_backend": "gpt",
+    "toolsim_upstream": "127.0.0.1:80",
+    "toolsim_sentinel": "tool call",
+    "toolsim_max_tool_args_bytes": "0",
+    "toolsim_idle_timeout": "-1",
+    "toolsim_cors_origins": "localhost",
+    "toolsim_codex_port": "70000",
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_bad_option_ends_the_start(name: str) -> None:
+    """A value that makes no sense ends mitmdump with a line that names the option."""
+    proxy = Mitmdump("http://127.0.0.1:9", **{name: BAD_OPTIONS[name]})
+    assert proxy.exit_code() == 1
+    assert name in proxy.log()
+    assert BAD_OPTIONS[name] in proxy.log()
+
+
+def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
+    """A stop in the middle of a stream ends at once and without a trace of trouble."""
+
+    async def hangs(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        await answer.send(chat_frame("Hi "))
+        await answer.wait_until_gone()
+
+    backend.play(hangs)
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        assert line.begin("POST", "/v1/chat/completions", ask(stream=True)).read1(10)
+        started = time.monotonic()
+    assert time.monotonic() - started < 5
+
+
+def test_absolute_path_from_another_folder(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
+    """The script works from any folder, in a Python that does not have the package installed."""
+    backend.play(stream_of(CALL))
+    # -S and an explicit path: the packages that toolsim needs, but not its own editable install.
+    packages = next(path for path in sys.path if path.endswith("site-packages"))
+    code = f"import sys; sys.path.append({packages!r}); from mitmproxy.tools.main import mitmdump; mitmdump()"
+    command = (sys.executable, "-u", "-I", "-S", "-c", code)
+    probe = subprocess.run(
+        [*command[:-1], f"import sys; sys.path.append({packages!r}); import toolsimlib"], capture_output=True
+    )
+    assert b"ModuleNotFoundError" in probe.stderr
+    with Mitmdump(backend.url, command=command, cwd=tmp_path) as proxy, Line(proxy.url) as line:
+        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
+
+
+@pytest.mark.slow
+def test_installed_in_a_clean_environment(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
+    """Installed by pip into a new environment, the installed script and its package work with no checkout about."""
+    backend.play(stream_of(CALL))
+    source = tmp_path / "source"
+    shutil.copytree(
+        ROOT, source, ignore=lambda folder, names: [n for n in names if n not in _SHIPPED and Path(folder) == ROOT]
+    )
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", source], check=True, cwd=tmp_path
+    )
+    shutil.rmtree(source)
+    found = subprocess.run(
+        [python, "-c", "import toolsim; print(toolsim.__file__)"], capture_output=True, text=True, check=True
+    )
+    script = Path(found.stdout.strip())
+    assert script.is_relative_to(tmp_path / "venv")
+    with (
+        Mitmdump(backend.url, command=[str(python.with_name("mitmdump"))], script=script) as proxy,
+        Line(proxy.url) as line,
+    ):
+        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
+
+
+_SHIPPED = ("addon", "pyproject.toml", "README.md", ".python-version")

@@ -1,0 +1,176 @@
+"""Where requests go: our own backend, an upstream for clients that cannot be told, and nowhere."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from proxy.conftest import CALL, WEATHER
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.raw_backend import Answer, RawBackend, chat_whole, stream_of
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[Mitmdump]:
+    with Mitmdump(toolsim_backend="scripted") as proxy:
+        proxy.wait_for("scripted backend answers")
+        yield proxy
+
+
+async def answers(answer: Answer) -> None:
+    await answer.whole(chat_whole(CALL), Content_Type="application/json")
+
+
+RESPONSES_TOOL = {"type": "function", "name": "get_weather", "parameters": WEATHER["function"]["parameters"]}  # type: ignore[index]
+
+# -- a backend of our own --
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitmdump, ask: Any) -> None:
+    """One option is enough: requests that are addressed to the listener are answered, with and without tools."""
+    with Line(f"http://{host}:{scripted.port}") as line:
+        response = line.post("/v1/responses", {"input": "hi", "tools": [RESPONSES_TOOL], "stream": stream})
+        assert b'"function_call"' in response.body
+        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=stream)).body
+        assert b"scripted" in line.post("/v1/responses", {"input": "hi", "stream": stream}).body
+        assert b"scripted" in line.post("/v1/chat/completions", {"messages": [], "stream": stream}).body
+        assert line.request("GET", "/v1/models").json()["data"]
+
+
+def test_explicit_reverse_mode_to_the_loopback(ask: Any) -> None:
+    """A reverse mode to the scripted backend's own port works the same."""
+    import socket
+
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    target = f"http://127.0.0.1:{port}"
+    with Mitmdump(target, toolsim_backend="scripted", toolsim_scripted_port=port) as proxy, Line(proxy.url) as line:
+        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
+        assert b'"function_call"' in line.post("/v1/responses", {"input": "hi", "tools": [RESPONSES_TOOL]}).body
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/embeddings", "/favicon.ico"])
+def test_other_paths_of_the_listener(path: str, scripted: Mitmdump) -> None:
+    """What is addressed to the proxy itself and is no API gets a short 404 in the API's shape."""
+    with Line(scripted.url) as line:
+        for method in ("GET", "POST"):
+            reply = line.request(method, path, {} if method == "POST" else None)
+            assert (reply.status, reply.json()["error"]["code"]) == (404, "not_found")
+
+
+def test_proxy_without_a_backend(ask: Any) -> None:
+    """A regular proxy that was given no backend says what to set."""
+    with Mitmdump() as proxy, Line(proxy.url) as line:
+        reply = line.post("/v1/chat/completions", ask())
+        assert reply.status == 404
+        assert "toolsim_backend" in reply.json()["error"]["message"]
+
+
+def test_port_that_is_taken() -> None:
+    """A port that cannot be bound ends the start with a line that says so."""
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        proxy = Mitmdump(toolsim_backend="scripted", toolsim_scripted_port=taken.getsockname()[1])
+        assert proxy.exit_code() == 1
+    assert "cannot serve its scripted backend" in proxy.log()
+
+
+# -- toolsim_upstream --
+
+# toolsim_upstream's path, the client's path, the path at the backend
+JOINS = [
+    ("", "/v1/chat/completions", "/v1/chat/completions"),
+    ("/", "/v1/chat/completions?a=1", "/v1/chat/completions?a=1"),
+    ("/v1", "/v1/chat/completions", "/v1/chat/completions"),
+    ("/openai/v1/", "/v1/chat/completions?a=1", "/openai/v1/chat/completions?a=1"),
+    ("/v1", "/api/v3/chat/completions", "/v1/chat/completions"),
+]
+
+
+@pytest.mark.parametrize(("base", "asked", "expected"), JOINS)
+def test_upstream_paths(base: str, asked: str, expected: str, backend: RawBackend, ask: Any) -> None:
+    """The upstream's path replaces what precedes the endpoint; without one the client's path stays."""
+    backend.play(answers)
+    with Mitmdump(toolsim_upstream=backend.url + base) as proxy, Line(proxy.url) as line:
+        assert line.post(asked, ask()).json()["choices"][0]["message"]["tool_calls"]
+        assert backend.asked[-1].path == expected
+        assert backend.asked[-1].header("host") == f"127.0.0.1:{backend.port}"
+
+
+@pytest.fixture(scope="module")
+def intercepting(backend: RawBackend) -> Iterator[Mitmdump]:
+    with Mitmdump(toolsim_upstream=f"{backend.url}/v1") as proxy:
+        yield proxy
+
+
+def through(proxy: Mitmdump) -> httpx.Client:
+    return httpx.Client(proxy=proxy.url, verify=ssl.create_default_context(cafile=str(proxy.authority)))
+
+
+def test_host_that_does_not_exist(intercepting: Mitmdump, backend: RawBackend, ask: Any) -> None:
+    """A client whose base URL is an https host that does not exist is served, whole and streamed, models too."""
+    base = "https://api.nowhere.invalid"
+    with through(intercepting) as client:
+        backend.play(answers)
+        whole = client.post(f"{base}/v1/chat/completions", json=ask())
+        assert whole.json()["choices"][0]["message"]["tool_calls"]
+        backend.play(stream_of("Hi ", CALL))
+        for _ in range(2):
+            assert '"get_weather"' in client.post(f"{base}/v1/chat/completions", json=ask(stream=True)).text
+        backend.play(answers)
+        assert client.get(f"{base}/v1/models", headers={"authorization": "Bearer x"}).status_code == 200
+        assert backend.asked[-1].path == "/v1/models"
+
+
+def test_openai_client_whose_host_does_not_exist(intercepting: Mitmdump, backend: RawBackend) -> None:
+    """The same with the real client, two turns."""
+    import openai
+
+    backend.play(answers)
+    with through(intercepting) as http_client:
+        client = openai.OpenAI(
+            base_url="https://api.nowhere.invalid/v1", api_key="x", http_client=http_client, max_retries=0
+        )
+        tools: Any = [WEATHER]
+        messages: list[Any] = [{"role": "user", "content": "Bonn?"}]
+        message = client.chat.completions.create(model="m", messages=messages, tools=tools).choices[0].message
+        assert message.tool_calls
+        backend.play(stream_of("It rains."))
+        messages += [message, {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}]
+        chunks = client.chat.completions.create(model="m", messages=messages, tools=tools, stream=True)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "It rains."
+    assert "[function_call_output" in json.dumps(json.loads(backend.asked[-1].body))
+
+
+def test_other_hosts_are_left_alone(intercepting: Mitmdump, backend: RawBackend) -> None:
+    """What is not the API goes where it was sent to, a web site's page of that name included."""
+    backend.play(answers)
+    with RawBackend() as site, through(intercepting) as client:
+
+        async def page(answer: Answer) -> None:
+            await answer.whole(b"a page")
+
+        site.play(page)
+        assert client.get(f"{site.url}/about").text == "a page"
+        assert client.get(f"{site.url}/models").text == "a page"
+        assert client.post(f"{site.url}/form", content=b"x").text == "a page"
+    assert backend.asked == []
+
+
+def test_upstream_that_is_down(ask: Any) -> None:
+    """An upstream that is down is a 502 in the API's shape, within the intercepted connection."""
+    with Mitmdump(toolsim_upstream="http://127.0.0.1:9") as proxy, through(proxy) as client:
+        for _ in range(2):
+            reply = client.post("https://api.nowhere.invalid/v1/chat/completions", json=ask())
+            assert (reply.status_code, reply.json()["error"]["code"]) == (502, "backend_unavailable")
