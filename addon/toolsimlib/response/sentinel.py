@@ -367,15 +367,16 @@ class Sentinel:
 
     def _stash(self, at: int) -> None:
         """Keep the block's text up to ``at``, hold back the rest, and wait for more."""
-        if self._over(at):
+        piece = self._text[self._begin : at]
+        size = self._size + _utf8_length(piece)
+        if size > self._limit:
             self._overflow(at)
             return
-        piece = self._text[self._begin : at]
         if self._fragments and self.state != self.state_literal:
             body = piece if self._pieces or self._joined else piece[len(self._opening) :]
             if body:
                 self._out.append(Fragment(body))
-        self._size += _utf8_length(piece)
+        self._size = size
         self._pieces.append(piece)
         if len(self._pieces) == _PIECES:
             self._joined.append("".join(self._pieces))
