@@ -17,6 +17,7 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
+from toolsimlib.backends.codex import CodexBackend
 from toolsimlib.backends.loopback import Loopback, TextBackend
 from toolsimlib.backends.scripted import ScriptedBackend
 from toolsimlib.errors import ApiError, BadRequest
@@ -344,8 +345,6 @@ def _own(settings: options.Settings) -> tuple[object, ...]:
 def _make_backend(settings: options.Settings) -> TextBackend:
     if settings.own_backend == "scripted":
         return ScriptedBackend()
-    from toolsimlib.backends.codex import CodexBackend
-
     return CodexBackend(settings.codex_command)
 
 

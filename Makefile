@@ -1,0 +1,93 @@
+# Targets for people; .ci/run calls the same ones. BACKEND, PORT, OPTIONS and ARGS are theirs to set.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# scripted, codex, or the URL of a real backend, such as http://127.0.0.1:11434/v1
+BACKEND ?= scripted
+PORT ?= 8080
+# More options for mitmdump, such as OPTIONS="--set toolsim_backend=chat"
+OPTIONS ?=
+# More arguments for pytest, such as ARGS="-m 'not slow' -x"
+ARGS ?=
+
+.PHONY: help setup run test check clients
+.DELETE_ON_ERROR:
+
+help:  ## Say what there is
+	@sed -n 's/^\([a-z]*\):.*## */\1	/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup: $(VENV)/.everything $(VENV)/.clients  ## Install all that tests and checks need
+
+# What the addon itself needs: enough to run it.
+$(VENV)/.addon: pyproject.toml .python-version
+	@set -e; \
+	for python in python3 python3.13 python3.12 python3.14 "$$(uv python find '>=3.12' 2>/dev/null || true)"; do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then \
+			test -x $(BIN)/python || "$$python" -m venv $(VENV); \
+			break; \
+		fi; \
+	done; \
+	test -x $(BIN)/python || { echo "mitmproxy 12 needs Python 3.12 or newer; found none (try: pyenv install)"; exit 1; }
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.everything: $(VENV)/.addon
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check]'
+	@touch $@
+
+# The JavaScript clients and Codex; without npm their tests are skipped.
+$(VENV)/.clients: tests/clients/node/package-lock.json | $(VENV)/.addon
+	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --prefix tests/clients/node; \
+	else echo "no npm: the tests of JavaScript clients will be skipped"; fi
+	@touch $@
+
+define ASK
+curl -s http://127.0.0.1:$(PORT)/v1/responses -H 'content-type: application/json' -d '{
+  "model": "any",
+  "input": "What is the weather in Bonn?",
+  "tools": [{"type": "function", "name": "get_weather", "parameters":
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]}'
+endef
+
+define ANSWER
+curl -s http://127.0.0.1:$(PORT)/v1/responses -H 'content-type: application/json' -d '{
+  "model": "any",
+  "input": [
+    {"role": "user", "content": "What is the weather in Bonn?"},
+    {"type": "function_call", "call_id": "fc_001", "name": "get_weather", "arguments": "{\"city\": \"Bonn\"}"},
+    {"type": "function_call_output", "call_id": "fc_001", "output": "18 degrees, light rain"}],
+  "tools": [{"type": "function", "name": "get_weather", "parameters":
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]}'
+endef
+
+define WELCOME
+Clients use http://127.0.0.1:$(PORT)/v1 as base URL, with any key. Ask for a call:
+
+$(ASK)
+
+and give its output back:
+
+$(ANSWER)
+
+endef
+export WELCOME
+
+run: $(VENV)/.addon  ## Serve BACKEND (scripted, codex or a URL) on 127.0.0.1:PORT
+	@printf '%s\n' "$$WELCOME"
+	@set -e; case '$(BACKEND)' in \
+	http*) set -- --mode "reverse:$$(printf %s '$(BACKEND)' | sed -E 's,^(https?://[^/]+).*,\1,')" \
+		--set 'toolsim_upstream=$(BACKEND)' ;; \
+	*) set -- --set 'toolsim_backend=$(BACKEND)' ;; \
+	esac; \
+	exec $(BIN)/mitmdump -s addon/toolsim.py --listen-host 127.0.0.1 --listen-port $(PORT) "$$@" $(OPTIONS)
+
+test: setup  ## Run all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+clients: setup  ## Run the loops of all real clients
+	$(BIN)/python -m pytest tests/clients $(ARGS)
+
+check: $(VENV)/.everything  ## Check format, lint and types
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy

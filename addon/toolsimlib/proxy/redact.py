@@ -1,0 +1,300 @@
+"""Secrets out of an exchange before it is written: by rules, in one table.
+
+1. A text keeps its length: what is hidden becomes as many ``x``. So a stream's text can be put together, searched, and
+   cut again where it was cut: a key that arrived in ten deltas is found.
+2. The same secret is hidden on both sides in the same way, so that a stored exchange still replays.
+3. Headers are the other way round: what is not known to be harmless is hidden, since anyone may invent a header.
+4. JSON that holds no secret stays as it is, to the byte.
+
+Every pattern is bounded: time is linear in the text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, unquote_plus
+
+HIDDEN = "[redacted]"
+
+# A secret shorter than this may be an ordinary word: it is hidden where it stands, not wherever its letters occur.
+_LEARNT = 8
+
+KEPT_HEADERS = frozenset(
+    """accept accept-encoding access-control-allow-headers access-control-allow-methods access-control-allow-origin
+    access-control-expose-headers allow cache-control content-encoding content-type openai-beta openai-processing-ms
+    openai-version origin retry-after retry-after-ms transfer-encoding upgrade user-agent vary www-authenticate
+    x-proxy-output-mode x-should-retry""".split()
+)
+"""Headers whose values stay (after the rules for texts); so do those that begin with one of ``KEPT_PREFIXES``."""
+KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
+
+DROPPED_HEADERS = frozenset(
+    """age alt-svc connection date etag expires forwarded keep-alive last-modified nel report-to server server-timing
+    traceparent tracestate via x-client-request-id x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip
+    x-request-id""".split()
+)
+"""Headers that tell of a machine, a connection or a time, and of nothing else."""
+DROPPED_PREFIXES = ("x-stainless-", "cf-", "sec-")
+
+SECRET_NAME = re.compile(
+    r"(?:api_?key|access_?key|secret_?key|private_?key|subscription_?key|signing_?key|password|passwd|passphrase|pwd"
+    r"|secret|token|authorization|credentials?|cookie|bearer|organization)$"
+)
+"""Names (lower case, with ``_`` for ``-``, ``.`` and camel case) of fields, parameters and headers that hold secrets."""
+# "key" alone is too common a word for a field, but as a parameter of a URL it is Google's.
+_SECRET_PARAMETERS = frozenset({"key", "sig", "signature", "code", "sid", "auth", "session"})
+
+PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "key of a vendor's",
+        re.compile(r"\b(?:sk|pk|rk|sess|gsk|hf|xai|pplx|nvapi|r8|glpat|key)[-_](?P<secret>[\w-]{8,512})"),
+    ),
+    ("GitHub", re.compile(r"\b(?:gh[pousr]|github_pat)_(?P<secret>\w{8,512})")),
+    ("Slack", re.compile(r"\bxox[a-z]-(?P<secret>[\w-]{8,512})")),
+    ("Google", re.compile(r"\b(?:AIza|ya29\.)(?P<secret>[\w-]{8,1024})")),
+    ("AWS", re.compile(r"\b(?:AKIA|ASIA)(?P<secret>[A-Z0-9]{12,128})\b")),
+    ("JSON web token", re.compile(r"\beyJ(?P<secret>[\w-]{6,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,4096})?)")),
+    ("authorization", re.compile(r"\b(?i:bearer|basic)[ \t]{1,4}(?P<secret>[\w.~+/=-]{8,8192})")),
+    ("user and password of a URL", re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://(?P<secret>[^\s/@\"'<>\\]{1,256})@")),
+    ("private key", re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<secret>[^-]{1,65536})")),
+)
+"""Texts that are secrets by their looks; the group ``secret`` is hidden."""
+
+# A named value in a text, which may be JSON inside of JSON: any number of backslashes before each quote.
+_QUOTED = re.compile(r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})\\*[\"']\s{0,8}[:=]\s{0,8}(?P<open>\\*[\"'])")
+_TAGGED = re.compile(r"<(?P<name>[A-Za-z][\w.-]{0,63})>(?P<secret>[^<>]{1,65536})</")
+_BARE = re.compile(r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:=|:[ \t]{0,4})(?P<secret>[^\s\"'&;,<>\\{\[(]{4,8192})")
+_CLOSE = {'"': re.compile(r'\\*"'), "'": re.compile(r"\\*'")}
+
+# Strings that a stream sends piece by piece.
+_PIECES = frozenset({"delta", "content", "text", "arguments", "input", "refusal", "reasoning", "reasoning_content"})
+_PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a field, parameter or header of this name holds a secret."""
+    snake = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name[:128]).lower()
+    return SECRET_NAME.search(re.sub(r"[^a-z0-9]+", "_", snake)) is not None
+
+
+class Redactor:
+    """Hides the secrets of one exchange.
+
+    What headers and queries reveal as a secret (``learn``) is hidden in all texts afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._learnt: set[str] = set()
+        self._known: re.Pattern[str] | None = None
+
+    # -- learning --
+
+    def learn(self, headers: Iterable[tuple[str, str]], path: str) -> None:
+        """Take note of what must not occur anywhere: credentials in headers, and in a path's query."""
+        for name, value in headers:
+            if is_secret_name(name):
+                self._note(_credentials(name.lower(), value))
+        for name, value in _parameters(path):
+            if _is_secret_parameter(name):
+                self._note([unquote_plus(value)])
+        forms = {form for each in self._learnt for form in (each, json.dumps(each)[1:-1], quote(each, safe=""))}
+        ordered = sorted(forms, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def _note(self, secrets: Iterable[str]) -> None:
+        self._learnt.update(each for each in secrets if len(each) >= _LEARNT)
+
+    # -- hiding --
+
+    def headers(self, fields: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return headers without secrets, and without what only tells of the machine."""
+        kept = []
+        for name, value in fields:
+            lower = name.lower()
+            if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
+                continue
+            harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
+            kept.append((name, self.text(value) if harmless else HIDDEN))
+        return kept
+
+    def path(self, path: str) -> str:
+        """Return a path with its query, whose secret parameters are hidden."""
+        plain, mark, query = path.partition("?")
+        fields = []
+        for field in query.split("&"):
+            name, equals, value = field.partition("=")
+            hidden = "x" * len(value) if _is_secret_parameter(name) else self.text(value)
+            fields.append(f"{name}{equals}{hidden}")
+        return f"{self.text(plain)}{mark}{'&'.join(fields)}"
+
+    def text(self, text: str) -> str:
+        """Return a text of the same length without secrets."""
+        spans = list(self._spans(text))
+        if not spans:
+            return text
+        characters, done = [], 0
+        for start, end in sorted(spans):
+            if end <= done:
+                continue
+            start = max(start, done)
+            characters += [text[done:start], "x" * (end - start)]
+            done = end
+        return "".join([*characters, text[done:]])
+
+    def value(self, value: Any) -> Any:
+        """Return plain data without secrets: the very object if it holds none."""
+        return self._walk(value, self.text)
+
+    def body(self, data: bytes, content_type: str) -> bytes:
+        """Return a body without secrets: JSON, an event stream, or any other text; never raises."""
+        if content_type.partition(";")[0].strip().lower() == "text/event-stream":
+            return self._stream(data)
+        text = data.decode("utf-8", "surrogateescape")
+        document = _parse(text)
+        if document is None:
+            return self.text(text).encode("utf-8", "surrogateescape")
+        clean = self.value(document)
+        return data if clean is document else _dump(clean)
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        patterns = [pattern for _, pattern in PATTERNS]
+        for pattern in patterns:
+            for found in pattern.finditer(text):
+                yield found.span("secret")
+        if self._known is not None:
+            for found in self._known.finditer(text):
+                yield found.span()
+        for pattern in (_TAGGED, _BARE):
+            for found in pattern.finditer(text):
+                if is_secret_name(found["name"]):
+                    yield found.span("secret")
+        position = 0
+        while found := _QUOTED.search(text, position):
+            position = found.end()
+            if is_secret_name(found["name"]):
+                end = _end_of_string(text, position, found["open"])
+                yield position, end
+                position = end
+
+    def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
+        """Return ``value`` itself where nothing is hidden; ``secret``: strings here are secrets."""
+        match value:
+            case str():
+                clean = "x" * len(value) if secret else text(value)
+                return value if clean == value else clean
+            case list():
+                items = [self._walk(each, text, name, secret=secret) for each in value]
+                return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+            case dict():
+                fields = {key: self._field(value, key, text, name) for key in value}
+                return fields if any(fields[key] is not value[key] for key in value) else value
+        return value
+
+    def _field(self, parent: dict[str, Any], key: str, text: Callable[[str], str], parent_name: str) -> Any:
+        value = parent[key]
+        secret = is_secret_name(key) and not isinstance(value, dict)
+        if key == "token" and "logprob" in parent:
+            secret = False  # A piece of the model's text.
+        if key in ("default", "const", "enum", "examples", "value") and is_secret_name(parent_name):
+            secret = not isinstance(value, dict)  # A schema for a secret.
+        return self._walk(value, text, key, secret=secret)
+
+    def _stream(self, data: bytes) -> bytes:
+        lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
+        documents = {number: _parse(line[5:]) for number, line in enumerate(lines) if line.startswith("data:")}
+        pieces: dict[tuple[Any, ...], list[tuple[dict[str, Any], str]]] = defaultdict(list)
+        for document in documents.values():
+            for place, owner, key in _strings(document, ()):
+                pieces[place].append((owner, key))
+        hidden: set[int] = set()
+        for owners in pieces.values():
+            whole = "".join(owner[key] for owner, key in owners)
+            clean = self.text(whole)
+            start = 0
+            for owner, key in owners:
+                end = start + len(owner[key])
+                if whole[start:end] != clean[start:end]:
+                    owner[key] = clean[start:end]
+                    hidden.add(id(owner))
+                start = end
+        for number, document in documents.items():
+            line = lines[number]
+            ending = line[len(line.rstrip("\r\n")) :]
+            if document is None:
+                lines[number] = self.text(line)
+                continue
+            touched = any(id(owner) in hidden for _, owner, _ in _strings(document, ()))
+            clean_document = self.value(document)
+            if touched or clean_document is not document:
+                lines[number] = f"data: {_dump(clean_document).decode('utf-8', 'surrogatepass')}{ending}"
+        for number, line in enumerate(lines):
+            if number not in documents:
+                lines[number] = self.text(line)
+        return "".join(lines).encode("utf-8", "surrogateescape")
+
+
+def _strings(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
+    """Yield the strings that come in pieces, each with its place: pieces of one text have one place."""
+    match value:
+        case dict():
+            mark = tuple(value.get(key) for key in _PLACE if not isinstance(value.get(key), dict | list))
+            for key, each in value.items():
+                if isinstance(each, str) and key in _PIECES:
+                    yield (*place, *mark, key), value, key
+                elif isinstance(each, dict | list):
+                    yield from _strings(each, (*place, *mark, key))
+        case list():
+            for position, each in enumerate(value):
+                index = each.get("index", position) if isinstance(each, dict) else position
+                yield from _strings(each, (*place, index if isinstance(index, int) else position))
+
+
+def _end_of_string(text: str, start: int, opening: str) -> int:
+    """Return where a quoted value ends: at a quote that is escaped no more often than its opening one."""
+    for found in _CLOSE[opening[-1]].finditer(text, start):
+        if len(found[0]) <= len(opening):
+            return found.start()
+    return len(text)
+
+
+def _credentials(name: str, value: str) -> Iterator[str]:
+    """Yield the secrets in a header's value."""
+    if name.endswith("cookie"):
+        for pair in value.split(";"):
+            yield pair.partition("=")[2].strip()
+        return
+    scheme, _, token = value.strip().partition(" ")
+    yield token.strip() or scheme
+    if scheme.lower() == "basic":
+        try:
+            yield base64.b64decode(token, validate=True).decode().partition(":")[2]
+        except ValueError:
+            return
+
+
+def _parameters(path: str) -> Iterator[tuple[str, str]]:
+    for field in path.partition("?")[2].split("&"):
+        name, _, value = field.partition("=")
+        yield name, value
+
+
+def _is_secret_parameter(name: str) -> bool:
+    return name.lower() in _SECRET_PARAMETERS or is_secret_name(unquote_plus(name))
+
+
+def _parse(text: str) -> Any:
+    """Return the JSON object or array in a text, or None."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict | list) else None
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")

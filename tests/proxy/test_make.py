@@ -1,0 +1,98 @@
+"""``make run`` on this checkout: what it prints can be pasted and works, and README says the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.line import Line
+from support.mitmdump import ROOT
+from support.raw_backend import Answer, RawBackend
+
+pytestmark = [
+    pytest.mark.skipif(not shutil.which("make"), reason="needs make"),
+    # `make run` serves from the checkout's own environment, and would make one.
+    pytest.mark.skipif(not (ROOT / ".venv/.addon").exists(), reason="needs an environment made by make"),
+]
+
+CURL = re.compile(r"^curl .*?'$(?!\n  )", re.MULTILINE | re.DOTALL)
+
+
+@contextmanager
+def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
+    """Run ``make run``; yields the port and what it printed before mitmdump spoke."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            ["make", "run", f"PORT={port}", f"OPTIONS=--set confdir={tmp_path}", *variables],
+            cwd=ROOT,
+            stdout=file,
+            stderr=file,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        end = time.monotonic() + 60
+        while "listening at" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.1)
+        yield port, log.read_text()
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(20)
+
+
+def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
+    """Both printed commands work as they are: the first gets a call, the second words about the output."""
+    with make_run(tmp_path) as (_, printed):
+        ask, answer = CURL.findall(printed)
+        first = json.loads(subprocess.run(["sh", "-c", ask], capture_output=True, check=True).stdout)
+        call = first["output"][0]
+        assert (call["type"], call["name"]) == ("function_call", "get_weather")
+        assert list(json.loads(call["arguments"])) == ["city"]
+        second = json.loads(subprocess.run(["sh", "-c", answer], capture_output=True, check=True).stdout)
+        assert [item["type"] for item in second["output"]] == ["message"]
+        assert "18 degrees, light rain" in second["output"][0]["content"][0]["text"]
+        assert f"http://127.0.0.1:{re.findall(r':([0-9]+)/v1', ask)[0]}/v1 as base URL" in printed
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("", "/v1/chat/completions"), ("/base/v1", "/base/v1/chat/completions")]
+)
+def test_make_run_before_a_real_backend(path: str, expected: str, tmp_path: Path) -> None:
+    """BACKEND may be a URL, with a path or without one; what is not the API goes there too."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.whole(b"{}", Content_Type="application/json")
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        with make_run(tmp_path, f"BACKEND={backend.url}{path}") as (port, _), Line(f"http://127.0.0.1:{port}") as line:
+            line.post("/v1/chat/completions", {"messages": []})
+            line.post("/v1/embeddings", {})
+            assert [asked.path for asked in backend.asked] == [expected, "/v1/embeddings"]
+
+
+def test_readme_shows_the_same_commands() -> None:
+    """What README tells to paste is what ``make run`` prints."""
+    readme = (ROOT / "README.md").read_text()
+    if "curl" not in readme:
+        pytest.skip("README is not written yet")
+    recipe = (ROOT / "Makefile").read_text()
+    for name in ("ASK", "ANSWER"):
+        command = recipe.split(f"define {name}\n")[1].split("\nendef")[0].replace("$(PORT)", "8080")
+        assert command in readme
