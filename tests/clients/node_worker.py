@@ -25,7 +25,7 @@ class NodeClient:
     """One script of node/ as a process, started by the first job, and again by the next one if it died of a job."""
 
     def __init__(self, script: str) -> None:
-        self._command = ["node", NODE / script]
+        self._command = ["node", str(NODE / script)]
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False) -> list[Outcome]:

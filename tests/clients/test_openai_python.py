@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import openai
 import pytest
-from clients.cases import MODEL, ONE_CALL, TOOLS, Case, Outcome, Stage, both_apis, every_case, run_tool
+from clients.cases import (
+    MODEL,
+    ONE_CALL,
+    PARIS,
+    TOOLS,
+    Case,
+    Outcome,
+    Stage,
+    both_apis,
+    call,
+    every_case,
+    run_tool,
+    transcript,
+)
+from support.text_backend import Exchange, Turn, says, until_output
 
 Json = dict[str, Any]
 every_mode = pytest.mark.parametrize("mode", ["create", "stream", "helper"])
@@ -39,7 +55,7 @@ def responses_turn(client: openai.OpenAI, mode: str, items: list[Any], strict: b
                 case "response.function_call_arguments.delta":
                     arguments[event.item_id] = arguments.get(event.item_id, "") + event.delta
                 case "response.output_item.done" if event.item.type == "function_call":
-                    assert arguments[event.item.id] == event.item.arguments
+                    assert arguments[str(event.item.id)] == event.item.arguments
                 case "response.completed":
                     response = event.response
     assert response is not None, "no response.completed, and no error"
@@ -56,9 +72,9 @@ def responses_loop(client: openai.OpenAI, mode: str, prompt: str, strict: bool) 
             outcome.text = response.output_text
             return outcome
         items += [item.to_dict() for item in response.output]
-        for call in calls:
-            answer = note(outcome, call.call_id, call.name, call.arguments)
-            items.append({"type": "function_call_output", "call_id": call.call_id, "output": answer})
+        for made in calls:
+            answer = note(outcome, made.call_id, made.name, made.arguments)
+            items.append({"type": "function_call_output", "call_id": made.call_id, "output": answer})
 
 
 def chat_tools(strict: bool) -> list[Any]:
@@ -71,8 +87,8 @@ def chat_turn(client: openai.OpenAI, mode: str, messages: list[Any], strict: boo
     request: Json = {"model": MODEL, "messages": messages, "tools": chat_tools(strict or mode == "helper")}
     match mode:
         case "create":
-            choice = client.chat.completions.create(**request).choices[0]
-            return choice.finish_reason, choice.message.to_dict()
+            answer = client.chat.completions.create(**request).choices[0]
+            return answer.finish_reason, answer.message.to_dict()
         case "helper":
             with client.chat.completions.stream(**request) as helper:
                 parsed = helper.get_final_completion().choices[0]
@@ -116,9 +132,9 @@ def chat_loop(client: openai.OpenAI, mode: str, prompt: str, strict: bool) -> Ou
             outcome.text = message["content"]
             return outcome
         messages.append(message)
-        for call in calls:
-            answer = note(outcome, call["id"], call["function"]["name"], call["function"]["arguments"])
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": answer})
+        for made in calls:
+            answer = note(outcome, made["id"], made["function"]["name"], made["function"]["arguments"])
+            messages.append({"role": "tool", "tool_call_id": made["id"], "content": answer})
 
 
 def note(outcome: Outcome, call_id: str, name: str, arguments: str) -> str:
@@ -146,6 +162,104 @@ def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
         pytest.skip("the chat helper takes strict tools only; beside them a call to an unknown tool is an error")
     with connect(stage.base_url) as client:
         stage.tell(case, lambda prompt: run(client, api, mode, prompt, case.strict))
+
+
+@every_mode
+def test_custom_tool(stage: Stage, mode: str) -> None:
+    """A custom tool's input arrives as it was meant, in an item and events of its own."""
+    patch = '*** Begin Patch\n+"è" 🌞\n*** End Patch'
+    stage.backend.play([says(call("apply_patch", {"input": patch}))], chunk_size=3)
+    request: Json = {"model": MODEL, "input": "Patch it.", "tools": [{"type": "custom", "name": "apply_patch"}]}
+    built = ""
+    with connect(stage.base_url) as client:
+        match mode:
+            case "create":
+                response: Any = client.responses.create(**request)
+            case "helper":
+                with client.responses.stream(**request) as helper:
+                    response = helper.get_final_response()
+            case _:
+                with client.responses.create(**request, stream=True) as stream:
+                    for event in stream:
+                        if event.type == "response.custom_tool_call_input.delta":
+                            built += event.delta
+                        elif event.type == "response.completed":
+                            response = event.response
+    (item,) = response.output
+    assert (item.type, item.name, item.input) == ("custom_tool_call", "apply_patch", patch)
+    assert built == (patch if mode == "stream" else "")
+
+
+def test_custom_tool_in_chat(stage: Stage) -> None:
+    """A chat answer that is not streamed has custom tool calls too."""
+    stage.backend.play([says(call("apply_patch", {"input": "+è"}))])
+    with connect(stage.base_url) as client:
+        answer = client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "Patch it."}],
+            tools=[{"type": "custom", "custom": {"name": "apply_patch"}}],
+        )
+    (made,) = answer.choices[0].message.tool_calls or []
+    assert made.type == "custom"
+    assert (made.custom.name, made.custom.input) == ("apply_patch", "+è")
+
+
+async def test_side_by_side(stage: Stage) -> None:
+    """Conversations at the same time, over both APIs, get each its own calls and words."""
+
+    def rule(exchange: Exchange) -> Turn:
+        city = re.findall(r"City-\d+", transcript(exchange))[-1]
+        return until_output(says(call("get_weather", {"city": city})), says(f"Clear in {city}."))(exchange)
+
+    def converse(number: int) -> Outcome:
+        api, mode = ("responses", "chat")[number % 2], ("create", "stream", "helper")[number % 3]
+        with connect(stage.base_url) as client:
+            return run(client, api, mode, f"What is the weather in City-{number}?")
+
+    stage.backend.play(rule, chunk_size=2)
+    outcomes = await asyncio.gather(*(asyncio.to_thread(converse, number) for number in range(12)))
+    for number, outcome in enumerate(outcomes):
+        assert outcome.error is None
+        assert outcome.calls == [("get_weather", {"city": f"City-{number}"})]
+        assert outcome.text == f"Clear in City-{number}."
+
+
+@both_apis
+def test_streams(stage: Stage, api: str) -> None:
+    """Words reach the client while the backend is still at it, and when the client goes, the backend learns of it."""
+    stage.backend.play([says("Once upon a time", ending="hang")])
+    with connect(stage.base_url) as client:
+        with open_stream(client, api) as stream:
+            assert next(text for event in stream if (text := words(event)))
+            assert not stage.backend.exchanges[0].over.is_set()
+        assert stage.backend.exchanges[0].over.wait(10)
+
+
+def test_chat_is_cut_after_its_calls(stage: Stage) -> None:
+    """A chat turn is over with the first words after its calls: the client has it whole, the backend is stopped."""
+    rhyme = ["a rhyme, "] * 2000
+    stage.backend.play([says(call("get_weather", PARIS), " While it runs: ", *rhyme, pause=0.005), says("Clear.")])
+    with connect(stage.base_url) as client:
+        outcome = run(client, "chat", "stream", "What is the weather?")
+    assert (outcome.calls, outcome.text) == ([("get_weather", PARIS)], "Clear.")
+    cut = stage.backend.exchanges[0]
+    assert cut.over.wait(10)
+    assert not cut.whole
+    assert len(cut.sent) < 100
+
+
+def open_stream(client: openai.OpenAI, api: str) -> openai.Stream[Any]:
+    if api == "responses":
+        return client.responses.create(model=MODEL, input="Tell.", tools=responses_tools(False), stream=True)
+    messages: list[Any] = [{"role": "user", "content": "Tell."}]
+    return client.chat.completions.create(model=MODEL, messages=messages, tools=chat_tools(False), stream=True)
+
+
+def words(event: Any) -> Any:
+    """Return the text of a stream's event, of either API."""
+    if hasattr(event, "choices"):
+        return event.choices[0].delta.content
+    return event.delta if event.type == "response.output_text.delta" else None
 
 
 @every_mode

@@ -108,7 +108,6 @@ class TextBackend:
         self._sockets = bind_sockets(0, "127.0.0.1")
         self.port: int = self._sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._arrived = threading.Condition()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="text backend")
 
@@ -118,12 +117,6 @@ class TextBackend:
         self.chunk_size = chunk_size
         self.split = split
         self._script = script if callable(script) else list(script)
-
-    def exchange(self, index: int, timeout: float = 10.0) -> Exchange:
-        """Wait for the request of this number (from 0) and return it."""
-        with self._arrived:
-            assert self._arrived.wait_for(lambda: len(self.exchanges) > index, timeout), f"request {index} never came"
-            return self.exchanges[index]
 
     def __enter__(self) -> TextBackend:
         self._thread.start()
@@ -136,7 +129,7 @@ class TextBackend:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        routes = [
+        routes: list[Any] = [
             (r".*/responses", _Responses, {"backend": self}),
             (r".*/chat/completions", _Chat, {"backend": self}),
             (r".*/models", _Models),
@@ -147,11 +140,6 @@ class TextBackend:
         await self._stop.wait()
         server.stop()
         await server.close_all_connections()
-
-    def _register(self, exchange: Exchange) -> None:
-        with self._arrived:
-            self.exchanges.append(exchange)
-            self._arrived.notify_all()
 
     def _next(self, exchange: Exchange) -> Turn:
         if callable(self._script):
@@ -189,10 +177,10 @@ class _Handler(RequestHandler):
             self.exchange.body = json.loads(self.request.body)
             self.exchange.transcript = list(self.read(self.exchange.body))
         except (ValueError, TypeError, KeyError) as error:
-            self.backend._register(self.exchange)
+            self.backend.exchanges.append(self.exchange)
             await self.refuse(refuses(400, f"A text model cannot read this: {error!r}"))
             return
-        self.backend._register(self.exchange)
+        self.backend.exchanges.append(self.exchange)
         self.turn = self.backend._next(self.exchange)
         try:
             if self.turn.status != 200:
@@ -430,7 +418,7 @@ class _Chat(_Handler):
         return "length" if self.turn.ending == "length" else "stop"
 
     def whole(self) -> Json:
-        message = {"role": "assistant", "content": self.turn.text, "refusal": None, "annotations": []}
+        message: Json = {"role": "assistant", "content": self.turn.text, "refusal": None, "annotations": []}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.reason()}
         counts = {"usage": self.counts()} if self.turn.counted else {}
         return self.envelope("chat.completion") | {"choices": [choice]} | counts
