@@ -10,7 +10,7 @@ OPTIONS ?=
 # More arguments for pytest, such as ARGS="-m 'not slow' -x"
 ARGS ?=
 
-.PHONY: help setup run test check clients
+.PHONY: help setup run test check clients fuzz bench
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -86,6 +86,12 @@ test: setup  ## Run all tests
 
 clients: setup  ## Run the loops of all real clients
 	$(BIN)/python -m pytest tests/clients $(ARGS)
+
+fuzz: setup  ## Run the property tests for long (ARGS="-k sentinel" for one room)
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest tests/unit -m hypothesis $(ARGS)
+
+bench: setup  ## Measure speed: ratios against references in the same run
+	cd tests && ../$(BIN)/python -m bench.parser
 
 check: $(VENV)/.everything  ## Check format, lint and types
 	$(BIN)/ruff format --check

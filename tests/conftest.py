@@ -8,8 +8,14 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# No deadlines: how long an example takes on a busy machine says nothing. ``make fuzz`` looks for much longer.
+settings.register_profile("fast", deadline=None)
+settings.register_profile("deep", deadline=None, max_examples=10_000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # On someone's own machine a missing program skips its tests; CI installs them all, so there a skip is a failure.
 NEEDED_IN_CI = ("needs node", "needs codex", "needs chromium")

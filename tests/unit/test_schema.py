@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.schema import MESSAGE_LENGTH, SchemaError, compile_schema
 
@@ -54,7 +54,6 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), VALUES)
 def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     """Every schema judges every value as plain jsonschema does."""

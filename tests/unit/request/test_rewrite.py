@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice, Policy
@@ -513,7 +513,6 @@ fields = st.fixed_dictionaries(
     history=st.sampled_from(["record", "sentinel"]),
     role=st.sampled_from(["auto", "developer", "system", "user"]),
 )
-@settings(max_examples=400)
 def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role):
     """Whatever JSON a client sends: a body for the backend, a 400, or untouched; never another exception."""
     policy = Policy(backend=backend, history=history, manifest_role=role)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.response.body import (
     Json,
@@ -28,7 +28,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(), VALUES, max_size=5), st.sampled_from([None, 2]), st.text(max_size=3))
 def test_members_keep_their_source(value: dict[str, Any], indent: int | None, after: str) -> None:
     """An object's members are what json reads, each with the very text it was read from."""
@@ -67,7 +66,6 @@ def test_members_are_bounded() -> None:
     assert read_object("{" + ",".join(f'"{i}":0' for i in range(257)) + "}", 0) is None
 
 
-@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=2, max_size=6), st.text(" \n,;"))
 def test_several_objects_split_at_their_borders(objects: list[dict[str, Any]], between: str) -> None:
     """Objects side by side are read one by one, in order, each with its own source."""
@@ -111,7 +109,6 @@ def test_name_of(source: str, name: str | None) -> None:
     assert name_of(source) == name
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.from_regex(r"[a-z_][a-z0-9_.-]*", fullmatch=True), st.text()), max_size=6))
 def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
     """Elements come out as written, unless a value holds its own closing tag."""
@@ -131,7 +128,6 @@ def test_xml_without_name() -> None:
     assert read_xml("<name> f </name>").name == "f"
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_escaped_text_comes_back(text: str) -> None:
     """Escaping the five and reading them again changes nothing, however often the text was escaped before."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from toolsimlib.events import StructuredCall
 from toolsimlib.plan import Choice, Plan, Policy, Tool
@@ -100,7 +100,6 @@ def object_texts(draw: st.DrawFn) -> str:
     return write(draw(OBJECTS))
 
 
-@settings(deadline=None)
 @given(object_texts(), SPACES, st.booleans(), st.booleans())
 def test_arguments_are_verbatim(source: str, space: str, as_string: bool, strict: bool) -> None:
     """Whatever object the model writes, as an object or in a string, the client reads the very same text."""
@@ -122,7 +121,6 @@ FRAGMENTS = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None)
 @given(FRAGMENTS, st.sampled_from(["json", "xml"]), st.booleans(), st.sampled_from(["safe", "off"]), st.booleans())
 @example('{"name":"f","arguments":' + '{"a":' * 100_000, "json", True, "safe", True)
 @example('{"name":"f","arguments":{"a":' + "[" * 60_000 + "]" * 60_000 + "}}", "json", False, "safe", True)

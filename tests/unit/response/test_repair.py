@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.response.repair import Mended, fit_name, mend
 
@@ -18,7 +18,6 @@ VALUES = st.recursive(
 ROOTS = st.lists(VALUES, max_size=5) | st.dictionaries(st.text(), VALUES, max_size=5)
 
 
-@settings(deadline=None)
 @given(ROOTS, st.booleans(), st.sampled_from([None, 1]), st.text(max_size=3))
 def test_sound_json_is_untouched(value: Any, ascii_only: bool, indent: int | None, after: str) -> None:
     """Text that is JSON comes out as it is, with no code, up to where it ends."""
@@ -29,7 +28,6 @@ def test_sound_json_is_untouched(value: Any, ascii_only: bool, indent: int | Non
 PRINTABLE = st.text(st.characters(max_codepoint=0x2FF).filter(str.isprintable))
 
 
-@settings(deadline=None)
 @given(st.dictionaries(PRINTABLE, st.none() | st.booleans() | st.lists(PRINTABLE | st.integers(), max_size=4)))
 def test_python_is_read(value: Any) -> None:
     """The text that Python prints for a value is mended into JSON of that value."""
@@ -38,7 +36,6 @@ def test_python_is_read(value: Any) -> None:
     assert json.loads(mended.text) == value
 
 
-@settings(deadline=None)
 @given(ROOTS)
 def test_missing_brackets_at_the_end(value: Any) -> None:
     """All brackets missing at the end are added, but only if the text is known to be whole."""
@@ -86,7 +83,6 @@ def test_bounded() -> None:
     assert mend("[" + "'a'," * 50_000 + "1]") is None
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="{}[],:\"'\\ \n\x00\ud800TrueNonaFls0"), st.booleans())
 def test_no_text_raises(text: str, closed: bool) -> None:
     """Any text is mended or not; the end lies within the text."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import Seen, backend_answer, deltas, plan, read, rewrite, tool
 from toolsimlib.errors import ApiError
@@ -184,7 +184,6 @@ TEXT = st.lists(
 ).map("".join).filter(lambda text: not any("\ud800" <= char <= "\udfff" for char in text))  # fmt: skip
 
 
-@settings(max_examples=60)
 @given(TEXT, st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.integers(1, 9), st.integers(1, 40), st.booleans())
 def test_stream_equals_whole(text: str, client: Dialect, backend: Dialect, size: int, cut: int, strict: bool) -> None:
     """Any text, cut anywhere, characters and bytes: the streamed answer says what the whole one says, in order."""
