@@ -12,11 +12,11 @@ import re
 import signal
 import tempfile
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolsimlib.backends.jsonrpc import Noise, Notification, Peer, Refused, Reply, Request
+from toolsimlib.backends.jsonrpc import Message, Noise, Notification, Peer, Refused, Reply, Request
 from toolsimlib.backends.textmodel import text_catalog
 from toolsimlib.errors import ApiError
 
@@ -28,10 +28,13 @@ _CATALOG_LIMIT = 10.0
 # How long a request waits for a child that is being started, and how long a child may take to end by itself.
 _PATIENCE = 15.0
 _STOP_LIMIT = 2.0
+_LAST_WORDS_LIMIT = 0.3
 # Back-off between starts. A child that lived for a while died of something else than its start.
 _FIRST_DELAY = 0.25
 _LONGEST_DELAY = 30.0
 _STEADY = 10.0
+
+_COMPLAINTS_BYTES = 1 << 16
 
 
 class Refusal(Exception):
@@ -56,10 +59,14 @@ class _StartFailure(Exception):
     """The child cannot serve; the message is for the operator."""
 
 
-class Connection:
-    """One living child. Ends once, and then fails whatever waits for it."""
+class Connection(asyncio.SubprocessProtocol):
+    """One living child. Ends once, and then fails whatever waits for it.
 
-    def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+    A protocol rather than streams: ``Process.wait`` waits for the pipes too, which what the npm wrapper started holds
+    open when the wrapper is killed.
+    """
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.injects = True
         """Whether this server takes history as items with roles; set to False by who finds that it does not."""
@@ -67,11 +74,14 @@ class Connection:
         self.default_model: str | None = None
         self.version = ""
         self.death: ApiError | None = None
-        self._process = process
         self._peer = Peer()
         self._waiting: dict[int, tuple[str, asyncio.Future[Mapping[str, Any]]]] = {}
         self._threads: dict[str, asyncio.Queue[Notification | None]] = {}
         self._last_words: deque[str] = deque(maxlen=20)
+        self._scolding = b""
+        # The child ended, or closed its output; then: all pipes are closed as well.
+        self._ended = asyncio.Event()
+        self._gone = asyncio.Event()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the result. Raises Refusal for an error, Unavailable when the child is dead or dies meanwhile."""
@@ -81,14 +91,14 @@ class Connection:
         future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = method, future
         try:
-            self._write(line)
+            self._stdin.write(line)
             return await future
         finally:
             self._waiting.pop(number, None)
 
     def notify(self, method: str) -> None:
         """Send a notification without parameters."""
-        self._write(self._peer.notify(method))
+        self._stdin.write(self._peer.notify(method))
 
     def listen(self, thread: str) -> asyncio.Queue[Notification | None]:
         """Return the queue of a thread's notifications; None in it says that the child died (see ``death``)."""
@@ -103,107 +113,113 @@ class Connection:
         self._threads.pop(thread, None)
 
     async def run(self) -> None:
-        """Read until the child ends, however it ends; then fail all that wait."""
-        reading = asyncio.create_task(self._read())
-        scolding = asyncio.create_task(self._read_errors())
-        ending = asyncio.create_task(self._process.wait())
+        """Wait until the child ends, however it ends; then fail all that wait."""
         try:
-            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
-            # Killed: the npm wrapper's own child still holds the pipe, and ends when its input does. Closed pipe: the
-            # status comes at once.
-            await asyncio.wait({reading, ending}, timeout=0.5)
-            await asyncio.wait({scolding}, timeout=0.1)
+            await self._ended.wait()
+            # Its last words may still be in the pipes.
+            await self._within(self._gone, _LAST_WORDS_LIMIT)
         finally:
-            await self.close()
-            for task in (reading, scolding, ending):
-                task.cancel()
-            await asyncio.gather(reading, scolding, ending, return_exceptions=True)
+            await self._close()
             self._die()
-
-    async def close(self) -> None:
-        """End the child: by the end of its input, then by SIGTERM, then by SIGKILL."""
-        process = self._process
-        stdin = process.stdin
-        assert stdin is not None
-        stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _STOP_LIMIT)
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _STOP_LIMIT)
-        # Its group too: what the npm wrapper started.
-        self._kill()
-        await process.wait()
-        with contextlib.suppress(ConnectionError):
-            await stdin.wait_closed()
 
     def ending(self) -> str:
         """Say how the child ended, with its own last words."""
-        code = self._process.returncode
+        code = self._transport.get_returncode()
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         words = [line for line in self._last_words if line.strip()]
         return f"{how}: {words[-1]}" if words else how
 
-    def _write(self, line: bytes) -> None:
-        assert self._process.stdin is not None
-        # A dead child's pipe: `run` notices the death and fails the request.
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            self._process.stdin.write(line)
+    # -- called by the event loop
 
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        while data := await self._process.stdout.read(1 << 16):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the ends that are needed."""
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._transport = transport
+        stdin = transport.get_pipe_transport(0)
+        assert isinstance(stdin, asyncio.WriteTransport)
+        self._stdin = stdin
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Take in messages (1) and complaints (2)."""
+        if fd == 1:
             for message in self._peer.feed(data):
-                match message:
-                    case Reply(id=number, result=result) if number in self._waiting:
-                        _, future = self._waiting.pop(number)
-                        if not future.done():
-                            future.set_result(result)
-                    case Refused(id=number, message=text) if number in self._waiting:
-                        method, future = self._waiting.pop(number)
-                        if not future.done():
-                            future.set_exception(Refusal(method, text))
-                    case Reply() | Refused():
-                        # Its asker has left.
-                        continue
-                    case Notification(params=params):
-                        queue = self._threads.get(str(params.get("threadId")))
-                        if queue is not None:
-                            queue.put_nowait(message)
-                    case Request():
-                        # Approvals, elicitations, tool calls: a text model has nothing to ask.
-                        logger.debug("codex asked for %s; refused", message.method)
-                        self._write(self._peer.refuse(message, "toolsim runs Codex as a text model only"))
-                    case Noise(line=line):
-                        logger.debug("codex wrote a line that is no message: %.200r", line)
+                self._take(message)
+            return
+        *lines, self._scolding = (self._scolding + data)[-_COMPLAINTS_BYTES:].split(b"\n")
+        for line in lines:
+            text = re.sub(r"\x1b\[[0-9;]*m", "", line.decode(errors="replace"))[:500]
+            self._last_words.append(text)
+            logger.debug("codex: %s", text)
 
-    async def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        rest = b""
-        while data := await self._process.stderr.read(1 << 16):
-            *lines, rest = (rest + data)[-(1 << 16) :].split(b"\n")
-            for line in lines:
-                text = re.sub(r"\x1b\[[0-9;]*m", "", line.decode(errors="replace"))
-                self._last_words.append(text[:500])
-                logger.debug("codex: %s", text)
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """Without its output a child is of no use, alive or not."""
+        if fd == 1:
+            self._ended.set()
+
+    def process_exited(self) -> None:
+        """Note the end."""
+        self._ended.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end of everything."""
+        self._ended.set()
+        self._gone.set()
+
+    # -- inside
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Reply(id=number, result=result) if number in self._waiting:
+                _, future = self._waiting.pop(number)
+                if not future.done():
+                    future.set_result(result)
+            case Refused(id=number, message=text) if number in self._waiting:
+                method, future = self._waiting.pop(number)
+                if not future.done():
+                    future.set_exception(Refusal(method, text))
+            case Reply() | Refused():
+                # Its asker has left.
+                return
+            case Notification(params=params):
+                queue = self._threads.get(str(params.get("threadId")))
+                if queue is not None:
+                    queue.put_nowait(message)
+            case Request():
+                # Approvals, elicitations, tool calls: a text model has nothing to ask.
+                logger.debug("codex asked for %s; refused", message.method)
+                self._stdin.write(self._peer.refuse(message, "toolsim runs Codex as a text model only"))
+            case Noise(line=line):
+                logger.debug("codex wrote a line that is no message: %.200r", line)
+
+    async def _close(self) -> None:
+        """End the child: by the end of its input, then by SIGTERM, then by SIGKILL."""
+        self._stdin.close()
+        if self._transport.get_returncode() is None and not await self._within(self._gone, _STOP_LIMIT):
+            with contextlib.suppress(ProcessLookupError):
+                self._transport.terminate()
+            await self._within(self._gone, _STOP_LIMIT)
+        # Its group too: what the npm wrapper started.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._transport.get_pid(), signal.SIGKILL)
+            else:
+                self._transport.kill()
+        await self._within(self._gone, _STOP_LIMIT)
+        self._transport.close()
+
+    @staticmethod
+    async def _within(event: asyncio.Event, limit: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), limit)
+        return event.is_set()
 
     def _die(self) -> None:
-        message = f"The Codex app-server {self.ending()}"
-        self.death = ApiError(message, code="backend_died", status=502, retry_after=1)
+        self.death = ApiError(f"The Codex app-server {self.ending()}", code="backend_died", status=502, retry_after=1)
         for _, future in list(self._waiting.values()):
             if not future.done():
                 future.set_exception(Unavailable(self.death))
         for queue in self._threads.values():
             queue.put_nowait(None)
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            else:
-                self._process.kill()
 
 
 class AppServer:
@@ -293,8 +309,11 @@ class AppServer:
         if (catalog := await self._catalog()) is not None:
             (folder / "models.json").write_bytes(catalog)
             options += ["-c", f"model_catalog_json={json.dumps(str(folder / 'models.json'))}"]
-        process = await self._spawn([*self._command, *options])
-        connection = Connection(process, work)
+        with self._spawning():
+            # A session of its own: Ctrl-C ends mitmdump, and mitmdump ends its child.
+            _, connection = await asyncio.get_running_loop().subprocess_exec(
+                lambda: Connection(work), *self._command, *options, start_new_session=True
+            )
         running = asyncio.create_task(connection.run())
         try:
             async with asyncio.timeout(_START_LIMIT):
@@ -341,7 +360,11 @@ class AppServer:
         if "app-server" not in self._command:
             return None
         at = self._command.index("app-server")
-        process = await self._spawn([*self._command[:at], "debug", "models"])
+        pipe, devnull = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        with self._spawning():
+            process = await asyncio.create_subprocess_exec(
+                *self._command[:at], "debug", "models", stdin=devnull, stdout=pipe, stderr=devnull
+            )
         try:
             printed, _ = await asyncio.wait_for(process.communicate(), _CATALOG_LIMIT)
         except TimeoutError:
@@ -356,15 +379,12 @@ class AppServer:
             logger.warning("`codex debug models` printed no catalogue: Codex may offer the model tools of its own")
         return catalog
 
-    async def _spawn(self, command: Sequence[str]) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE
+    @contextlib.contextmanager
+    def _spawning(self) -> Iterator[None]:
         try:
-            # A session of its own: Ctrl-C ends mitmdump, and mitmdump ends its child.
-            return await asyncio.create_subprocess_exec(
-                *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-            )
+            yield
         except OSError as problem:
             raise _StartFailure(
-                f"Cannot run `{command[0]}` ({problem.strerror or problem}): install Codex"
+                f"Cannot run `{self._command[0]}` ({problem.strerror or problem}): install Codex"
                 " (npm install -g @openai/codex), or set toolsim_codex_command."
             ) from problem

@@ -172,8 +172,9 @@ class Turn:
             case "item/reasoning/summaryPartAdded" if params.get("summaryIndex"):
                 return [*self.open(), ReasoningDelta("\n\n")]
             case "thread/tokenUsage/updated":
-                self._samplings += 1
                 self._usage = _usage(mapping(mapping(params.get("tokenUsage")).get("total")))
+                self._samplings += 1
+                return self._check_samplings() if self._samplings > 1 else []
             case "error":
                 return self._trouble(params)
             case "turn/completed":
@@ -191,13 +192,16 @@ class Turn:
                 return self.fail(_CONTEXT)
             case "userMessage":
                 return []
-        if self._samplings and self._said:
-            # The model was asked again, after a call that nobody serves: its first answer is the answer.
+        return (self._check_samplings() if self._samplings else []) or self.open()
+
+    def _check_samplings(self) -> list[BackendEvent]:
+        """End a turn whose model was asked again, as it is after a call that nobody serves: text is its answer."""
+        if self._said:
             return self._close("stop")
         if self._samplings >= _MAX_SAMPLINGS:
             message = "The model only called tools that it was not offered."
             return self.fail(ApiError(message, code="no_text", status=502))
-        return self.open()
+        return []
 
     def _say(self, item: str, text: str) -> list[BackendEvent]:
         if not text:

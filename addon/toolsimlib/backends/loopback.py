@@ -156,9 +156,11 @@ class _Answers(_Handler):
         try:
             await self._task
         except asyncio.CancelledError:
-            # Cancelled by the client's leaving or by ``stop``: tornado would log a cancelled handler as an error.
+            # Cancelled by the client's leaving or by ``stop``: tornado would log a cancelled handler as an error, and
+            # end one that just returns as if its answer were whole.
             if not self._task.cancelled():
                 raise
+            self.detach().close()
         finally:
             self.running.discard(self._task)
 

@@ -1,0 +1,66 @@
+"""The real Codex app-server behind the loopback, with a stub model behind it."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.stub_model import StubModel
+from toolsimlib.backends.codex import CodexBackend
+from toolsimlib.backends.loopback import Loopback
+
+
+class Stage:
+    """A stub model, a Codex whose model it is, and a client of the loopback before it."""
+
+    def __init__(self, stub: StubModel, loopback: Loopback, client: httpx.AsyncClient, home: Path) -> None:
+        self.stub = stub
+        self.loopback = loopback
+        self.client = client
+        self.home = home
+
+    async def post(self, **body: Any) -> httpx.Response:
+        return await self.client.post("/v1/responses", json=body)
+
+    async def text(self, prompt: Any, **body: Any) -> str:
+        answer = await self.post(input=prompt, **body)
+        assert answer.status_code == 200, answer.text
+        items = answer.json()["output"]
+        return "".join(part["text"] for item in items if item["type"] == "message" for part in item["content"])
+
+    @property
+    def connection(self) -> Any:
+        """The living child."""
+        return self.loopback.backend._server._connection  # type: ignore[attr-defined]
+
+    @property
+    def pid(self) -> int:
+        return int(self.connection._transport.get_pid())
+
+
+@pytest.fixture
+def codex() -> str:
+    binary = os.environ.get("CODEX_BIN") or shutil.which("codex")
+    if binary is None:
+        pytest.skip("needs codex: npm install -g @openai/codex, or set CODEX_BIN")
+    return binary
+
+
+@pytest.fixture
+async def stage(codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    """Everything with the stub's plain configuration."""
+    stub = StubModel()
+    await stub.start()
+    home = tmp_path / "home"
+    stub.write_config(home)
+    monkeypatch.setenv("CODEX_HOME", str(home))
+    loopback = Loopback(CodexBackend((codex, "app-server")))
+    await loopback.start()
+    url = f"http://127.0.0.1:{loopback.port}"
+    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+        yield Stage(stub, loopback, client, home)
+    await loopback.stop()
+    await stub.stop()

@@ -1,0 +1,361 @@
+"""The real Codex app-server as a text-only Responses upstream."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from httpx_sse import aconnect_sse
+from support.stub_model import Reply, StubModel, last_text, texts
+from toolsimlib.backends.codex import CodexBackend
+from toolsimlib.backends.loopback import Loopback
+
+PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+async def stream(stage: Any, **body: Any) -> list[dict[str, Any]]:
+    sent = {"stream": True, **body}
+    async with aconnect_sse(stage.client, "POST", "/v1/responses", json=sent) as source:
+        return [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
+
+
+def tools_of(body: dict[str, Any]) -> list[Any]:
+    extra = [item["tools"] for item in body["input"] if item["type"] == "additional_tools"]
+    return [*body.get("tools", []), *extra]
+
+
+async def test_text_reasoning_and_usage_arrive_streamed_and_whole(stage: Any) -> None:
+    """Deltas are the model's own pieces; usage is what the model's server counted."""
+    stage.stub.reply = lambda body: Reply(["Hel", "lo"], reasoning=["thin", "king"])
+    events = await stream(stage, input="hi", reasoning={"effort": "high", "summary": "auto"})
+    assert [e["delta"] for e in events if e["type"] == "response.output_text.delta"] == ["Hel", "lo"]
+    assert events[-1]["type"] == "response.completed"
+    final = events[-1]["response"]
+    whole = (await stage.post(input="hi")).json()
+    for answer in (final, whole):
+        assert [item["type"] for item in answer["output"]] == ["reasoning", "message"]
+        assert answer["output"][0]["summary"][0]["text"] == "thinking"
+        assert answer["output"][1]["content"][0]["text"] == "Hello"
+        assert answer["usage"]["input_tokens"] == 11
+        assert answer["usage"]["output_tokens"] == 7
+        assert answer["usage"]["input_tokens_details"]["cached_tokens"] == 3
+        assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == 2
+    assert stage.stub.requests[0]["reasoning"] == {"effort": "high", "summary": "auto"}
+
+
+@pytest.mark.parametrize("model", ["stub-1", "gpt-6.1-sol", "gpt-5.5", None])
+async def test_the_prompt_is_our_text_and_nothing_else(
+    stage: Any, model: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Roles and order survive, images too; no tool, no instructions of Codex's, whatever the model."""
+    body: dict[str, Any] = {
+        "instructions": "I am the instructions.",
+        "input": [
+            {"role": "system", "content": "I am the system."},
+            {"role": "developer", "content": "# CLIENT TOOL CATALOG"},
+            {"role": "user", "content": "First question"},
+            {"role": "assistant", "content": [{"type": "output_text", "text": "First answer"}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "See $this /file @here"},
+                    {"type": "input_image", "image_url": PIXEL, "detail": "high"},
+                ],
+            },
+        ],
+    }
+    await stage.text(**{"prompt": body.pop("input"), **body, **({"model": model} if model else {})})
+    [seen] = stage.stub.requests
+    with capsys.disabled():
+        print(f"\nprompt of {seen['model']}: tools={tools_of(seen)}")
+        for item in seen["input"]:
+            print("  ", item.get("role"), json.dumps(item.get("content"))[:120])
+    assert seen["model"] == (model or "stub-1")
+    assert not any(tools_of(seen))
+    assert not seen.get("instructions")
+    said = [item for item in seen["input"] if item["type"] == "message"]
+    assert [(item["role"], texts(item)) for item in said] == [
+        ("developer", "I am the instructions."),
+        ("developer", "I am the system."),
+        ("developer", "# CLIENT TOOL CATALOG"),
+        ("user", "First question"),
+        ("assistant", "First answer"),
+        ("user", "See $this /file @here"),
+    ]
+    assert said[-1]["content"][1]["image_url"] == PIXEL
+
+
+async def test_what_the_user_configured_for_codex_itself_stays_out(
+    codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither instructions nor programs (MCP servers, notify) of the user's config take part."""
+    stub = StubModel()
+    await stub.start()
+    home = tmp_path / "home"
+    marks = [tmp_path / "mcp", tmp_path / "notified"]
+    stub.write_config(home, f'[mcp_servers.mark]\ncommand = "touch"\nargs = ["{marks[0]}"]\n')
+    config = home / "config.toml"
+    head = f'notify = ["touch", "{marks[1]}"]\ndeveloper_instructions = "Mine."\npersonality = "friendly"\n'
+    config.write_text(head + config.read_text())
+    before = config.read_text()
+    monkeypatch.setenv("CODEX_HOME", str(home))
+    loopback = Loopback(CodexBackend((codex, "app-server")))
+    await loopback.start()
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        answer = await client.post(f"http://127.0.0.1:{loopback.port}/v1/responses", json={"input": "hi"})
+    assert answer.status_code == 200
+    await asyncio.sleep(0.3)
+    await loopback.stop()
+    await stub.stop()
+    assert [(item["role"], texts(item)) for item in stub.requests[0]["input"]] == [("user", "hi")]
+    assert not any(tools_of(stub.requests[0]))
+    assert not any(mark.exists() for mark in marks)
+    assert config.read_text() == before
+
+
+async def test_an_output_schema_travels(stage: Any) -> None:
+    """text.format json_schema reaches the model's server."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    await stage.text("hi", text={"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}})
+    assert stage.stub.requests[0]["text"]["format"]["schema"] == schema
+
+
+async def test_twenty_at_once_are_not_mixed_up(stage: Any) -> None:
+    """One child, twenty turns side by side, each its own answer; a slow one blocks none."""
+    stage.stub.reply = lambda body: Reply(
+        [f"<{last_text(body)}> "] * 5, delay=1.0 if last_text(body) == "slow" else 0.02
+    )
+    slow = asyncio.create_task(stage.text("slow"))
+    began = time.monotonic()
+    answers = await asyncio.gather(*(stage.text(f"number {n}") for n in range(20)))
+    took = time.monotonic() - began
+    assert answers == [f"<number {n}> " * 5 for n in range(20)]
+    assert not slow.done()
+    assert await slow == "<slow> " * 5
+    print(f"20 answers in {took:.2f} s")
+
+
+async def test_a_client_that_leaves_interrupts_the_turn(stage: Any) -> None:
+    """The model's server sees its connection closed, long before its answer's end."""
+    stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
+    async with stage.client.stream("POST", "/v1/responses", json={"input": "long", "stream": True}) as answer:
+        async for line in answer.aiter_lines():
+            if "output_text.delta" in line:
+                break
+    left = time.monotonic()
+    await asyncio.wait_for(stage.stub.someone_left.wait(), 5)
+    assert stage.stub.left == ["long"]
+    assert stage.stub.written < 100
+    print(f"closed after {time.monotonic() - left:.3f} s")
+    stage.stub.reply = lambda body: Reply(["ok"])
+    assert await stage.text("next") == "ok"
+
+
+async def test_a_client_that_leaves_before_the_turn_has_begun_leaves_nothing(stage: Any) -> None:
+    """Also in the middle of thread/start."""
+    await stage.text("warm up")
+    stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
+    with pytest.raises(httpx.ReadTimeout):
+        await stage.client.post("/v1/responses", json={"input": "hasty"}, timeout=0.002)
+    await asyncio.sleep(1)
+    assert all(text == "hasty" for text in stage.stub.left)
+    assert len(stage.stub.requests) - 1 == len(stage.stub.left)
+
+
+async def test_a_killed_child_fails_its_requests_and_the_next_one_works(stage: Any) -> None:
+    """response.failed for streams that have begun, 502 for whole answers; then a new child."""
+    stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
+    streamed = asyncio.create_task(stream(stage, input="a"))
+    whole = asyncio.create_task(stage.post(input="b"))
+    while stage.stub.written < 8:
+        await asyncio.sleep(0.02)
+    os.kill(stage.pid, signal.SIGKILL)
+    events = await asyncio.wait_for(streamed, 10)
+    assert events[-1]["type"] == "response.failed"
+    assert "killed by signal 9" in events[-1]["response"]["error"]["message"]
+    answer = await asyncio.wait_for(whole, 10)
+    assert answer.status_code == 502
+    assert int(answer.headers["retry-after"]) >= 1
+    stage.stub.reply = lambda body: Reply(["back"])
+    began = time.monotonic()
+    assert await stage.text("c") == "back"
+    print(f"back after {time.monotonic() - began:.2f} s")
+
+
+def _group_is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_stopping_ends_the_child(stage: Any) -> None:
+    """All of its process group, also in the middle of a turn, and its folder."""
+    stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
+    asking = asyncio.create_task(stage.post(input="a"))
+    while stage.stub.written < 2:
+        await asyncio.sleep(0.02)
+    group = stage.pid
+    folder = stage.connection.folder
+    began = time.monotonic()
+    await stage.loopback.stop()
+    print(f"stopped in {time.monotonic() - began:.2f} s")
+    with pytest.raises(httpx.HTTPError):
+        await asking
+    # Gone but for being reaped by init, which takes a moment.
+    for _ in range(50):
+        if _group_is_gone(group):
+            break
+        await asyncio.sleep(0.02)
+    assert _group_is_gone(group)
+    assert not folder.exists()
+
+
+def error(message: str, code: str | None = None, kind: str = "x") -> dict[str, Any]:
+    return {"error": {"message": message, "code": code, "type": kind, "param": None}}
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "code"),
+    [
+        (Reply(status=401, body=error("expired")), 401, "invalid_api_key"),
+        (Reply(status=429, body=error("limit", kind="usage_limit_reached")), 429, "insufficient_quota"),
+        (Reply(status=429, body=error("limit", "insufficient_quota")), 429, "insufficient_quota"),
+        (Reply(status=429, body=error("slow down", "rate_limit_exceeded")), 429, "rate_limit_exceeded"),
+        (Reply(status=404, body=error("no model", "model_not_found")), 404, "model_not_found"),
+        (Reply(status=400, body=error("bad thing", "bad")), 400, "bad"),
+        (Reply(status=500, body=error("boom")), 502, "server_error"),
+        (Reply(status=503, body=error("full", "server_is_overloaded")), 503, "server_is_overloaded"),
+        (
+            Reply([], end="failed", error={"code": "context_length_exceeded", "message": "too long"}),
+            400,
+            "context_length_exceeded",
+        ),
+        (Reply(["x"], end="failed", error={"code": "insufficient_quota", "message": "q"}), 429, "insufficient_quota"),
+        (Reply(["x"], end=""), 502, "server_error"),
+    ],
+)
+async def test_turn_errors_have_openais_shape(stage: Any, reply: Reply, status: int, code: str) -> None:
+    """As a status where nothing has been said, else as response.failed."""
+    stage.stub.reply = lambda body: reply
+    answer = await stage.post(input="x")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
+    if reply.pieces and reply.status == 200:
+        events = await stream(stage, input="x")
+        assert events[-1]["type"] == "response.failed"
+        assert events[-1]["response"]["error"]["code"] == code
+    else:
+        streamed = await stage.post(input="x", stream=True)
+        assert streamed.status_code == status
+
+
+async def test_an_answer_cut_by_its_length_is_incomplete(stage: Any) -> None:
+    """Not an error: the text that came stands."""
+    stage.stub.reply = lambda body: Reply(["half"], end="incomplete")
+    answer = (await stage.post(input="x")).json()
+    assert answer["status"] == "incomplete"
+    assert answer["output"][0]["content"][0]["text"] == "half"
+
+
+@pytest.mark.parametrize("model", ["stub-1", "gpt-5.5"])
+async def test_a_long_conversation_is_never_summarised(stage: Any, model: str) -> None:
+    """Codex would replace it by a summary of its own: then the request fails, or the model sees all of it."""
+    prompt = [
+        {"role": "user", "content": "word " * 300_000},
+        {"role": "assistant", "content": "I see."},
+        {"role": "user", "content": "END"},
+    ]
+    answer = await stage.post(model=model, input=prompt)
+    if answer.status_code == 200:
+        assert len(stage.stub.requests) == 1
+        assert len(texts(stage.stub.requests[0]["input"][0])) == 1_500_000
+    else:
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+    print(model, answer.status_code)
+
+
+async def test_a_model_that_calls_a_tool_all_the_same_is_not_asked_forever(stage: Any) -> None:
+    """Codex tells it that there is no such tool, and asks again: its first text ends that; without text, a limit."""
+    call = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
+    stage.stub.reply = lambda body: Reply(["said"], calls=[call])
+    assert await stage.text("x") == "said"
+    stage.stub.requests.clear()
+    stage.stub.reply = lambda body: Reply([], calls=[call])
+    answer = await asyncio.wait_for(stage.post(input="x"), 20)
+    assert answer.status_code == 502
+    assert len(stage.stub.requests) < 10
+
+
+async def test_models(stage: Any) -> None:
+    """The configured model first."""
+    listed = (await stage.client.get("/v1/models")).json()["data"]
+    assert listed[0]["id"] == "stub-1"
+    assert len(listed) > 1
+
+
+async def test_threads_are_unloaded(stage: Any) -> None:
+    """A thread lives as long as its request."""
+    await asyncio.gather(*(stage.text(f"{n}") for n in range(5)))
+    connection = stage.connection
+    for _ in range(50):
+        loaded = (await connection.request("thread/loaded/list", {}))["data"]
+        if not loaded:
+            break
+        await asyncio.sleep(0.1)
+    assert loaded == []
+
+
+async def failing(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> tuple[httpx.Response, str]:
+    loopback = Loopback(CodexBackend(command))
+    await loopback.start()
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        answer = await client.post(f"http://127.0.0.1:{loopback.port}/v1/responses", json={"input": "hi"})
+        await asyncio.sleep(1)
+    await loopback.stop()
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(lines) == 1, lines
+    assert "\n" not in lines[0]
+    return answer, lines[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("no-such-binary", "app-server"), "install Codex"),
+        (("sh", "-c", "echo unrecognized subcommand >&2; exit 2"), "ended with status 2: unrecognized subcommand"),
+    ],
+)
+async def test_a_codex_that_cannot_start_is_said_once_and_is_a_503(
+    command: tuple[str, ...], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One clear line in the log, the same to the client, with Retry-After."""
+    answer, line = await failing(command, caplog)
+    assert words in line
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+    assert words in answer.json()["error"]["message"]
+
+
+async def test_a_codex_without_login_is_a_503(
+    codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says what to do."""
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    answer, line = await failing((codex, "app-server"), caplog)
+    assert "codex login" in line
+    assert answer.status_code == 503
