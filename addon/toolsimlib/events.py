@@ -66,13 +66,17 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class StructuredCall:
-    """A whole call from a backend that does emit calls. ``arguments``: JSON text, or a custom tool's raw input."""
+    """A whole call from a backend that does emit calls. ``arguments``: JSON text, or a custom tool's raw input.
+
+    ``call_id`` is the backend's, to be shown to people; the turn gives calls ids of its own.
+    """
 
     name: str
     arguments: str
     kind: ToolKind = "function"
     namespace: str | None = None
     choice: int = 0
+    call_id: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,17 +142,19 @@ class _CallParts:
     def __init__(self) -> None:
         self._name = ""
         self._kind: ToolKind = "function"
+        self._id: str | None = None
         self._arguments: list[str] = []
 
     def add(self, call: Mapping[str, Any]) -> None:
         if isinstance(call.get("custom"), dict):
             self._kind = "custom"
+        self._id = self._id or string(call.get("id")) or None
         function = mapping(call.get("custom") or call.get("function"))
         self._name = self._name or string(function.get("name"))
         self._arguments.append(string(function.get("input" if self._kind == "custom" else "arguments")))
 
     def call(self, choice: int) -> StructuredCall:
-        return StructuredCall(self._name, "".join(self._arguments), self._kind, choice=choice)
+        return StructuredCall(self._name, "".join(self._arguments), self._kind, choice=choice, call_id=self._id)
 
 
 def _content(content: object) -> str:

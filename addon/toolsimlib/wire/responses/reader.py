@@ -132,12 +132,17 @@ class ResponsesReader:
                 if text := "\n\n".join(part for part in raw if isinstance(part, str)):
                     events.append(ReasoningDelta(text, "text"))
                 return events
-            case "function_call":
-                arguments = string(item.get("arguments"))
-                return [StructuredCall(string(item.get("name")), arguments, namespace=item.get("namespace"))]
-            case "custom_tool_call":
-                text = string(item.get("input"))
-                return [StructuredCall(string(item.get("name")), text, "custom", item.get("namespace"))]
+            case "function_call" | "custom_tool_call" as kind:
+                text = string(item.get("arguments" if kind == "function_call" else "input"))
+                return [
+                    StructuredCall(
+                        string(item.get("name")),
+                        text,
+                        "function" if kind == "function_call" else "custom",
+                        item.get("namespace"),
+                        call_id=string(item.get("call_id")) or None,
+                    )
+                ]
             case str(kind) if kind != "reasoning" and kind not in _PHANTOMS:
                 return [PassThrough(dict(item))]
         return []
