@@ -23,6 +23,7 @@ from toolsimlib.backends.scripted import ScriptedBackend
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Dialect, Policy
 from toolsimlib.proxy import cut, options, route, telemetry
+from toolsimlib.proxy.capture import is_stored, recorded_policy
 from toolsimlib.proxy.exchange import OPEN, Exchange, decoded, refusal
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
@@ -67,8 +68,6 @@ class ToolSim:
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         hosts = [mode.listen_host(ctx.options.listen_host) for mode in modes]
         self._check_listeners(hosts)
-        if self._settings.capture:
-            logger.warning("toolsim_capture: recording is not built yet, nothing is written.")
         reverse = any(isinstance(mode, ReverseMode) for mode in modes)
         if (reverse or self._settings.own_backend or self._settings.upstream) and (
             ctx.options.connection_strategy == "eager"
@@ -93,7 +92,7 @@ class ToolSim:
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Let every request through as it arrives, but for those whose body we have to read or that we answer."""
         request = flow.request
-        if flow.response is not None:
+        if flow.response is not None and not is_stored(flow):
             return
         kind = route.endpoint(request.path)
         answer = self._answer_ourselves(flow, kind)
@@ -110,7 +109,7 @@ class ToolSim:
         """Rewrite a request of ours."""
         exchange = OPEN.get(flow.id)
         dialect = route.dialect(flow.request.method, flow.request.path)
-        if exchange is None or dialect is None or flow.response is not None:
+        if exchange is None or dialect is None or (flow.response is not None and not is_stored(flow)):
             return
         exchange.heard()
         try:
@@ -258,7 +257,10 @@ class ToolSim:
 
     def _policy(self, flow: HTTPFlow) -> Policy:
         policy = self._settings.policy
-        return replace(policy, backend="responses") if self._is_own(flow) else policy
+        if self._is_own(flow):
+            return replace(policy, backend="responses")
+        by_hand = (each.name for each in options.OPTIONS if ctx.options.has_changed(each.full_name))  # type: ignore[no-untyped-call]
+        return recorded_policy(flow, policy, by_hand)
 
     def _is_own(self, flow: HTTPFlow) -> bool:
         """Tell whether a request goes to a backend of our own, by whichever mode or name."""

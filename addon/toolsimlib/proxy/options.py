@@ -194,7 +194,11 @@ OPTIONS = (
         0,
         "Port on 127.0.0.1 of the scripted backend, for an explicit reverse mode to it; 0 = any free one.",
     ),
-    Option("capture", "", "Folder in which finished exchanges are recorded; empty = none. Not built yet."),
+    Option(
+        "capture",
+        "",
+        "Folder in which each finished exchange is recorded as one .flow file, without secrets; empty = none.",
+    ),
     Option(
         "cors_origins",
         ("app://obsidian.md", "capacitor://localhost", "http://localhost:*", "http://127.0.0.1:*"),

@@ -1,0 +1,228 @@
+"""The hooks, one by one, without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.http import HTTPFlow
+from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.test import taddons, tflow
+from toolsimlib.backends.loopback import Loopback
+from toolsimlib.backends.scripted import ScriptedBackend
+from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.exchange import OPEN
+
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+ANSWER = {
+    "choices": [{"index": 0, "message": {"content": '<tool_call>{"name":"f"}</tool_call>'}, "finish_reason": "stop"}]
+}
+
+
+@pytest.fixture
+async def addon() -> Any:
+    addon = ToolSim()
+    with taddons.context(addon) as context:
+        context.options.add_option("connection_strategy", str, "eager", "")
+        context.configure(addon)
+        addon.context = context
+        yield addon
+        OPEN.clear()
+        await addon.done()
+
+
+def asked(body: object, path: str = "/v1/chat/completions", mode: str = "reverse:http://backend") -> HTTPFlow:
+    flow = tflow.tflow()
+    flow.client_conn.proxy_mode = ProxyMode.parse(mode)
+    flow.request.method = "POST"
+    flow.request.path = path
+    flow.request.content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return flow
+
+
+def run(addon: ToolSim, flow: HTTPFlow, answer: object = ANSWER) -> HTTPFlow:
+    addon.requestheaders(flow)
+    addon.request(flow)
+    if flow.response is None:
+        flow.response = tflow.tresp(content=json.dumps(answer).encode())
+        flow.response.headers["content-type"] = "application/json"
+    addon.responseheaders(flow)
+    addon.response(flow)
+    return flow
+
+
+def test_whole_turn(addon: ToolSim) -> None:
+    """A request is rewritten, its answer too; the flow tells of it and the exchange is forgotten."""
+    body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
+    flow = run(addon, asked(body))
+    assert b"CLIENT TOOL CATALOG" in (flow.request.content or b"")
+    assert flow.response is not None
+    assert flow.response.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f"
+    assert flow.response.headers["content-length"] == str(len(flow.response.content or b""))
+    assert flow.metadata["toolsim"]["calls"] == ["f"]
+    assert flow.comment == "toolsim: 1 call: f"
+    assert OPEN == {}
+    flow.get_state()  # type: ignore[no-untyped-call]
+    flow.revert()  # type: ignore[no-untyped-call]
+    assert json.loads(flow.request.content or b"") == body
+
+
+@pytest.mark.parametrize("body", [b"not json", {"messages": []}, [1], {"messages": [], "tools": []}])
+def test_not_ours(body: object, addon: ToolSim) -> None:
+    """Nothing of such a flow is touched or told."""
+    flow = asked(body)
+    before, headers = flow.request.raw_content, flow.request.headers.copy()
+    run(addon, flow)
+    assert (flow.request.raw_content, flow.request.headers) == (before, headers)
+    assert flow.response is not None
+    assert flow.response.json() == ANSWER
+    assert "toolsim" not in flow.metadata
+    assert OPEN == {}
+
+
+def test_other_paths_stream(addon: ToolSim) -> None:
+    """Other requests are streamed both ways, unless another addon has answered them already."""
+    flow = asked({"tools": TOOLS}, "/v1/files")
+    addon.requestheaders(flow)
+    assert flow.request.stream is True
+    flow.response = tflow.tresp(content=None)
+    addon.responseheaders(flow)
+    assert flow.response.stream is True
+    answered = asked({}, "/v1/files")
+    answered.response = tflow.tresp()
+    addon.requestheaders(answered)
+    addon.responseheaders(answered)
+    assert not answered.request.stream
+    assert not answered.response.stream
+
+
+def test_told_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
+    """However many hooks tell of the end, there is one line and one count."""
+    with caplog.at_level("INFO"):
+        flow = run(addon, asked({"messages": [], "tools": TOOLS}))
+        addon.error(flow)
+        addon.response(flow)
+        addon.client_disconnected(flow.client_conn)
+    assert caplog.text.count("toolsim {") == 1
+    assert "toolsim_tool_calls_total 1\n" in addon._metrics.text(0)
+
+
+@pytest.mark.parametrize("end", ["error", "client_disconnected"])
+def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
+    """An exchange that ends without an answer is forgotten, and told of as aborted."""
+    flow = asked({"messages": [], "tools": TOOLS})
+    addon.requestheaders(flow)
+    addon.request(flow)
+    assert list(OPEN) == [flow.id]
+    with caplog.at_level("INFO"):
+        if end == "error":
+            addon.error(flow)
+        else:
+            addon.client_disconnected(tflow.tclient_conn())
+            assert list(OPEN) == [flow.id]
+            addon.client_disconnected(flow.client_conn)
+    assert OPEN == {}
+    assert '"aborted"' in caplog.text
+
+
+def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception while rewriting is a 500: unrewritten, the request must not go on."""
+
+    def bug(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("toolsimlib.proxy.addon.rewrite_request", bug)
+    flow = run(addon, asked({"messages": [], "tools": TOOLS}))
+    assert flow.response is not None
+    assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (500, "internal_error")
+
+
+STRATEGIES = [
+    ({"mode": ["reverse:http://backend"]}, "lazy"),
+    ({"toolsim_upstream": "http://backend"}, "lazy"),
+    ({"toolsim_backend": "scripted"}, "lazy"),
+    ({"toolsim_repair": "off"}, "eager"),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), STRATEGIES)
+def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any) -> None:
+    """Connections are made lazily where a dead target would otherwise end the client's before we hear of it."""
+    addon.context.configure(addon, **options)
+    assert addon.context.options.connection_strategy == expected
+
+
+HOSTS = [
+    ("127.0.0.1", "", True),
+    ("", "", True),
+    ("0.0.0.0", "", False),
+    ("192.168.1.5", "", False),
+    ("0.0.0.0", "k", True),
+]
+
+
+@pytest.mark.parametrize(("host", "key", "allowed"), HOSTS)
+def test_codex_on_an_address(host: str, key: str, allowed: bool, addon: Any) -> None:
+    """The codex backend on an address that others can reach needs a key."""
+    options = {"listen_host": host, "toolsim_backend": "codex", "toolsim_api_key": key}
+    if allowed:
+        addon.context.configure(addon, **options)
+    else:
+        with pytest.raises(OptionsError, match="toolsim_api_key"):
+            addon.context.configure(addon, **options)
+
+
+@pytest.fixture
+def loopback(addon: ToolSim) -> Iterator[Loopback]:
+    addon._loopback = Loopback(ScriptedBackend(), 4711)
+    yield addon._loopback
+    addon._loopback = None
+
+
+PEERS = [
+    ("127.0.0.1", 4711, False),
+    ("10.0.0.9", 4711, True),
+    ("10.0.0.9", 80, False),
+    ("::ffff:127.0.0.1", 4711, False),
+]
+
+
+@pytest.mark.parametrize(("peer", "port", "refused"), PEERS)
+def test_tunnels_to_our_own_backend(peer: str, port: int, refused: bool, addon: ToolSim, loopback: Loopback) -> None:
+    """No other machine reaches its port through the proxy, by whatever name, unless it was let through before."""
+    client = tflow.tclient_conn()
+    client.peername = (peer, 1234)
+    server = tflow.tserver_conn()
+    server.address, server.error = ("rebound.example", port), None
+    addon.server_connect(ServerConnectionHookData(server, client))
+    assert bool(server.error) is refused
+    addon._admitted.add(client.id)
+    server.error = None
+    addon.server_connect(ServerConnectionHookData(server, client))
+    assert server.error is None
+
+
+def test_reload_keeps_exchanges(addon: ToolSim) -> None:
+    """An exchange that one instance began is finished by the next."""
+    flow = asked({"messages": [], "tools": TOOLS})
+    addon.requestheaders(flow)
+    addon.request(flow)
+    flow.response = tflow.tresp(content=json.dumps(ANSWER).encode(), headers=((b"content-type", b"application/json"),))
+    later = ToolSim()
+    later.responseheaders(flow)
+    later.response(flow)
+    assert flow.response.json()["choices"][0]["finish_reason"] == "tool_calls"
+    assert OPEN == {}
+
+
+def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
+    """mitmproxy calls any attribute that carries a hook's name."""
+    from mitmproxy.hooks import all_hooks
+
+    hooks = {name for name in all_hooks if hasattr(addon, name)}
+    assert all(callable(getattr(addon, name)) for name in hooks)
+    assert {"requestheaders", "request", "responseheaders", "response", "error", "client_disconnected"} <= hooks

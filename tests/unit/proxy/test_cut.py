@@ -1,0 +1,49 @@
+"""Which streams mitmproxy makes; what they do is tested with a real mitmdump, in tests/proxy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from mitmproxy.proxy.layers import http
+from mitmproxy.proxy.layers.http import HttpStream
+from toolsimlib.proxy import cut
+from toolsimlib.proxy.cut import EndableStream
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    yield
+    cut.uninstall()
+    assert http.HttpStream is HttpStream
+
+
+def test_install_and_uninstall() -> None:
+    """New streams are endable while the addon is loaded, twice as well as once, and mitmproxy's own after it."""
+    cut.install()
+    cut.install()
+    assert http.HttpStream is EndableStream
+    cut.uninstall()
+    assert http.HttpStream is HttpStream
+    cut.uninstall()
+    assert http.HttpStream is HttpStream
+
+
+def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Where mitmproxy lacks what is needed, it stays as it is, with a warning that says what that means."""
+    monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
+    with caplog.at_level(logging.WARNING):
+        cut.install()
+    assert http.HttpStream is HttpStream
+    assert "state_stream_response_body" in caplog.text
+    assert "cannot be cut off" in caplog.text
+
+
+def test_all_that_is_overridden_exists() -> None:
+    """Each method that the subclass overrides is one of mitmproxy's: a renamed one would never be called."""
+    own = {"exchange", "wake", "stop_backend", "end", "answer", "ended"}
+    overridden = {name for name, value in vars(EndableStream).items() if callable(value)} - own
+    assert overridden
+    assert all(hasattr(HttpStream, name) for name in overridden)
+    assert overridden <= set(cut._NEEDED)

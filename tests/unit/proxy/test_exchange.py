@@ -1,0 +1,226 @@
+"""One exchange: how its answer goes on, its clock, and what a bug of ours does to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.test import tflow
+from toolsimlib.errors import ApiError
+from toolsimlib.plan import Plan
+from toolsimlib.proxy.exchange import Exchange, decoded, refusal
+from toolsimlib.report import Report
+from toolsimlib.response.rewrite import ResponseRewriter
+
+SSE = "text/event-stream"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("time.monotonic", clock)
+    return clock
+
+
+def exchange(*, stream: bool = True, planned: bool = True, keepalive: float = 10, idle_timeout: float = 60) -> Exchange:
+    made = Exchange(Report(), client_id="c", cors={}, keepalive=keepalive, idle_timeout=idle_timeout)
+    if planned:
+        made.plan = Plan(client="chat", backend="chat", stream=stream, model="m")
+    return made
+
+
+def answered(status: int = 200, body: bytes | None = None, **headers: str) -> HTTPFlow:
+    flow = tflow.tflow(resp=True)
+    flow.response = Response.make(status, body or b"", {name.replace("_", "-"): v for name, v in headers.items()})
+    if body is None:
+        flow.response.raw_content = None
+        flow.response.headers["content-length"] = "99"
+    return flow
+
+
+# plan?, stream?, status, headers, body already there? -> ours, what flow.response.stream is
+DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, str]] = {
+    "stream": (True, True, 200, {"content_type": SSE}, None, True, "feed"),
+    "stream with a charset": (True, True, 201, {"content_type": f"{SSE}; charset=utf-8"}, None, True, "feed"),
+    "not asked for": (True, False, 200, {"content_type": SSE}, None, True, "False"),
+    "JSON for a stream": (True, True, 200, {"content_type": "application/json"}, None, True, "False"),
+    "whole": (True, False, 200, {"content_type": "application/json"}, None, True, "False"),
+    "compressed stream": (True, True, 200, {"content_type": SSE, "content_encoding": "gzip"}, None, True, "False"),
+    "identity by name": (True, True, 200, {"content_type": SSE, "content_encoding": "Identity"}, None, True, "feed"),
+    "made by an addon": (True, True, 200, {"content_type": SSE}, b"x", True, "False"),
+    "error": (True, True, 500, {"content_type": "application/json"}, None, False, "_pass"),
+    "redirect": (True, True, 302, {}, None, False, "_pass"),
+    "error made by an addon": (True, True, 403, {}, b"no", False, "False"),
+    "not ours": (False, False, 200, {"content_type": SSE}, None, False, "True"),
+    "refused by us": (False, False, 400, {}, b"{}", False, "False"),
+}
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_how_an_answer_goes_on(name: str) -> None:
+    """Headers decide whether an answer is streamed through us, read as a whole, or passed."""
+    planned, stream, status, headers, body, ours, expected = DECISIONS[name]
+    made, flow = exchange(planned=planned, stream=stream), answered(status, body, **headers)
+    made.begin(flow)
+    assert flow.response is not None
+    assert made.ours is ours
+    assert getattr(flow.response.stream, "__name__", str(flow.response.stream)) == expected
+    if expected == "feed":
+        assert flow.response.headers["transfer-encoding"] == "chunked"
+        assert "content-length" not in flow.response.headers
+
+
+def test_backends_response_is_left_as_it_is() -> None:
+    """mitmproxy judges the backend's connection by its own headers: those stay."""
+    made, flow = exchange(), answered(content_type=SSE, connection="close")
+    original = flow.response
+    assert original is not None
+    original.http_version = "HTTP/1.0"
+    made.begin(flow)
+    assert flow.response is not original
+    assert original.headers["connection"] == "close"
+    assert flow.response is not None
+    assert flow.response.http_version == "HTTP/1.1"
+    assert "connection" not in flow.response.headers
+
+
+def test_http_1_0_clients_get_no_chunks() -> None:
+    """Whoever speaks HTTP/1.0 does not know them, and HTTP/2 forbids them."""
+    for version in ("HTTP/1.0", "HTTP/2.0"):
+        made, flow = exchange(), answered(content_type=SSE, transfer_encoding="chunked")
+        flow.request.http_version = version
+        made.begin(flow)
+        assert flow.response is not None
+        assert "transfer-encoding" not in flow.response.headers
+
+
+def test_silence(clock: Clock) -> None:
+    """A stream asks to be woken for the nearer of its two clocks, and gives up when the backend was silent too long."""
+    made = exchange(keepalive=10, idle_timeout=60)
+    made.begin(answered(content_type=SSE))
+    assert made.next_tick() == 10
+    for _ in range(5):
+        clock.now += 10
+        assert made.tick() == []
+    assert made.next_tick() == 10
+    clock.now += 5
+    made.heard()
+    assert made.next_tick() == 5
+    clock.now += 5
+    assert not made.cut
+    made.tick()
+    clock.now += 54.9
+    made.tick()
+    assert made.next_tick() == pytest.approx(0.1)
+    clock.now += 0.1
+    assert b"backend_timeout" in b"".join(made.tick())
+    assert made.cut
+
+
+def test_endless_patience(clock: Clock) -> None:
+    """An idle timeout of 0 waits for ever."""
+    made = exchange(stream=False, idle_timeout=0)
+    clock.now += 1e6
+    assert made.overdue() is None
+    assert made.next_tick() == 10
+
+
+def test_whole_answer_that_never_comes(clock: Clock) -> None:
+    """Before anything was sent, silence is a 504."""
+    made = exchange(stream=False, idle_timeout=60)
+    assert made.overdue() is None
+    clock.now += 60
+    response = made.overdue()
+    assert response is not None
+    assert response.status_code == 504
+    assert not made.ours
+
+
+@pytest.mark.parametrize("broken", ["feed", "fail", "keepalive"])
+def test_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """An exception in the rewriter is logged and told, and ends the stream: the client does not wait for ever."""
+
+    def bug(*_: Any) -> list[bytes]:
+        raise ZeroDivisionError
+
+    made = exchange()
+    made.begin(answered(content_type=SSE))
+    monkeypatch.setattr(ResponseRewriter, broken, bug)
+    if broken == "fail":
+        monkeypatch.setattr(ResponseRewriter, "feed", bug)
+        assert made.feed(b"data: {}\n\n") == []
+    elif broken == "feed":
+        assert b"internal_error" in b"".join(made.feed(b"data: {}\n\n"))
+    else:
+        clock.now += 10
+        assert b"internal_error" in b"".join(made.tick())
+    assert made.cut
+    assert made.report.error == "internal_error"
+
+
+def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for a whole answer: a 500."""
+
+    def bug(*_: Any) -> list[bytes]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ResponseRewriter, "feed", bug)
+    made, flow = exchange(stream=False), answered(body=b"{}", content_type="application/json")
+    made.begin(flow)
+    made.finish(flow)
+    assert flow.response is not None
+    assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (500, "internal_error")
+
+
+def test_finish_only_once() -> None:
+    """An answer that was streamed or passed is left alone at the end."""
+    for made, flow in (
+        (exchange(), answered(content_type=SSE)),
+        (exchange(), answered(500)),
+        (exchange(planned=False), answered(body=b"x")),
+    ):
+        made.begin(flow)
+        before = flow.response
+        made.finish(flow)
+        assert flow.response is before
+
+
+def test_refusal() -> None:
+    """The API's error object, with the headers that belong to its status."""
+    response = refusal(ApiError("no", "t", "c", "p", 503, retry_after=7), {"x-a": "b"})
+    assert json.loads(response.content or b"") == {"error": {"message": "no", "type": "t", "param": "p", "code": "c"}}
+    assert (response.headers["retry-after"], response.headers["x-a"]) == ("7", "b")
+    assert refusal(ApiError("no", status=401)).headers["www-authenticate"] == "Bearer"
+
+
+def test_decoded() -> None:
+    """HTTP's own encodings are read, Python's other codecs are not."""
+    flow = answered(body=b"uryyb")
+    assert flow.response is not None
+    flow.response.headers["content-encoding"] = "rot13"
+    with pytest.raises(ValueError, match="rot13"):
+        decoded(flow.response)
+    flow.response.headers["content-encoding"] = " Identity "
+    assert decoded(flow.response) == b"uryyb"
+
+
+def test_repr_shows_the_state() -> None:
+    """A debugger sees where an exchange stands."""
+    made = exchange()
+    assert repr(made) == "Exchange(waiting)"
+    made.begin(answered(content_type=SSE))
+    assert repr(made) == "Exchange(answering)"
+    made.cut = True
+    assert repr(made) == "Exchange(cut)"
+    passing = exchange(planned=False)
+    passing.begin(answered())
+    assert repr(passing) == "Exchange(passing)"

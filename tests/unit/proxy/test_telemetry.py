@@ -1,0 +1,81 @@
+"""Log line, comment, headers and counters of one exchange."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from toolsimlib.proxy.telemetry import MAX_NAMES, Metrics, comment, headers, line
+from toolsimlib.report import Report
+
+
+def full() -> Report:
+    return Report(
+        client="chat",
+        backend="responses",
+        model="m",
+        stream=True,
+        tools=["f", "g"],
+        calls=["f", "g"],
+        parse_failures=["MALFORMED_JSON"],
+        repairs=["trailing comma", "single quotes"],
+        tool_cutoff="text after a call",
+        truncated=True,
+        error="x",
+    )
+
+
+def test_line() -> None:
+    """One JSON object on one line; what is nothing is left out, the count of calls and the status never are."""
+    told = json.loads(line(full(), 200, 1.23456))
+    assert (told["calls"], told["tool_call_count"], told["status"], told["seconds"]) == (["f", "g"], 2, 200, 1.235)
+    assert "strict_failures" not in told
+    empty = json.loads(line(Report(), None, 0))
+    assert (empty["tool_call_count"], empty["status"]) == (0, None)
+
+
+def test_line_stays_a_line() -> None:
+    """Neither many names nor odd ones make it long or many."""
+    told = line(Report(calls=["a\nb\u2028"] * 1000), 200, 0)
+    assert len(told.splitlines()) == 1
+    calls: Any = json.loads(told)["calls"]
+    assert len(calls) == MAX_NAMES + 1
+    assert calls[-1] == f"and {1000 - MAX_NAMES} more"
+
+
+def test_comment() -> None:
+    """One line for people."""
+    assert comment(Report()) == "toolsim: no call"
+    assert comment(Report(calls=["a\nb"])) == "toolsim: 1 call: a b"
+    assert comment(full()) == (
+        "toolsim: 2 calls: f, g · 1 parse failure: MALFORMED_JSON · 2 repairs: single quotes, trailing comma · "
+        "cut off: text after a call · truncated · error: x"
+    )
+
+
+def test_headers() -> None:
+    """Every value is a header's; the cut-off only if there was one."""
+    told = headers(full())
+    assert told["x-toolsim-tool-call-count"] == "2"
+    assert told["x-toolsim-truncated"] == "true"
+    assert told["x-toolsim-tool-cutoff"] == "text after a call"
+    assert "x-toolsim-tool-cutoff" not in headers(Report())
+
+
+def test_metrics() -> None:
+    """Counters add up, labels are escaped, and a tool's name behind a code makes no series of its own."""
+    metrics = Metrics()
+    assert "toolsim_exchanges_open 3\n" in metrics.text(3)
+    metrics.count(full(), 200, 1.0)
+    metrics.count(Report(client="chat", parse_failures=["MALFORMED_JSON f", "MALFORMED_JSON g"]), 200, 0.5)
+    metrics.count(Report(client='a"b\\c\n'), None, 0.0)
+    text = metrics.text(0)
+    assert 'toolsim_parse_failures_total{reason="MALFORMED_JSON"} 3\n' in text
+    assert "toolsim_tool_calls_total 2\n" in text
+    assert "toolsim_seconds_total 1.500\n" in text
+    assert 'toolsim_exchanges_total{client="a\\"b\\\\c\\n",backend="",stream="false",outcome="aborted"} 1\n' in text
+    assert 'outcome="failed"} 1' in text
+    assert 'outcome="ok"} 1' in text
+    names = {text_line.split("{")[0].split(" ")[0] for text_line in text.splitlines() if not text_line.startswith("#")}
+    typed = {text_line.split(" ")[2] for text_line in text.splitlines() if text_line.startswith("# TYPE")}
+    assert names <= typed
