@@ -25,9 +25,9 @@ from tornado.web import Application, RequestHandler
 
 Json = dict[str, Any]
 
-Ending = Literal["stop", "length", "error", "eof", "reset", "hang"]
+Ending = Literal["stop", "length", "error", "eof", "hang"]
 """How an answer ends: as it should; cut by the token limit; by an error event; by the stream's end without its
-terminator; by a closed socket; or not at all, until the client goes."""
+terminator (a whole answer: by a socket closed in its middle); or not at all, until the client goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,6 @@ class Turn:
     ending: Ending = "stop"
     status: int = 200
     message: str = "The model is out."
-    headers: tuple[tuple[str, str], ...] = ()
-    counted: bool = True
 
     @property
     def text(self) -> str:
@@ -52,10 +50,9 @@ def says(*pieces: str, pause: float = 0.0, ending: Ending = "stop") -> Turn:
     return Turn(pieces, pause=pause, ending=ending)
 
 
-def refuses(status: int, message: str = "The model is out.", **headers: str) -> Turn:
-    """Return a turn that is an HTTP error; ``retry_after="3"`` becomes the header ``Retry-After: 3``."""
-    named = tuple((name.replace("_", "-").title(), value) for name, value in headers.items())
-    return Turn(status=status, message=message, headers=named)
+def refuses(status: int, message: str) -> Turn:
+    """Return a turn that is an HTTP error."""
+    return Turn(status=status, message=message)
 
 
 @dataclass(slots=True)
@@ -196,8 +193,6 @@ class _Handler(RequestHandler):
 
     async def refuse(self, turn: Turn) -> None:
         self.set_status(turn.status)
-        for name, value in turn.headers:
-            self.set_header(name, value)
         kind = "invalid_request_error" if turn.status < 500 else "server_error"
         await self.finish({"error": {"message": turn.message, "type": kind, "param": None, "code": None}})
         self.exchange.over.set()
@@ -212,8 +207,6 @@ class _Handler(RequestHandler):
         match self.turn.ending:
             case "hang":
                 await self.gone
-            case "reset":
-                self.hang_up()
             case _:
                 await self.finish()
                 self.exchange.whole = True
@@ -226,7 +219,7 @@ class _Handler(RequestHandler):
                 await self.refuse(refuses(500, self.turn.message))
             case "hang":
                 await self.gone
-            case "eof" | "reset":
+            case "eof":
                 body = json.dumps(self.whole()).encode()
                 self.set_header("Content-Type", "application/json")
                 self.set_header("Content-Length", str(len(body)))
@@ -305,7 +298,7 @@ class _Responses(_Handler):
     def response(self, status: str, output: list[Json]) -> Json:
         body, done = self.exchange.body, status not in ("in_progress", "queued")
         usage = None
-        if done and self.turn.counted:
+        if done:
             tokens_in, tokens_out = self.usage()
             usage = {
                 "input_tokens": tokens_in,
@@ -381,7 +374,7 @@ class _Responses(_Handler):
         async for delta in self.deltas():
             yield event("response.output_text.delta", **at, delta=delta, logprobs=[])
         match self.turn.ending:
-            case "eof" | "reset" | "hang":
+            case "eof" | "hang":
                 return
             case "error":
                 yield event("error", code="server_error", message=self.turn.message, param=None)
@@ -420,12 +413,11 @@ class _Chat(_Handler):
     def whole(self) -> Json:
         message: Json = {"role": "assistant", "content": self.turn.text, "refusal": None, "annotations": []}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.reason()}
-        counts = {"usage": self.counts()} if self.turn.counted else {}
-        return self.envelope("chat.completion") | {"choices": [choice]} | counts
+        return self.envelope("chat.completion") | {"choices": [choice], "usage": self.counts()}
 
     async def frames(self) -> AsyncIterator[bytes]:
         options = self.exchange.body.get("stream_options") or {}
-        counting = bool(options.get("include_usage")) and self.turn.counted
+        counting = bool(options.get("include_usage"))
 
         def chunk(delta: Json, finish_reason: str | None = None) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
@@ -440,7 +432,7 @@ class _Chat(_Handler):
         async for delta in self.deltas():
             yield chunk({"content": delta})
         match self.turn.ending:
-            case "eof" | "reset" | "hang":
+            case "eof" | "hang":
                 return
             case "error":
                 error = {"message": self.turn.message, "type": "server_error", "param": None, "code": None}
