@@ -1,5 +1,6 @@
 """The entry: ``mitmdump -s addon/toolsim.py``."""
 
 from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.capture import Capture
 
-addons = [ToolSim()]
+addons = [ToolSim(), Capture()]

@@ -130,6 +130,7 @@ class Exchange:
         except ValueError as problem:
             flow.response = self.refuse(ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
             return
+        self.keeper.whole(response)
         self._rewriter = ResponseRewriter(
             self.plan, self.report, content_type=response.headers.get("content-type", "application/json")
         )

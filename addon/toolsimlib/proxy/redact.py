@@ -25,41 +25,85 @@ HIDDEN = "[redacted]"
 _LEARNT = 8
 
 KEPT_HEADERS = frozenset(
-    """accept accept-encoding access-control-allow-headers access-control-allow-methods access-control-allow-origin
-    access-control-expose-headers allow cache-control content-encoding content-type openai-beta openai-processing-ms
-    openai-version origin retry-after retry-after-ms transfer-encoding upgrade user-agent vary www-authenticate
-    x-proxy-output-mode x-should-retry""".split()
+    {
+        "accept",
+        "accept-encoding",
+        "access-control-allow-headers",
+        "access-control-allow-methods",
+        "access-control-allow-origin",
+        "access-control-expose-headers",
+        "allow",
+        "cache-control",
+        "content-encoding",
+        "content-type",
+        "openai-beta",
+        "openai-processing-ms",
+        "openai-version",
+        "origin",
+        "retry-after",
+        "retry-after-ms",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+        "vary",
+        "www-authenticate",
+        "x-proxy-output-mode",
+        "x-should-retry",
+    }
 )
 """Headers whose values stay (after the rules for texts); so do those that begin with one of ``KEPT_PREFIXES``."""
 KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
 
 DROPPED_HEADERS = frozenset(
-    """age alt-svc connection date etag expires forwarded keep-alive last-modified nel report-to server server-timing
-    traceparent tracestate via x-client-request-id x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip
-    x-request-id""".split()
+    {
+        "age",
+        "alt-svc",
+        "connection",
+        "date",
+        "etag",
+        "expires",
+        "forwarded",
+        "keep-alive",
+        "last-modified",
+        "nel",
+        "report-to",
+        "server",
+        "server-timing",
+        "traceparent",
+        "tracestate",
+        "via",
+        "x-client-request-id",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-real-ip",
+        "x-request-id",
+    }
 )
 """Headers that tell of a machine, a connection or a time, and of nothing else."""
 DROPPED_PREFIXES = ("x-stainless-", "cf-", "sec-")
 
 SECRET_NAME = re.compile(
     r"(?:api_?key|access_?key|secret_?key|private_?key|subscription_?key|signing_?key|password|passwd|passphrase|pwd"
-    r"|secret|token|authorization|credentials?|cookie|bearer|organization)$"
+    r"|secret|token|authorization|credentials?|cookie|bearer)$"
 )
-"""Names (lower case, with ``_`` for ``-``, ``.`` and camel case) of fields, parameters and headers that hold secrets."""
+"""Names, in snake case, of fields, parameters and headers that hold secrets."""
 # "key" alone is too common a word for a field, but as a parameter of a URL it is Google's.
 _SECRET_PARAMETERS = frozenset({"key", "sig", "signature", "code", "sid", "auth", "session"})
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("OpenAI and its kin", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
     (
-        "key of a vendor's",
-        re.compile(r"\b(?:sk|pk|rk|sess|gsk|hf|xai|pplx|nvapi|r8|glpat|key)[-_](?P<secret>[\w-]{8,512})"),
+        "other vendors",  # whose prefixes are common enough as words: with a digit, or it is a tool's name
+        re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),
     ),
     ("GitHub", re.compile(r"\b(?:gh[pousr]|github_pat)_(?P<secret>\w{8,512})")),
     ("Slack", re.compile(r"\bxox[a-z]-(?P<secret>[\w-]{8,512})")),
     ("Google", re.compile(r"\b(?:AIza|ya29\.)(?P<secret>[\w-]{8,1024})")),
     ("AWS", re.compile(r"\b(?:AKIA|ASIA)(?P<secret>[A-Z0-9]{12,128})\b")),
-    ("JSON web token", re.compile(r"\beyJ(?P<secret>[\w-]{6,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,4096})?)")),
-    ("authorization", re.compile(r"\b(?i:bearer|basic)[ \t]{1,4}(?P<secret>[\w.~+/=-]{8,8192})")),
+    ("JSON web token", re.compile(r"(?<![\w-])eyJ(?P<secret>[\w-]{6,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,4096})?)")),
+    ("bearer", re.compile(r"\b(?i:bearer)[ \t]{1,4}(?P<secret>[\w.~+/=-]{8,8192})")),
+    ("basic", re.compile(r"\b(?i:basic)[ \t]{1,4}(?=[\w+/]{0,64}[\d=+/])(?P<secret>[\w+/=-]{8,8192})")),
     ("user and password of a URL", re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://(?P<secret>[^\s/@\"'<>\\]{1,256})@")),
     ("private key", re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<secret>[^-]{1,65536})")),
 )
@@ -118,6 +162,8 @@ class Redactor:
             lower = name.lower()
             if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
                 continue
+            if lower == "user-agent":
+                value = value.partition(" ")[0]  # What follows tells of the machine.
             harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
             kept.append((name, self.text(value) if harmless else HIDDEN))
         return kept
@@ -152,13 +198,16 @@ class Redactor:
 
     def body(self, data: bytes, content_type: str) -> bytes:
         """Return a body without secrets: JSON, an event stream, or any other text; never raises."""
-        if content_type.partition(";")[0].strip().lower() == "text/event-stream":
-            return self._stream(data)
         text = data.decode("utf-8", "surrogateescape")
-        document = _parse(text)
+        try:
+            if content_type.partition(";")[0].strip().lower() == "text/event-stream":
+                return self._stream(data)
+            document = _parse(text)
+            clean = self.value(document)
+        except RecursionError:
+            document = None
         if document is None:
             return self.text(text).encode("utf-8", "surrogateescape")
-        clean = self.value(document)
         return data if clean is document else _dump(clean)
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
@@ -174,10 +223,10 @@ class Redactor:
                 if is_secret_name(found["name"]):
                     yield found.span("secret")
         position = 0
-        while found := _QUOTED.search(text, position):
-            position = found.end()
-            if is_secret_name(found["name"]):
-                end = _end_of_string(text, position, found["open"])
+        while (quoted := _QUOTED.search(text, position)) is not None:
+            position = quoted.end()
+            if is_secret_name(quoted["name"]):
+                end = _end_of_string(text, position, quoted["open"])
                 yield position, end
                 position = end
 
@@ -205,13 +254,14 @@ class Redactor:
         return self._walk(value, text, key, secret=secret)
 
     def _stream(self, data: bytes) -> bytes:
-        lines = data.decode("utf-8", "surrogateescape").splitlines(keepends=True)
-        documents = {number: _parse(line[5:]) for number, line in enumerate(lines) if line.startswith("data:")}
+        # Of bytes: in a str U+2028 would be a line end too.
+        lines = [line.decode("utf-8", "surrogateescape") for line in data.splitlines(keepends=True)]
+        documents = [_parse(line[5:]) if line.startswith("data:") else None for line in lines]
         pieces: dict[tuple[Any, ...], list[tuple[dict[str, Any], str]]] = defaultdict(list)
-        for document in documents.values():
+        for document in documents:
             for place, owner, key in _strings(document, ()):
                 pieces[place].append((owner, key))
-        hidden: set[int] = set()
+        touched: set[int] = set()
         for owners in pieces.values():
             whole = "".join(owner[key] for owner, key in owners)
             clean = self.text(whole)
@@ -220,22 +270,17 @@ class Redactor:
                 end = start + len(owner[key])
                 if whole[start:end] != clean[start:end]:
                     owner[key] = clean[start:end]
-                    hidden.add(id(owner))
+                    touched.add(id(owner))
                 start = end
-        for number, document in documents.items():
-            line = lines[number]
-            ending = line[len(line.rstrip("\r\n")) :]
-            if document is None:
-                lines[number] = self.text(line)
-                continue
-            touched = any(id(owner) in hidden for _, owner, _ in _strings(document, ()))
-            clean_document = self.value(document)
-            if touched or clean_document is not document:
-                lines[number] = f"data: {_dump(clean_document).decode('utf-8', 'surrogatepass')}{ending}"
-        for number, line in enumerate(lines):
-            if number not in documents:
-                lines[number] = self.text(line)
-        return "".join(lines).encode("utf-8", "surrogateescape")
+        return b"".join(self._line(line, document, touched) for line, document in zip(lines, documents, strict=True))
+
+    def _line(self, line: str, document: Any, touched: set[int]) -> bytes:
+        if document is None:
+            return self.text(line).encode("utf-8", "surrogateescape")
+        clean = self.value(document)
+        if clean is document and not any(id(owner) in touched for _, owner, _ in _strings(document, ())):
+            return line.encode("utf-8", "surrogateescape")
+        return b"data: " + _dump(clean) + line[len(line.rstrip("\r\n")) :].encode()
 
 
 def _strings(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
@@ -297,4 +342,7 @@ def _parse(text: str) -> Any:
 
 
 def _dump(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # A lone surrogate, which JSON can hold only escaped.
+        return json.dumps(value, separators=(",", ":")).encode()
