@@ -1,0 +1,107 @@
+"""README is held against the code: each option, command and snippet in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.mitmdump import ROOT, Mitmdump
+from toolsimlib.proxy.options import OPTIONS, Option
+
+README = (ROOT / "README.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+NODE = ROOT / "tests" / "clients" / "node"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def shown(option: Option) -> str:
+    """Return an option's entry: name, default, the other choices, help, environment variable."""
+    default = ", ".join(option.default) if isinstance(option.default, tuple) else json.dumps(option.default).strip('"')
+    choices = " ".join(f"`{choice}`" for choice in option.choices if choice != option.default)
+    heading = f"`{option.full_name}` = {f'`{default}`' if default else 'empty'}{f' ({choices})' if choices else ''}"
+    env = f" [`{option.env}`]" if option.env else ""
+    told = option.help.replace("<", "\\<")  # Else Markdown takes tags for its own.
+    return f"- {heading}: {told}{env}"
+
+
+def options_section() -> str:
+    return "\n".join(shown(option) for option in OPTIONS)
+
+
+def test_every_option_is_documented() -> None:
+    """README lists each option with its default, choices, help and environment variable, and no other option."""
+    section = README.split("<!-- options -->")[1].split("<!-- /options -->")[0].strip()
+    assert section == options_section()
+    known = {option.full_name for option in OPTIONS}
+    assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", README)) <= known
+
+
+def test_every_make_target_is_documented() -> None:
+    """Each target that ``make help`` shows is in README, and each one in README exists."""
+    targets = set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE)) - {"help", "setup"}
+    told = set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", README, re.MULTILINE))
+    assert {first or second for first, second in told} - {"setup", "help"} == targets
+
+
+def test_files_and_anchors_exist() -> None:
+    """What README links to is there."""
+    anchors = {
+        re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", README, re.MULTILINE)
+    }
+    for link in re.findall(r"\]\(([^)]+)\)", README):
+        if link.startswith("#"):
+            assert link[1:] in anchors, link
+        elif not link.startswith("http"):
+            assert (ROOT / link).exists(), link
+
+
+def test_versions_are_those_that_are_tested() -> None:
+    """The table of clients names the versions that the tests install."""
+    python = re.findall(r'"([a-z-]+)(?:\[[a-z]+\])?==([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
+    node = json.loads((NODE / "package.json").read_text())["dependencies"]
+    pinned = {f"{name}=={version}" for name, version in python} | {f"{name}@{node[name]}" for name in node}
+    rows = re.findall(r"^\| [^|]+ \| `([^`]+)` \|", README, re.MULTILINE)
+    assert len(rows) == 7
+    assert set(rows) <= pinned
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Iterator[str]:
+    with Mitmdump(toolsim_backend="scripted") as proxy:
+        yield proxy.url
+
+
+def aimed(snippet: str, url: str) -> str:
+    assert "http://127.0.0.1:8080" in snippet
+    return snippet.replace("http://127.0.0.1:8080", url)
+
+
+@pytest.mark.parametrize("snippet", blocks("python"))
+def test_python_snippets(snippet: str, scripted: str) -> None:
+    """Each Python snippet works as it stands and prints what the model says."""
+    command = [sys.executable, "-W", "ignore", "-c", aimed(snippet, scripted)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "scripted" in run.stdout, run.stderr
+
+
+@pytest.mark.parametrize("snippet", blocks("js"))
+def test_javascript_snippets(snippet: str, scripted: str, tmp_path: Path) -> None:
+    """So does each JavaScript snippet."""
+    node = shutil.which("node")
+    if node is None or not (NODE / "node_modules").is_dir():
+        pytest.skip("needs node and its clients (make clients)")
+    (tmp_path / "node_modules").symlink_to(NODE / "node_modules")
+    (tmp_path / "snippet.mjs").write_text(aimed(snippet, scripted))
+    command = [node, "snippet.mjs"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert "scripted" in run.stdout, run.stderr
