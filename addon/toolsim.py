@@ -2,5 +2,6 @@
 
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.capture import Capture
+from toolsimlib.proxy.commands import Inspect
 
-addons = [ToolSim(), Capture()]
+addons = [ToolSim(), Capture(), Inspect()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 FITS = 84
 """Longest value that stays on one line."""
@@ -24,6 +25,14 @@ def pretty(text: str) -> str:
     if value is None:
         return text
     return "\n".join(_lines(value, 0))
+
+
+def compact(value: Any) -> str:
+    """Return a JSON value on one line; one that is nested beyond all reason is not shown."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):
+        return "…"
 
 
 class _Node:

@@ -8,11 +8,10 @@ from typing import Any
 
 from toolsimlib.events import PassThrough, StructuredCall
 from toolsimlib.inspect.answer import Piece, ReadAnswer, Words, read_answer
-from toolsimlib.inspect.json_text import pretty
+from toolsimlib.inspect.json_text import compact, pretty
 from toolsimlib.inspect.page import Page, clip, plural
 from toolsimlib.response.sentinel import Block, Sentinel
 from toolsimlib.wire.lenient import count, mapping, mappings, string
-from toolsimlib.wire.text import dump
 
 _BAR = "│ "
 _INPUT_BAR = "┆ "
@@ -157,7 +156,7 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None, *, blocks: bool) -> N
                 page.text(pretty(piece.arguments), 2)
         case PassThrough():
             page.line(f"({clip(string(piece.item.get('type')), 60)}, as the backend sent it)")
-            page.text(pretty(dump(piece.item)), 2)
+            page.text(pretty(compact(piece.item)), 2)
 
 
 class _Marks:

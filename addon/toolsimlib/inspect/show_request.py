@@ -11,7 +11,7 @@ from typing import Any
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Image, Item, Message, Part, Raw, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.inspect.catalog import Catalog, find_catalog
-from toolsimlib.inspect.json_text import pretty
+from toolsimlib.inspect.json_text import compact, pretty
 from toolsimlib.inspect.page import Page, clip, plural
 from toolsimlib.inspect.signature import signature
 from toolsimlib.plan import Choice, Tool
@@ -19,7 +19,6 @@ from toolsimlib.response.sentinel import Block, Sentinel
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.responses import request as responses
-from toolsimlib.wire.text import dump
 
 _BAR = "│ "
 _INPUT_BAR = "┆ "
@@ -45,7 +44,6 @@ class RequestFacts:
     ``original``: the client's own body if ``data`` is what the backend got. ``report``: ``flow.metadata["toolsim"]``.
     """
 
-    path: str = ""
     original: bytes | None = None
     report: Mapping[str, Any] | None = None
 
@@ -124,15 +122,12 @@ def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
 
 
 def _catalogs(request: ClientRequest) -> Iterator[Catalog]:
-    texts = [part.text for item in request.items if isinstance(item, Message) for part in item.parts if _is_text(part)]
+    messages = [item for item in request.items if isinstance(item, Message)]
+    texts = [part.text for message in messages for part in message.parts if isinstance(part, Text)]
     instructions = request.body.get("instructions")
     for text in [*([instructions] if isinstance(instructions, str) else []), *texts]:
         if (catalog := find_catalog(text)) is not None:
             yield catalog
-
-
-def _is_text(part: Part) -> bool:
-    return isinstance(part, Text)
 
 
 # -- head
@@ -167,7 +162,7 @@ def _choice(choice: Choice) -> str:
 
 
 def _settings(page: Page, body: Mapping[str, Any]) -> None:
-    told = [f"{clip(key, 40)} {clip(dump(value), 60)}" for key, value in body.items() if key not in _SHOWN]
+    told = [f"{clip(key, 40)} {clip(compact(value), 60)}" for key, value in body.items() if key not in _SHOWN]
     if told:
         more = f" · and {len(told) - _MOST_SETTINGS} more" if len(told) > _MOST_SETTINGS else ""
         page.heading("SETTINGS")
@@ -326,7 +321,7 @@ def _part(part: Part) -> str:
                 return f"[image: {clip(url.partition(';')[0].removeprefix('data:'), 40)}, {len(url):,} characters]"
             return f"[image: {clip(url, 200)}]"
         case Raw():
-            return f"[{clip(string(part.part.get('type')) or 'part', 60)}: {clip(dump(dict(part.part)), 200)}]"
+            return f"[{clip(string(part.part.get('type')) or 'part', 60)}: {clip(compact(part.part), 200)}]"
 
 
 def _dropped(page: Page, report: Mapping[str, Any]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from toolsimlib.inspect.json_text import compact
 from toolsimlib.inspect.page import clip
 
 _MOST_PARAMETERS = 12
@@ -67,4 +67,4 @@ def _plain(kind: object, schema: Mapping[str, Any], depth: int) -> str:
 
 
 def _literal(value: object) -> str:
-    return clip(json.dumps(value, ensure_ascii=False), _LONGEST)
+    return clip(compact(value), _LONGEST)

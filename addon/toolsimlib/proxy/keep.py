@@ -77,7 +77,9 @@ class Keeper:
         backup: dict[str, Any] | None = flow._backup  # type: ignore[assignment]
         if backup is None:
             return
-        backup |= {"comment": flow.comment, "marked": flow.marked, "metadata": copy.deepcopy(flow.metadata)}
+        told = copy.deepcopy(flow.metadata)
+        told.get("toolsim", {})["side"] = "backend"
+        backup |= {"comment": flow.comment, "marked": flow.marked, "metadata": told}
         if self._answer is not None:
             self._answer.raw_content = self.received.content()
             self._answer.timestamp_end = response.timestamp_end if response is not None else None

@@ -1,0 +1,117 @@
+"""Looking at turns by hand: the content view, and commands that answer with tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from mitmproxy import command
+from mitmproxy.addonmanager import Loader
+from mitmproxy.flow import Flow
+from mitmproxy.http import HTTPFlow
+from mitmproxy.types import Data
+
+from toolsimlib.inspect.answer import read_answer
+from toolsimlib.inspect.show_request import conversation_rows, read_conversation
+from toolsimlib.proxy import view
+from toolsimlib.wire.lenient import string
+
+# One table cell shows one line; the content view shows the rest.
+_Row = list[str]
+
+
+class Inspect:
+    """The view ``toolsim`` and the commands ``toolsim.calls``, ``toolsim.transcript`` and ``toolsim.stats``."""
+
+    def load(self, loader: Loader) -> None:
+        """Register the view."""
+        view.install()
+
+    def done(self) -> None:
+        """Take it away again."""
+        view.uninstall()
+
+    @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
+    def calls(self, flows: Sequence[Flow]) -> Data:
+        """List the calls that clients were given: name, id, arguments (or a custom tool's input)."""
+        return _table(
+            [call.name, call.call_id or "", call.arguments]
+            for flow in _exchanges(flows)
+            for call in read_answer(view.body(flow.response)).calls
+        )
+
+    @command.command("toolsim.transcript")  # type: ignore[untyped-decorator]
+    def transcript(self, flows: Sequence[Flow]) -> Data:
+        """Show conversations as the model was shown them, its answer included: who speaks, and what."""
+        return _table([who, text] for flow in _exchanges(flows) for who, text in _spoken(flow))
+
+    @command.command("toolsim.stats")  # type: ignore[untyped-decorator]
+    def stats(self, flows: Sequence[Flow]) -> Data:
+        """Count what became of exchanges: outcomes, calls by tool, failures, repairs and warnings by reason."""
+        counts: Counter[str] = Counter()
+        seconds: list[float] = []
+        for flow in _exchanges(flows):
+            report = view.report(flow)
+            if report is not None:
+                counts.update(_counted(flow, report))
+                took = report.get("seconds")
+                seconds += [float(took)] if isinstance(took, int | float) else []
+        rows = [[what, str(number)] for what, number in sorted(counts.items())]
+        if seconds:
+            rows.append(["seconds, mean", f"{sum(seconds) / len(seconds):.3f}"])
+            rows.append(["seconds, most", f"{max(seconds):.3f}"])
+        return _table(iter(rows))
+
+
+def _table(rows: Iterator[_Row]) -> Data:
+    """Return rows as mitmproxy's type for tables, which is only a name for them."""
+    table: Any = list(rows)
+    data: Data = table
+    return data
+
+
+def _exchanges(flows: Sequence[Flow]) -> Iterator[HTTPFlow]:
+    for flow in flows:
+        if isinstance(flow, HTTPFlow) and view.is_exchange(flow):
+            yield flow
+
+
+def _spoken(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
+    """Yield the request's conversation, then the answer: the model's own text where it is known."""
+    for who, text in conversation_rows(read_conversation(view.body(flow.request))):
+        yield who, "the tool catalog" if who == "catalog" else text
+    received = view.received(flow)
+    answer = read_answer(received if received is not None else view.body(flow.response))
+    for choice in answer.pieces:
+        if text := answer.text(choice):
+            yield "assistant", text
+    for call in answer.calls:
+        yield "call", f"→ {call.name}   {call.call_id or ''}\n{call.arguments}"
+    if answer.error is not None:
+        yield "error", answer.error.message
+
+
+def _counted(flow: HTTPFlow, report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each thing to count about one exchange."""
+    yield "exchanges"
+    status = report.get("status")
+    if status is None:
+        yield "exchanges: aborted"
+    elif report.get("error") or (isinstance(status, int) and status >= 400):
+        yield f"exchanges: failed ({string(report.get('error')) or status})"
+    else:
+        yield "exchanges: ok"
+    for key, what in (
+        ("calls", "call"),
+        ("parse_failures", "parse failure"),
+        ("strict_failures", "strict failure"),
+        ("repairs", "repair"),
+        ("warnings", "warning"),
+    ):
+        told = report.get(key)
+        for each in told if isinstance(told, list) else ():
+            # A code may go on with a tool's name.
+            yield f"{what}: {each if key == 'calls' else str(each).partition(':')[0].partition(' ')[0]}"
+    if cutoff := string(report.get("tool_cutoff")):
+        yield f"ended early: {cutoff}"

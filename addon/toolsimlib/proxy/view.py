@@ -1,0 +1,132 @@
+"""The content view ``toolsim``: a turn as people read it, in mitmweb, in the console and in ``mitmdump -vvv``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mitmproxy import contentviews
+from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
+from mitmproxy.http import HTTPFlow, Message, Request, Response
+
+from toolsimlib.inspect.show_answer import AnswerFacts, show_answer
+from toolsimlib.inspect.show_request import RequestFacts, show_request
+from toolsimlib.proxy import route
+from toolsimlib.wire.lenient import mapping
+
+NAME = "toolsim"
+
+# mitmproxy's own views say 1 for what they know best.
+_OURS = 2.0
+_NOT_OURS = -1.0
+
+
+class TurnView(Contentview):
+    """Shows both bodies of an exchange, of either side, as stored or as far as they were kept."""
+
+    @property
+    def name(self) -> str:
+        """The name in menus and commands."""
+        return NAME
+
+    @property
+    def syntax_highlight(self) -> SyntaxHighlight:
+        """The page's own signs do the work; no language has them."""
+        return "none"
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        """Return the page of a request or an answer."""
+        flow, message = metadata.flow, metadata.http_message
+        if not isinstance(flow, HTTPFlow):
+            return show_request(data, RequestFacts())
+        told = report(flow)
+        if isinstance(message, Request):
+            return show_request(data, RequestFacts(_content(_incoming(flow).get("request")), told))
+        response = flow.response
+        facts = AnswerFacts(
+            status=response.status_code if response is not None else 0,
+            report=told,
+            received=received(flow),
+            own=_side(flow) == "backend",
+            first_byte=_seconds(flow, response.timestamp_start if response is not None else None),
+            seconds=_seconds(flow, response.timestamp_end if response is not None else None),
+        )
+        return show_answer(data, facts)
+
+    def render_priority(self, data: bytes, metadata: Metadata) -> float:
+        """Claim the bodies of exchanges that toolsim worked on, and others that look like the API's."""
+        flow, message = metadata.flow, metadata.http_message
+        if not isinstance(flow, HTTPFlow) or not isinstance(message, Message):
+            return _NOT_OURS
+        if report(flow) is not None:
+            return _OURS
+        if route.dialect(flow.request.method, flow.request.path) is None:
+            return _NOT_OURS
+        return _OURS if _looks_ours(data, message) else _NOT_OURS
+
+
+def _looks_ours(data: bytes, message: Message) -> bool:
+    if isinstance(message, Request):
+        return data.lstrip()[:1] == b"{" and (b'"messages"' in data or b'"input"' in data)
+    kind = message.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "text/event-stream" or (kind == "application/json" and data.lstrip()[:1] == b"{")
+
+
+def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
+    """Return what was told of an exchange when it was over, None if it was not one of ours."""
+    told = flow.metadata.get("toolsim")
+    return told if isinstance(told, dict) else None
+
+
+def is_exchange(flow: HTTPFlow) -> bool:
+    """Tell whether a flow is a turn, be it one that toolsim had nothing to do with."""
+    return report(flow) is not None or route.dialect(flow.request.method, flow.request.path) is not None
+
+
+def body(message: Message | None) -> bytes:
+    """Return a message's body, decoded if it can be; b"" if there is none."""
+    content: bytes | None = message.get_content(strict=False) if message is not None else None
+    return content or b""
+
+
+def received(flow: HTTPFlow) -> bytes | None:
+    """Return the backend's own answer, None if the flow holds it itself or nobody kept it."""
+    return _content(_incoming(flow).get("response"))
+
+
+def _side(flow: HTTPFlow) -> object:
+    """Return which side's bodies a flow holds: "backend" after a revert, and in half of what is recorded."""
+    return (report(flow) or {}).get("side") or mapping(flow.metadata.get("toolsim_capture")).get("side")
+
+
+def _incoming(flow: HTTPFlow) -> Mapping[str, Any]:
+    """Return the state that "revert" would bring back, as ``keep.py`` left it."""
+    backup: Any = flow._backup
+    return backup if isinstance(backup, dict) else {}
+
+
+def _content(state: object) -> bytes | None:
+    """Return the body in the state of a message, decoded."""
+    if not isinstance(state, dict):
+        return None
+    kind: type[Message] = Response if "status_code" in state else Request
+    return body(kind.from_state(dict(state)))  # type: ignore[no-untyped-call]
+
+
+def _seconds(flow: HTTPFlow, until: float | None) -> float | None:
+    began = flow.request.timestamp_start
+    return max(until - began, 0.0) if until else None
+
+
+VIEW = TurnView()
+
+
+def install() -> None:
+    """Register the view."""
+    contentviews.add(VIEW)
+
+
+def uninstall() -> None:
+    """Take it away again: mitmproxy's registry has no method for that."""
+    if contentviews.registry.get(NAME) is VIEW:
+        del contentviews.registry._by_name[NAME]
