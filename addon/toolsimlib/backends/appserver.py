@@ -83,6 +83,11 @@ class Connection(asyncio.SubprocessProtocol):
         self._ended = asyncio.Event()
         self._gone = asyncio.Event()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the child is not known to have ended."""
+        return not self._ended.is_set()
+
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the result. Raises Refusal for an error, Unavailable when the child is dead or dies meanwhile."""
         if self.death is not None:
@@ -251,14 +256,17 @@ class AppServer:
         """Return the living child, after its start if need be. Raises Unavailable (503)."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE):
-                while self._connection is None and self._failure is None:
+                while not self._serves() and self._failure is None:
                     self._changed.clear()
                     await self._changed.wait()
-        if self._connection is not None:
+        if self._connection is not None and self._connection.alive:
             return self._connection
         message = self._failure or "The Codex app-server is still starting."
         wait = max(1, math.ceil(self._retry_at - asyncio.get_running_loop().time()))
         raise Unavailable(ApiError(message, code="backend_unavailable", status=503, retry_after=wait))
+
+    def _serves(self) -> bool:
+        return self._connection is not None and self._connection.alive
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -275,8 +283,7 @@ class AppServer:
                         self._serve(connection)
                         await asyncio.shield(running)
                     finally:
-                        running.cancel()
-                        await asyncio.gather(running, return_exceptions=True)
+                        await _finish(running)
                     self._connection = None
                     if loop.time() - began > _STEADY:
                         delay = _FIRST_DELAY
@@ -319,8 +326,7 @@ class AppServer:
             async with asyncio.timeout(_START_LIMIT):
                 await self._greet(connection)
         except BaseException as problem:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            await _finish(running)
             command = " ".join(self._command)
             match problem:
                 case Unavailable():
@@ -388,3 +394,16 @@ class AppServer:
                 f"Cannot run `{self._command[0]}` ({problem.strerror or problem}): install Codex"
                 " (npm install -g @openai/codex), or set toolsim_codex_command."
             ) from problem
+
+
+async def _finish(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for its end, also when cancelled meanwhile: a child must not be left half closed."""
+    task.cancel()
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as problem:
+            cancelled = problem
+    if cancelled is not None:
+        raise cancelled
