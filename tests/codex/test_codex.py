@@ -122,6 +122,17 @@ async def test_what_the_user_configured_for_codex_itself_stays_out(
     assert config.read_text() == before
 
 
+async def test_the_users_global_agents_file_is_told_once(stage: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Codex has no setting that keeps it out of the prompt: the operator learns it."""
+    (stage.home / "AGENTS.md").write_text("Speak like a pirate.")
+    await stage.text("one")
+    await stage.text("two")
+    lines = [record.getMessage() for record in caplog.records if "AGENTS.md" in record.getMessage()]
+    assert len(lines) == 1
+    # When a Codex keeps it out, the warning and this test may go.
+    assert any("pirate" in texts(item) for item in stage.stub.requests[0]["input"])
+
+
 async def test_an_output_schema_travels(stage: Any) -> None:
     """text.format json_schema reaches the model's server."""
     schema = {

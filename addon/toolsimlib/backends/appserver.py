@@ -79,6 +79,7 @@ class Connection(asyncio.SubprocessProtocol):
         self._threads: dict[str, asyncio.Queue[Notification | None]] = {}
         self._last_words: deque[str] = deque(maxlen=20)
         self._scolding = b""
+        self._sources: set[str] = set()
         # The child ended, or closed its output; then: all pipes are closed as well.
         self._ended = asyncio.Event()
         self._gone = asyncio.Event()
@@ -112,6 +113,13 @@ class Connection(asyncio.SubprocessProtocol):
         if self.death is not None:
             queue.put_nowait(None)
         return queue
+
+    def new_sources(self, sources: object) -> list[str]:
+        """Return which files of instructions were not reported before."""
+        told = [each for each in sources if isinstance(each, str)] if isinstance(sources, list) else []
+        fresh = [source for source in told if source not in self._sources]
+        self._sources.update(fresh)
+        return fresh
 
     def forget(self, thread: str) -> None:
         """End ``listen``."""

@@ -407,6 +407,8 @@ async def _begin(connection: Connection, request: TurnRequest) -> _Running:
         },
     )
     thread = string(mapping(started.get("thread")).get("id"))
+    for source in connection.new_sources(started.get("instructionSources")):
+        logger.warning("Codex shows the model your %s in every request; no setting keeps it out", source)
     news = connection.listen(thread)
     try:
         given: list[dict[str, Any]] = []
