@@ -165,17 +165,26 @@ def _read_responses(client: openai.OpenAI, stream: bool) -> Seen:
     return seen
 
 
+def completion(stream: bool, chunks: Sequence[bytes]) -> Any:
+    """Return the chat completion that the real client makes of a client's bytes."""
+    with _client(200, "text/event-stream" if stream else "application/json", chunks) as client:
+        return _completion(client, stream)
+
+
+def _completion(client: openai.OpenAI, stream: bool) -> Any:
+    if not stream:
+        return client.chat.completions.create(model="m", messages=[])
+    with client.chat.completions.stream(model="m", messages=[]) as events:
+        for _ in events:
+            pass
+        try:
+            return events.get_final_completion()
+        except openai.LengthFinishReasonError as error:
+            return error.completion
+
+
 def _read_chat(client: openai.OpenAI, stream: bool) -> Seen:
-    if stream:
-        with client.chat.completions.stream(model="m", messages=[]) as events:
-            for _ in events:
-                pass
-            try:
-                completion = events.get_final_completion()
-            except openai.LengthFinishReasonError as error:
-                completion = error.completion  # type: ignore[assignment]
-    else:
-        completion = client.chat.completions.create(model="m", messages=[])  # type: ignore[assignment]
+    completion = _completion(client, stream)
     choice = completion.choices[0]
     seen = Seen(finish=choice.finish_reason, usage=completion.usage.total_tokens if completion.usage else None)
     seen.add_text(choice.message.content or "")

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.answers import Seen, backend_answer, deltas, plan, read, rewrite, tool
+from support.answers import Seen, backend_answer, completion, deltas, plan, read, rewrite, tool
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Dialect, Plan
 from toolsimlib.report import Report
@@ -233,3 +233,64 @@ def test_any_json(values: list[Any], client: Dialect, backend: Dialect, stream: 
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].done
     for value in values:
         assert rewrite(plan(client, backend, stream, [WEATHER]), "application/json", json.dumps(value).encode())[0].done
+
+
+LONG = json.dumps(
+    {"city": "".join(f'line {n}: "é🐢🏔️" \\ </tool_call> <tool_call>{{"name":\n' for n in range(2300))},
+    ensure_ascii=False,
+)
+LONG_CALL = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': LONG}, ensure_ascii=False)}</tool_call>"
+
+
+@each_client
+@each_backend
+@pytest.mark.parametrize("size", [1, 1000])
+def test_long_arguments_cut_at_every_byte(client: Dialect, backend: Dialect, size: int) -> None:
+    """100 KB of arguments, full of emoji, quotes and tags, arrive verbatim when every byte comes alone."""
+    assert len(LONG.encode()) > 100_000
+    pieces = [LONG_CALL[i : i + size] for i in range(0, len(LONG_CALL), size)]
+    if size == 1:
+        # A delta for each character of all of it would be 20 MB of frames: the beginning and the end do.
+        pieces = [*pieces[:3000], "".join(pieces[3000:-3000]), *pieces[-3000:]]
+    _, chunks = rewrite(plan(client, backend, True, [WEATHER]), *backend_answer(backend, True, pieces), cut=1)
+    assert read(client, True, chunks).items == [["call", "get_weather", LONG]]
+
+
+@each_client
+@each_backend
+def test_every_single_cut(client: Dialect, backend: Dialect) -> None:
+    """A stream that comes in two pieces says the same wherever the cut is."""
+    text = f'Hé 🐢 <tool_call>{{"name":"get_weather","arguments":{json.dumps(LONG[:60] + chr(34) + "}")}}}</tool_call>'
+    kind, body = backend_answer(backend, True, [text[i : i + 9] for i in range(0, len(text), 9)])
+    for cut in range(1, len(body)):
+        rewriter = ResponseRewriter(plan(client, backend, True, [WEATHER]), Report(), content_type=kind)
+        chunks = rewriter.feed(body[:cut]) + rewriter.feed(body[cut:]) + rewriter.feed(b"")
+        assert deltas(chunks) == "Hé 🐢 " + LONG[:60] + '"}' or client == "chat"
+        assert json.dumps(LONG[:60] + '"}', ensure_ascii=False).encode() in b"".join(chunks)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_two_choices(stream: bool) -> None:
+    """A call in one choice and text in the other, their chunks interleaved, read by the real client."""
+    texts = [CALL, "Just <tool_call> words."]
+    head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
+    if stream:
+        chunks = [
+            {
+                **head,
+                "choices": [{"index": index, "delta": {"content": texts[index][i : i + 5]}, "finish_reason": None}],
+            }
+            for i in range(0, max(map(len, texts)), 5)
+            for index in (1, 0)
+        ]
+        chunks += [{**head, "choices": [{"index": i, "delta": {}, "finish_reason": "stop"}]} for i in (0, 1)]
+        body = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+    else:
+        choices = [{"index": i, "message": {"content": text}, "finish_reason": "stop"} for i, text in enumerate(texts)]
+        body = json.dumps({**head, "choices": choices}).encode()
+    kind = "text/event-stream" if stream else "application/json"
+    _, frames = rewrite(plan("chat", "chat", stream, [WEATHER], choices=2), kind, body)
+    one, two = completion(stream, frames).choices
+    assert (one.finish_reason, one.message.content or None) == ("tool_calls", None)
+    assert one.message.tool_calls[0].function.arguments == '{"city":"Paris"}'
+    assert (two.finish_reason, two.message.content, two.message.tool_calls) == ("stop", texts[1], None)
