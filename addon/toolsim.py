@@ -2,6 +2,8 @@
 
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.capture import Capture
-from toolsimlib.proxy.commands import Inspect
+from toolsimlib.proxy.replay import Replay
+from toolsimlib.proxy.server_replay import ServerReplay
 
-addons = [ToolSim(), Capture(), Inspect()]
+server_replay = ServerReplay()
+addons = [server_replay, ToolSim(), Capture(), server_replay.handover, Replay()]

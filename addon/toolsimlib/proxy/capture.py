@@ -184,7 +184,7 @@ def sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
         raise ValueError("this flow is one side of a recorded exchange already")
     client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
-    backend.revert()
+    backend.revert()  # type: ignore[no-untyped-call]
     client._backup = None
     if note["refused"]:
         backend.response = None
@@ -285,4 +285,5 @@ def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> P
         value = frozenset(value) if isinstance(value, list) else value
         if field not in decided and type(value) is type(getattr(default, field, None)):
             said[field] = value
-    return replace(policy, **said)
+    base = {field: getattr(policy, field) for field in decided}
+    return replace(default, **base, **said) if NOTE in flow.metadata else policy

@@ -151,7 +151,7 @@ class Redactor:
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def _note(self, secrets: Iterable[str]) -> None:
-        self._learnt.update(each for each in secrets if len(each) >= _LEARNT)
+        self._learnt.update(each for each in secrets if len(each) >= _LEARNT and each != HIDDEN)
 
     # -- hiding --
 
