@@ -1,0 +1,193 @@
+"""The rules of the Open Responses specification, held by ``/v1/responses`` over a backend that only knows chat.
+
+Each rule goes the whole way: a client's request is rewritten, a chat backend answers, its bytes are rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.answers import backend_answer, rewrite
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import Plan, Policy
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
+
+WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
+NESTED = {"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": {"type": "object"}}}
+CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
+OTHER = CALL.replace("get_weather", "other")
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+
+# The suite's own kinds of request: what the client sends, and what the model says to it.
+REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
+    "text": ({"input": "Hi"}, "Hello."),
+    "instructions": (
+        {"input": "Hi", "instructions": "Be brief.", "temperature": 0.2, "metadata": {"a": "b"}},
+        "Hello.",
+    ),
+    "call": ({"input": "Weather?", "tools": [WEATHER]}, CALL),
+    "chat-shaped tool": ({"input": "Weather?", "tools": [NESTED]}, f"Let me look. {CALL}"),
+    "words after the call": ({"input": "Weather?", "tools": [WEATHER]}, f"{CALL} and {CALL} so."),
+    "image": ({"input": [{"role": "user", "content": [{"type": "input_text", "text": "What?"}, IMAGE]}]}, "A dot."),
+    "several turns": (
+        {
+            "input": [
+                {"role": "user", "content": "Weather?"},
+                {"type": "function_call", "call_id": "fc_001", "name": "get_weather", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "fc_001", "output": "18"},
+            ],
+            "tools": [WEATHER],
+        },
+        CALL,
+    ),
+}
+# Keys that must be there, with the types that they may have (None: nullable).
+NULLABLE = (dict, list, str, int, float, bool, type(None))
+REQUIRED: dict[str, tuple[type, ...]] = {
+    "id": (str,), "object": (str,), "created_at": (int,), "completed_at": (int, type(None)), "status": (str,),
+    "model": (str,), "output": (list,), "tools": (list,), "tool_choice": (str, dict), "parallel_tool_calls": (bool,),
+    "temperature": (int, float), "top_p": (int, float), "presence_penalty": (int, float),
+    "frequency_penalty": (int, float), "top_logprobs": (int,), "store": (bool,), "background": (bool,),
+    "service_tier": (str,), "truncation": (str,), "text": (dict,), "metadata": (dict, type(None)),
+    **dict.fromkeys(("error", "incomplete_details", "instructions", "previous_response_id", "reasoning", "usage",
+                     "max_output_tokens", "max_tool_calls", "safety_identifier", "prompt_cache_key"), NULLABLE),
+}  # fmt: skip
+
+
+@dataclass
+class Told:
+    """What the client got: the final object, and for a stream its chunks and events."""
+
+    sent: dict[str, Any]
+    plan: Plan
+    response: dict[str, Any]
+    chunks: list[bytes]
+    events: list[tuple[str, dict[str, Any]]]
+
+
+def ask(sent: dict[str, Any], text: str, stream: bool) -> Told:
+    body = json.dumps({"model": "m", "stream": stream, **sent}).encode()
+    policy = Policy(backend="chat")
+    rewritten = rewrite_request("responses", "/v1/responses", body, policy, output_mode=None, report=Report())
+    assert rewritten is not None
+    assert rewritten.path == "/v1/chat/completions"
+    answer = backend_answer("chat", stream, [text[i : i + 5] for i in range(0, len(text), 5)])
+    rewriter, chunks = rewrite(rewritten.plan, *answer)
+    assert rewriter.status == 200
+    events = []
+    if stream:
+        frames = b"".join(chunks).decode().split("\n\n")
+        assert frames[-2:] == ["data: [DONE]", ""]
+        for frame in frames[:-2]:
+            name, data = frame.split("\n")
+            events.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    response = events[-1][1]["response"] if stream else json.loads(b"".join(chunks))
+    return Told(sent, rewritten.plan, response, chunks, events)
+
+
+@pytest.fixture(params=[f"{name}, {way}" for name in REQUESTS for way in ("streamed", "whole")])
+def told(request: pytest.FixtureRequest) -> Iterator[Told]:
+    name, _, way = request.param.rpartition(", ")
+    return ask(*REQUESTS[name], way == "streamed")
+
+
+@pytest.fixture(params=REQUESTS)
+def streamed(request: pytest.FixtureRequest) -> Iterator[Told]:
+    return ask(*REQUESTS[request.param], True)
+
+
+def test_response_object(told: Told) -> None:
+    """Every required key is there, in every Response object, with a type that its schema allows."""
+    for response in [told.response, *(event["response"] for _, event in told.events if "response" in event)]:
+        for key, types in REQUIRED.items():
+            assert isinstance(response[key], types), key
+    assert told.response["status"] == "completed"
+    assert told.response["completed_at"] is not None
+
+
+def test_what_the_client_sent_is_echoed(told: Told) -> None:
+    """Model, instructions, temperature and metadata come back as sent; tools as flat functions with all four keys."""
+    for key in ("instructions", "temperature", "metadata"):
+        if key in told.sent:
+            assert told.response[key] == told.sent[key]
+    assert len(told.response["tools"]) == len(told.sent.get("tools", ()))
+    for tool in told.response["tools"]:
+        assert {"type", "name", "description", "parameters", "strict"} <= set(tool)
+
+
+def test_usage(told: Told) -> None:
+    """The backend's counts, with their details."""
+    usage = told.response["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (3, 4, 7)
+    assert usage["input_tokens_details"]["cached_tokens"] == 0
+    assert usage["output_tokens_details"]["reasoning_tokens"] == 0
+
+
+def test_items(told: Told) -> None:
+    """Every item has id, type and status; ids repeat neither in the answer nor in the conversation."""
+    ids = [item["id"] for item in told.response["output"]]
+    assert len(set(ids)) == len(ids)
+    assert all(item["status"] == "completed" for item in told.response["output"])
+    if any(item.get("type") == "function_call" for item in told.sent["input"] if isinstance(item, dict)):
+        assert "fc_001" not in ids
+
+
+def test_every_event_is_one_frame_in_one_chunk(streamed: Told) -> None:
+    """The event line says the type, numbers count from 0, and no frame is split over two chunks."""
+    assert all(name == event["type"] for name, event in streamed.events)
+    assert [event["sequence_number"] for _, event in streamed.events] == list(range(len(streamed.events)))
+    assert all(chunk.startswith((b"event: ", b"data: [DONE]")) and chunk.endswith(b"\n\n") for chunk in streamed.chunks)
+
+
+def test_order_of_events(streamed: Told) -> None:
+    """Created and in progress first; each item is added, gets at least one delta, and is done; completed last."""
+    kinds = [kind for kind, _ in streamed.events]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert kinds[-1] == "response.completed"
+    for index, item in enumerate(streamed.response["output"]):
+        own = [kind for kind, event in streamed.events if event.get("output_index") == index]
+        assert own[0] == "response.output_item.added"
+        assert own[-1] == "response.output_item.done"
+        delta = "function_call_arguments" if item["type"] == "function_call" else "output_text"
+        assert own.count(f"response.{delta}.delta") >= 1
+        assert own.count(f"response.{delta}.done") == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    "allowed", [{"type": "function", "name": "get_weather"}, {"type": "function", "function": {"name": "get_weather"}}]
+)
+def test_allowed_tools_are_a_hard_limit(stream: bool, allowed: dict[str, Any]) -> None:
+    """A declared tool outside of ``allowed_tools`` is never called, and its text is not lost."""
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [allowed]}
+    sent = {"input": "x", "tools": [WEATHER, {**WEATHER, "name": "other"}], "tool_choice": choice}
+    response = ask(sent, f"{OTHER}{CALL}", stream).response
+    assert [item["type"] for item in response["output"]] == ["message", "function_call"]
+    assert response["output"][0]["content"][0]["text"] == OTHER
+    assert response["output"][1]["name"] == "get_weather"
+    assert response["tool_choice"] == choice
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_parallel_tool_calls_false(stream: bool) -> None:
+    """At most one call."""
+    sent = {"input": "x", "tools": [WEATHER], "parallel_tool_calls": False}
+    response = ask(sent, CALL * 2, stream).response
+    assert [item["type"] for item in response["output"]] == ["function_call"]
+    assert response["parallel_tool_calls"] is False
+
+
+def test_unknown_previous_response() -> None:
+    """A response that nobody stored is an error that says so."""
+
+    with pytest.raises(BadRequest) as raised:
+        ask({"input": "x", "previous_response_id": "resp_1"}, "", False)
+    assert (raised.value.error.code, raised.value.error.param) == (
+        "previous_response_not_found",
+        "previous_response_id",
+    )
