@@ -121,7 +121,7 @@ class Handover:
 
 
 def _playback() -> ServerPlayback | None:
-    playback = ctx.master.addons.get("serverplayback")
+    playback = ctx.master.addons.get("serverplayback")  # type: ignore[no-untyped-call]
     return playback if isinstance(playback, ServerPlayback) and playback.flowmap else None
 
 
