@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -173,12 +173,13 @@ class ToolSim:
         plain = request.path.partition("?")[0]
         is_metrics = (reverse or direct) and plain == route.METRICS and request.method in ("GET", "HEAD")
         headers = self._cors(flow)
-        redirected = kind is not None and self._redirects(flow, kind, direct)
-        if is_metrics or redirected or self._is_own(flow) or (kind and (reverse or direct)):
+        target = self._target(flow, kind, direct)
+        own = self._is_own(target.host, target.port) if target else self._is_own(request.host, request.port)
+        if is_metrics or target or own or (kind and (reverse or direct)):
             allowed = route.preflight(settings.origins, request.headers) if request.method == "OPTIONS" else None
             if allowed is not None:
                 return Response.make(200, headers=allowed)
-            error = self._check_access(flow, own=self._is_own(flow) or (redirected and settings.upstream is None))
+            error = self._check_access(flow, own=own)
             if error is not None:
                 return refusal(error, headers)
         if is_metrics:
@@ -187,32 +188,30 @@ class ToolSim:
         if kind == "responses" and request.headers.get("upgrade", "").lower() == "websocket":
             error = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
             return refusal(error, headers | {"upgrade": "HTTP/1.1", "connection": "upgrade"})
-        if redirected:
-            return self._redirect(flow)
-        if direct and not reverse:
+        if target:
+            if not target.port:
+                error = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
+                return refusal(error, headers)
+            request.scheme, request.host, request.port = target.scheme, target.host, target.port
+            request.path = route.join(target, request.path)
+        elif direct and not reverse:
             message = f"No such endpoint: {request.method} {plain}. There are /responses, /chat/completions, /models."
             if kind:
                 message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
             return refusal(ApiError(message, "invalid_request_error", "not_found", status=404), headers)
         return None
 
-    def _redirects(self, flow: HTTPFlow, kind: route.Endpoint, direct: bool) -> bool:
-        """Tell whether an API request goes to a backend that it does not name."""
-        if self._settings.upstream is not None:
+    def _target(self, flow: HTTPFlow, kind: route.Endpoint | None, direct: bool) -> options.Upstream | None:
+        """Return the backend for an API request that does not name it; its port is 0 while our own is not up."""
+        settings = self._settings
+        if kind is None:
+            return None
+        if settings.upstream is not None:
             # "/models" is also a page of many web sites; API clients send a key.
-            return direct or kind != "models" or "authorization" in flow.request.headers
-        return self._settings.own_backend is not None and direct
-
-    def _redirect(self, flow: HTTPFlow) -> Response | None:
-        target = self._settings.upstream
-        if target is None:
-            if self._loopback is None or not self._loopback.port:
-                error = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
-                return refusal(error, self._cors(flow))
-            target = options.Upstream("http", LOOPBACK, self._loopback.port)
-        request = flow.request
-        request.scheme, request.host, request.port = target.scheme, target.host, target.port
-        request.path = route.join(target, request.path)
+            named = not direct and kind == "models" and "authorization" not in flow.request.headers
+            return None if named else settings.upstream
+        if settings.own_backend is not None and direct:
+            return options.Upstream("http", LOOPBACK, self._loopback.port if self._loopback else 0)
         return None
 
     def _check_access(self, flow: HTTPFlow, *, own: bool) -> ApiError | None:
@@ -257,15 +256,16 @@ class ToolSim:
 
     def _policy(self, flow: HTTPFlow) -> Policy:
         policy = self._settings.policy
-        if self._is_own(flow):
+        if self._is_own(flow.request.host, flow.request.port):
             return replace(policy, backend="responses")
-        by_hand = (each.name for each in options.OPTIONS if ctx.options.has_changed(each.full_name))  # type: ignore[no-untyped-call]
+        changed = ctx.options.has_changed
+        by_hand = [name for name in Policy.__dataclass_fields__ if changed(options.PREFIX + name)]  # type: ignore[no-untyped-call]
         return recorded_policy(flow, policy, by_hand)
 
-    def _is_own(self, flow: HTTPFlow) -> bool:
-        """Tell whether a request goes to a backend of our own, by whichever mode or name."""
+    def _is_own(self, host: str, port: int) -> bool:
+        """Tell whether an address is that of a backend of our own."""
         loopback = self._loopback
-        return loopback is not None and flow.request.port == loopback.port and route.is_loopback(flow.request.host)
+        return loopback is not None and port == loopback.port and route.is_loopback(host)
 
     def _cors(self, flow: HTTPFlow) -> dict[str, str]:
         return route.cors(self._settings.origins, flow.request.headers.get("origin"))

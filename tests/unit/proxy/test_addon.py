@@ -206,6 +206,23 @@ def test_tunnels_to_our_own_backend(peer: str, port: int, refused: bool, addon: 
     assert server.error is None
 
 
+def test_upstream_that_is_our_own_backend_is_guarded(addon: Any, loopback: Loopback) -> None:
+    """Whichever way leads to the codex backend, other machines and foreign web pages need a key."""
+    addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
+    for peer, origin, status in (
+        ("10.0.0.9", "", 403),
+        ("127.0.0.1", "https://evil.example", 403),
+        ("127.0.0.1", "", None),
+    ):
+        flow = asked({"messages": []}, mode="regular")
+        flow.client_conn.peername = (peer, 1234)
+        if origin:
+            flow.request.headers["origin"] = origin
+        addon.requestheaders(flow)
+        assert (flow.response and flow.response.status_code) == status
+        OPEN.clear()
+
+
 def test_reload_keeps_exchanges(addon: ToolSim) -> None:
     """An exchange that one instance began is finished by the next."""
     flow = asked({"messages": [], "tools": TOOLS})
