@@ -293,7 +293,7 @@ class ToolSim:
         if flow is not None:
             said = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.keeper.missing}
             flow.metadata["toolsim"] = report.as_dict() | said
-            flow.comment = flow.comment or telemetry.comment(report)
+            flow.comment = flow.comment or telemetry.comment(report, status)
             flow.marked = flow.marked or telemetry.marker(report, status)
             exchange.keeper.settle(flow)
 

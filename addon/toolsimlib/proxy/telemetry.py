@@ -23,12 +23,12 @@ def line(report: Report, status: int | None, seconds: float) -> str:
     return json.dumps(told, ensure_ascii=True)
 
 
-def comment(report: Report) -> str:
-    """Return the exchange in one line for people."""
-    return " ".join(" · ".join(_phrases(report)).split())
+def comment(report: Report, status: int | None = None) -> str:
+    """Return the exchange in one line for people; ``status`` is what the client got."""
+    return " ".join(" · ".join(_phrases(report, status)).split())
 
 
-def _phrases(report: Report) -> Iterator[str]:
+def _phrases(report: Report, status: int | None) -> Iterator[str]:
     yield _calls(report)
     for noun, codes in (
         ("parse failure", report.parse_failures),
@@ -44,6 +44,8 @@ def _phrases(report: Report) -> Iterator[str]:
         yield "truncated"
     if report.error:
         yield f"error: {report.error}"
+    elif status is not None and status >= 400:
+        yield f"HTTP {status}"
 
 
 def _calls(report: Report) -> str:
