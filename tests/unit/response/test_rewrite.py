@@ -213,22 +213,47 @@ def test_any_bytes(data: bytes, client: Dialect, backend: Dialect, stream: bool,
 
 
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda values: st.lists(values, max_size=3) | st.dictionaries(
-        st.sampled_from(["type", "choices", "delta", "content", "index", "finish_reason", "item", "output", "response",
-        "usage", "text",
-                         "error", "status", "tool_calls", "function", "name", "arguments", "output_index", "summary",
-                         "message"]),
-        values | st.sampled_from(["response.output_text.delta", "response.completed", "message", "function_call",
-        "reasoning",
-                                  "response.output_item.done", "stop"]), max_size=5),
-    max_leaves=12,
-)  # fmt: skip
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 3)
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["", "x", "function"]),
+    lambda values: (
+        st.lists(values, max_size=2) | st.dictionaries(st.sampled_from(["text", "name"]), values, max_size=2)
+    ),
+    max_leaves=4,
+)
+KINDS = [
+    "response.created", "response.output_text.delta", "response.output_text.done", "response.refusal.delta",
+    "response.refusal.done", "response.reasoning_summary_text.delta", "response.reasoning_text.delta",
+    "response.output_item.added", "response.output_item.done", "response.function_call_arguments.delta",
+    "response.function_call_arguments.done", "response.completed", "response.incomplete", "response.failed", "error",
+    "message", "function_call", "custom_tool_call", "reasoning", "mcp_call", "function_call_output", "refusal",
+]  # fmt: skip
+KEYS = [
+    "id", "choices", "delta", "content", "index", "finish_reason", "item", "output", "response", "usage", "text",
+    "error", "status", "tool_calls", "function", "custom", "function_call", "name", "arguments", "input", "namespace",
+    "output_index", "content_index", "summary_index", "summary", "message", "created", "created_at", "model",
+    "incomplete_details", "input_tokens", "prompt_tokens", "refusal", "reasoning_content", "code", "item_id",
+]  # fmt: skip
+# Objects of the right kind with anything at all for a field, nested as the APIs nest them.
+OBJECTS = st.recursive(
+    JSON_VALUES,
+    lambda values: (
+        st.lists(values, max_size=2)
+        | st.builds(
+            lambda kind, fields: {**fields, "type": kind},
+            st.sampled_from(KINDS),
+            st.dictionaries(st.sampled_from(KEYS), values, max_size=6),
+        )
+    ),
+    max_leaves=15,
+)
 
 
-@given(st.lists(JSON_VALUES, max_size=5), st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.booleans())
+@given(st.lists(OBJECTS, max_size=5), st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.booleans())
 def test_any_json(values: list[Any], client: Dialect, backend: Dialect, stream: bool) -> None:
-    """Events of any JSON at all: no exception."""
+    """Events with anything at all in their fields: no exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].done
     for value in values:

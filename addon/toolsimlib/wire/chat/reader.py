@@ -115,7 +115,7 @@ class ChatReader:
             calls.setdefault(key, _CallParts()).add(call)
         if isinstance(delta.get("function_call"), dict):
             calls.setdefault(0, _CallParts()).add({"function": delta["function_call"]})
-        if (reason := choice.get("finish_reason")) and not self._ended[index]:
+        if (reason := string(choice.get("finish_reason"))) and not self._ended[index]:
             self._ended[index] = True
             events += self._structured(index)
             events.append(Finished(_REASONS.get(reason, "stop"), index))
@@ -133,7 +133,7 @@ class ChatReader:
         return [Failed(error)]
 
 
-_REASONS: Mapping[object, FinishReason] = {"length": "length", "content_filter": "content_filter"}
+_REASONS: Mapping[str, FinishReason] = {"length": "length", "content_filter": "content_filter"}
 
 
 class _CallParts:

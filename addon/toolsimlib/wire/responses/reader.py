@@ -38,6 +38,8 @@ class ResponsesReader:
 
     def __init__(self) -> None:
         self._said: set[tuple[object, ...]] = set()
+        # By output index: the calls that were announced, for backends that never say that they are done.
+        self._announced: dict[int, dict[str, Any]] = {}
         self._closed = False
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
@@ -60,7 +62,7 @@ class ResponsesReader:
             # The hot path: everything else comes a few times in an answer.
             if not isinstance(delta, str) or not delta:
                 return []
-            self._said.add(("text", event.get("output_index", 0), event.get("content_index", 0)))
+            self._said.add(("text", count(event, "output_index"), count(event, "content_index")))
             return [TextDelta(delta)]
         return self._other(kind, event, delta if isinstance(delta, str) else "")
 
@@ -75,7 +77,7 @@ class ResponsesReader:
 
     def _other(self, kind: object, event: dict[str, Any], delta: str) -> list[BackendEvent]:
         item = event.get("item")
-        where = (event.get("output_index", 0), event.get("content_index", 0))
+        where = (count(event, "output_index"), count(event, "content_index"))
         match kind:
             case "response.created":
                 return [_opened(mapping(event.get("response")))]
@@ -87,11 +89,17 @@ class ResponsesReader:
             case "response.refusal.done":
                 return self._late(("refusal", *where), event.get("refusal"), RefusalDelta)
             case "response.reasoning_summary_text.delta" if delta:
-                return self._reasoning(delta, (event.get("output_index", 0), event.get("summary_index", 0)), "summary")
+                return self._reasoning(delta, (count(event, "output_index"), count(event, "summary_index")), "summary")
             case "response.reasoning_text.delta" if delta:
                 return self._reasoning(delta, where, "text")
+            case "response.output_item.added" if isinstance(item, dict):
+                self._announced[where[0]] = item
+            case "response.function_call_arguments.done":
+                self._announced.setdefault(where[0], {})["arguments"] = event.get("arguments")
+            case "response.custom_tool_call_input.done":
+                self._announced.setdefault(where[0], {})["input"] = event.get("input")
             case "response.output_item.done" if isinstance(item, dict):
-                return self._item(item, event.get("output_index", 0))
+                return self._item(item, count(event, "output_index"))
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 response = mapping(event.get("response"))
                 return self._terminal({"status": str(kind).removeprefix("response."), **response})
@@ -114,7 +122,7 @@ class ResponsesReader:
         self._said.add(key)
         return [word(text)]
 
-    def _item(self, item: Mapping[str, Any], index: object) -> list[BackendEvent]:
+    def _item(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
         """Return what a whole output item says beyond what its deltas said."""
         key = ("item", index)
         if key in self._said:
@@ -139,7 +147,7 @@ class ResponsesReader:
                         string(item.get("name")),
                         text,
                         "function" if kind == "function_call" else "custom",
-                        item.get("namespace"),
+                        string(item.get("namespace")) or None,
                         call_id=string(item.get("call_id")) or None,
                     )
                 ]
@@ -147,7 +155,7 @@ class ResponsesReader:
                 return [PassThrough(dict(item))]
         return []
 
-    def _message(self, item: Mapping[str, Any], index: object) -> list[BackendEvent]:
+    def _message(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
         events: list[BackendEvent] = []
         for n, part in enumerate(mappings(item.get("content"))):
             if part.get("type") == "refusal":
@@ -161,7 +169,8 @@ class ResponsesReader:
             error = response.get("error") or {"message": f"The backend's response is {response.get('status')}."}
             return self._fail(read_error(error))
         events: list[BackendEvent] = []
-        for index, item in enumerate(mappings(response.get("output"))):
+        output = dict(enumerate(mappings(response.get("output"))))
+        for index, item in sorted({**self._announced, **output}.items()):
             events += self._item(item, index)
         if (usage := _usage(response.get("usage"))) is not None:
             events.append(Counted(usage))

@@ -87,6 +87,13 @@ def test_items_of_other_kinds() -> None:
     assert ResponsesReader().whole({"id": "r", "output": output})[1:] == [*expected, *END]
 
 
+def test_calls_that_are_never_done() -> None:
+    """A call that was announced, with its arguments in an event of their own, counts without ``output_item.done``."""
+    added = {"type": "response.output_item.added", "item": {"type": "function_call", "name": "f", "arguments": ""}}
+    done = {"type": "response.function_call_arguments.done", "arguments": "{}"}
+    assert stream(added, done, DONE) == [StructuredCall("f", "{}"), *END]
+
+
 def test_reasoning() -> None:
     """Summary parts become paragraphs; an item without deltas is read whole."""
     part = {"type": "response.reasoning_summary_text.delta", "output_index": 0}
