@@ -300,3 +300,32 @@ def test_slow_backend_is_not_silent(backend: RawBackend, line: Line, ask: Any) -
     reply = line.post("/v1/chat/completions", ask())
     assert reply.status == 200
     assert reply.json()["choices"][0]["message"]["content"] == "x"
+
+
+HOLDS_BACK = """
+import asyncio
+from toolsimlib.proxy.addon import ToolSim
+
+class HoldsBack:
+    async def request(self, flow):
+        await asyncio.sleep(1.5)
+
+    async def response(self, flow):
+        await asyncio.sleep(1.5)
+
+addons = [ToolSim(), HoldsBack()]
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_intercepted_flow_is_not_silent(stream: bool, backend: RawBackend, tmp_path: Path, ask: Any) -> None:
+    """Time that someone takes to look at an intercepted request or answer is not the backend's silence."""
+    backend.play(stream_of("Hi ", CALL))
+    script = tmp_path / "holds_back.py"
+    script.write_text(HOLDS_BACK)
+    with Mitmdump(backend.url, script=script, toolsim_idle_timeout=1) as proxy, Line(proxy.url) as line:
+        for _ in range(2):
+            reply = line.post("/v1/chat/completions", ask(stream=stream))
+            assert reply.status == 200
+            assert b'"get_weather"' in reply.body
+            assert b"backend_timeout" not in reply.body

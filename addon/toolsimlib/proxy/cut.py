@@ -64,6 +64,8 @@ class EndableStream(HttpStream):
     def make_server_connection(self) -> CommandGenerator[bool]:
         connected = yield from super().make_server_connection()
         if connected and (exchange := self.exchange) is not None:
+            # Silence counts from now on: the request may have been held back before, by someone who looked at it.
+            exchange.heard()
             yield RequestWakeup(exchange.next_tick())
         return connected
 
