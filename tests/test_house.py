@@ -17,7 +17,7 @@ FLOORS = (
     ("conversation", "schema"),
     ("wire",),
     ("request", "response"),
-    ("backends",),
+    ("backends", "inspect"),
     ("proxy",),
 )
 FLOOR = {wing: floor for floor, wings in enumerate(FLOORS) for wing in wings}

@@ -1,0 +1,101 @@
+"""A real Codex app-server with a stub model: first text through addon and bridge against the bare app-server.
+
+Needs ``codex`` on the path, or CODEX_BIN. Both ways have the same child, settings and model; they take turns, so that a
+busy machine disturbs both alike. What the bare way leaves out: HTTP, twice, and the addon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+from support.mitmdump import Mitmdump
+from support.stub_model import Reply, StubModel
+from toolsimlib.backends.appserver import AppServer, Connection
+from toolsimlib.backends.textmodel import settings
+
+RUNS = 30
+AT_ONCE = 8
+clock = time.perf_counter
+TOOLS = [{"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}]
+
+
+async def bare(connection: Connection) -> float:
+    """Return the seconds from thread/start to the first delta."""
+    began = clock()
+    config = settings(connection.mcp_servers)
+    asked = {"ephemeral": True, "cwd": str(connection.folder), "baseInstructions": "", "config": config}
+    thread = (await connection.request("thread/start", asked))["thread"]["id"]
+    news = connection.listen(thread)
+    text = {"type": "text", "text": "hi"}
+    await connection.request("turn/start", {"threadId": thread, "input": [text]})
+    first = 0.0
+    while (note := await news.get()) is not None and note.method != "turn/completed":
+        if note.method == "item/agentMessage/delta" and not first:
+            first = clock() - began
+    connection.forget(thread)
+    await connection.request("thread/unsubscribe", {"threadId": thread})
+    return first
+
+
+async def through(client: httpx.AsyncClient) -> float:
+    """Return the seconds from the client's request to its first text."""
+    began = clock()
+    first = 0.0
+    body = {"input": "hi", "stream": True, "tools": TOOLS}
+    async with client.stream("POST", "/v1/responses", json=body) as answer:
+        async for line in answer.aiter_lines():
+            if "output_text.delta" in line and not first:
+                first = clock() - began
+    return first
+
+
+async def main() -> None:
+    """Print both, and how many answers a second there are."""
+    binary = os.environ.get("CODEX_BIN") or shutil.which("codex")
+    if binary is None:
+        print("codex: not found; npm install -g @openai/codex, or set CODEX_BIN", file=sys.stderr)
+        return
+    stub = StubModel(lambda body: Reply(["some ", "words ", "here"]))
+    await stub.start()
+    with tempfile.TemporaryDirectory() as home:
+        stub.write_config(Path(home))
+        os.environ["CODEX_HOME"] = home
+        server = AppServer((binary, "app-server"))
+        await server.start()
+        options = {"toolsim_backend": "codex", "toolsim_codex_command": f"{binary} app-server"}
+        mitmdump = await asyncio.to_thread(Mitmdump(**options).__enter__)
+        try:
+            connection = await server.connection()
+            url = f"http://127.0.0.1:{mitmdump.port}"
+            async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+                await bare(connection), await through(client)
+                pairs = [(await bare(connection), await through(client)) for _ in range(RUNS)]
+                medians = [1000 * statistics.median(way) for way in zip(*pairs, strict=True)]
+                print(f"codex: first text bare {medians[0]:.0f} ms, through addon and bridge {medians[1]:.0f} ms")
+                began = clock()
+                for _ in range(3):
+                    await asyncio.gather(*(through(client) for _ in range(AT_ONCE)))
+                through_rate = 3 * AT_ONCE / (clock() - began)
+                began = clock()
+                for _ in range(3):
+                    await asyncio.gather(*(bare(connection) for _ in range(AT_ONCE)))
+                bare_rate = 3 * AT_ONCE / (clock() - began)
+                print(
+                    f"codex: {AT_ONCE} at once, bare {bare_rate:.0f}/s, through addon and bridge {through_rate:.0f}/s"
+                )
+        finally:
+            await asyncio.to_thread(mitmdump.__exit__, None, None, None)
+            await server.stop()
+    await stub.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
