@@ -57,6 +57,9 @@ def read_request(body: Mapping[str, Any]) -> TurnRequest:
     if body.get("previous_response_id"):
         message = "The codex backend keeps no responses: send the whole conversation as input."
         raise BadRequest(message, "previous_response_id", "previous_response_not_found")
+    for key in ("conversation", "background"):
+        if body.get(key):
+            raise BadRequest(f"The codex backend knows no {key}.", key, "unsupported_parameter")
     given = body.get("input")
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]

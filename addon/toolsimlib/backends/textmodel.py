@@ -29,13 +29,16 @@ _SETTINGS: Mapping[str, Any] = {
         f"features.{name}": False
         for name in (
             "apps",
+            "browser_use",
             "collaboration_modes",
+            "computer_use",
             "goals",
             "hooks",
             "image_generation",
             "memories",
             "multi_agent",
             "plugins",
+            "shell_snapshot",
             "shell_tool",
             "sleep_tool",
             "tool_suggest",

@@ -3,11 +3,13 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from toolsimlib.backends import codex
 from toolsimlib.backends.codex import CodexBackend, Turn, one_text, read_request, turn_error
 from toolsimlib.backends.jsonrpc import Notification
 from toolsimlib.errors import BadRequest
@@ -74,6 +76,8 @@ def test_a_json_object_is_asked_for_in_words() -> None:
         ({}, "input"),
         ({"input": 3}, "input"),
         ({"input": "x", "previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"input": "x", "conversation": {"id": "conv_1"}}, "conversation"),
+        ({"input": "x", "background": True}, "background"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x"}]}]},
             "input[0].content[0].image_url",
@@ -246,8 +250,8 @@ def test_a_quoted_400_keeps_its_own_words() -> None:
 
 
 SERVER = """
-import json, sys
-KNOWS_ITEMS, LOGIN = json.loads(sys.argv[1])
+import json, sys, time
+KNOWS_ITEMS, LOGIN, THINKS = json.loads(sys.argv[1])
 def say(**message): print(json.dumps(message), flush=True)
 for line in sys.stdin:
     message = json.loads(line)
@@ -261,6 +265,7 @@ for line in sys.stdin:
     elif method == "thread/start": say(id=number, result={"thread": {"id": "t"}, "model": "old"})
     elif method == "turn/start":
         say(id=number, result={"turn": {"id": "u"}})
+        time.sleep(THINKS)
         text = json.dumps(params["input"])
         say(method="item/agentMessage/delta", params={"threadId": "t", "itemId": "i", "delta": text})
         say(method="item/agentMessage/delta", params={"threadId": "other", "itemId": "i", "delta": "not ours"})
@@ -271,15 +276,22 @@ for line in sys.stdin:
 """
 
 
-async def ask(path: Path, *, knows_items: bool = True, login: bool = True) -> list[BackendEvent]:
+async def ask(
+    path: Path, *, knows_items: bool = True, login: bool = True, thinks: float = 0, times: list[float] | None = None
+) -> list[BackendEvent]:
     script = path / "server.py"
     script.write_text(SERVER)
-    backend = CodexBackend((sys.executable, str(script), json.dumps([knows_items, login])))
+    backend = CodexBackend((sys.executable, str(script), json.dumps([knows_items, login, thinks])))
     await backend.start()
     body: Mapping[str, Any] = {"instructions": "I", "input": "hi"}
     try:
         async with asyncio.timeout(20):
-            return [event async for event in backend.answer(body)]
+            events = []
+            async for event in backend.answer(body):
+                events.append(event)
+                if times is not None:
+                    times.append(time.monotonic())
+            return events
     finally:
         await backend.stop()
 
@@ -296,6 +308,17 @@ async def test_an_older_server_gets_the_conversation_as_one_text(tmp_path: Path)
 async def test_a_newer_server_gets_items(tmp_path: Path) -> None:
     """And a turn without input of its own."""
     assert TextDelta("[]") in await ask(tmp_path)
+
+
+async def test_a_model_that_thinks_for_long_does_not_hold_back_the_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is begun without it; what it says then follows."""
+    monkeypatch.setattr(codex, "_HEADERS_LIMIT", 0.1)
+    times: list[float] = []
+    events = await ask(tmp_path, thinks=1.0, times=times)
+    assert [type(event) for event in events[:2]] == [Opened, TextDelta]
+    assert times[1] - times[0] > 0.5
 
 
 async def test_without_a_login_there_is_a_503(tmp_path: Path) -> None:
