@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-FITS = 84
+FITS = 72
 """Longest value that stays on one line."""
 
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]|[^\s,:{}\[\]"]++')

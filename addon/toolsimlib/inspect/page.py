@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 
-WIDTH = 100
-"""Columns: what fits into half of a wide window, and what eyes follow."""
+WIDTH = 84
+"""Columns: what half of a browser window shows, and what eyes follow."""
 
 _INDENT = "  "
-# A word that is longer than a line is cut; white space at a line's end goes.
-_LINE = re.compile(rf"(.{{1,{WIDTH}}})(?:[ \t]+|$)|(.{{{WIDTH}}})")
+# Never quite empty: mitmweb shows each line as a block of its own, and an empty one has no height.
+_EMPTY = " "
+_BETWEEN = " · "
 
 
 class Page:
@@ -19,46 +22,58 @@ class Page:
         self._lines: list[str] = []
 
     def __str__(self) -> str:
-        return "\n".join(self._lines).rstrip() + "\n"
+        while self._lines and self._lines[-1] == _EMPTY:
+            self._lines.pop()
+        return "\n".join(self._lines) + "\n"
 
-    def title(self, name: str, facts: list[str]) -> None:
-        """Write the page's first line and what is to know at once, with a rule under it."""
-        line = " · ".join([name, *(one_line(fact) for fact in facts if fact)])
-        for part in wrap(line):
-            self._lines.append(part)
-        self._lines.append("─" * WIDTH)
+    def title(self, name: str, facts: Iterable[str]) -> None:
+        """Write the page's first lines: its name, and what is to know at once."""
+        line = name
+        for fact in facts:
+            if not fact:
+                continue
+            longer = f"{line}{_BETWEEN}{one_line(fact)}"
+            if len(longer) > WIDTH:
+                self._lines.append(line)
+                longer = " " * len(name) + _BETWEEN + one_line(fact)
+            line = longer
+        self._lines.append(line)
 
     def heading(self, name: str, remark: str = "") -> None:
-        """Begin a section."""
+        """Begin a section, with a rule."""
         self.gap()
-        self._lines.append(f"{name}  {one_line(remark)}" if remark else name)
+        line = f"{name}  {one_line(remark)} " if remark else f"{name} "
+        self._lines.append(line.ljust(WIDTH, "─"))
 
     def gap(self) -> None:
         """Leave one line empty, unless the last one is."""
-        if self._lines and self._lines[-1]:
-            self._lines.append("")
+        if self._lines and self._lines[-1] != _EMPTY:
+            self._lines.append(_EMPTY)
 
     def text(self, text: str, depth: int = 1, *, bar: str = "") -> None:
         """Write running text, wrapped; with ``bar`` before each of its lines it is a quotation."""
         lead = _INDENT * depth + bar
         for line in text.split("\n"):
-            parts = wrap(line)
-            if parts:
-                self._lines.extend((lead + part).rstrip() for part in parts)
-            else:
-                self._lines.append(lead.rstrip())
+            self._lines += [(lead + part).rstrip() or _EMPTY for part in wrap(line, WIDTH - len(lead))]
 
     def line(self, text: str, depth: int = 1) -> None:
         """Write one line that is not wrapped."""
         self._lines.append(_INDENT * depth + one_line(text))
 
 
-def wrap(line: str) -> list[str]:
-    """Cut one line into lines of at most ``WIDTH`` characters, between words where there are any; keeps indentation."""
+def wrap(line: str, width: int = WIDTH) -> list[str]:
+    """Cut one line into lines of at most ``width`` characters, between words where there are any."""
     line = line.rstrip().replace("\t", "    ")
-    if len(line) <= WIDTH:
-        return [line] if line else []
-    return [found[1] or found[2] for found in _LINE.finditer(line)]
+    if len(line) <= width:
+        return [line]
+    return [found[1] or found[2] for found in _line(width).finditer(line)]
+
+
+@lru_cache(maxsize=64)
+def _line(width: int) -> re.Pattern[str]:
+    # White space at a line's end goes. JSON and tags without any also break behind a comma and before a closing tag;
+    # any other word that is longer than a line is cut.
+    return re.compile(rf"(.{{1,{width}}})(?:[ \t]+|$|(?<=,)|(?=</))|(.{{{width}}})", re.DOTALL)
 
 
 def one_line(text: str) -> str:

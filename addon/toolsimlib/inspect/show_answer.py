@@ -47,7 +47,7 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
     report = mapping(facts.report)
     answer = read_answer(data)
     page = Page()
-    page.title("ANSWER", list(_facts(answer, facts, report)))
+    page.title("ANSWER", _facts(answer, facts, report))
     if not answer.known:
         _unread(page, data)
     received = read_answer(facts.received) if facts.received else None
@@ -56,8 +56,8 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
         _choices(page, received, report)
         if _same(received, answer):
             page.gap()
-            page.line("The client got the same.", 1)
-        else:
+            page.line("The client got the same.", 0)
+        elif answer.pieces:
             page.heading("THE CLIENT GOT")
             _choices(page, answer, None)
     elif answer.pieces:
@@ -88,7 +88,8 @@ def _facts(answer: ReadAnswer, facts: AnswerFacts, report: Mapping[str, Any]) ->
 
 def _finish(answer: ReadAnswer, report: Mapping[str, Any]) -> str:
     if answer.error is not None or report.get("error"):
-        return f"failed: {string(report.get('error')) or (answer.error and answer.error.code) or 'error'}"
+        said = answer.error and (answer.error.code or answer.error.type)
+        return f"failed: {string(report.get('error')) or said or 'error'}"
     told = string(report.get("finish"))
     if told:
         return told
@@ -135,15 +136,17 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None, *, blocks: bool) -> N
     match piece:
         case Words(kind="text"):
             if not blocks or marks is None:
-                page.text(piece.text)
+                page.text(piece.text.strip("\r\n"))
                 return
             for part, verdict in marks.split(piece.text):
                 if verdict is None:
                     if part.strip():
+                        page.gap()
                         page.text(part.strip("\r\n"))
                 else:
+                    page.gap()
                     page.text(part, bar=_BAR)
-                    page.text(verdict, bar="╰─ ")
+                    page.line(f"╰─ {verdict}")
         case Words():
             page.line(f"({piece.kind})")
             page.text(piece.text, bar=_BAR)

@@ -62,7 +62,7 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
     request, problem = _read(body)
     asked, _ = _read(original) if original is not None else (request, "")
     catalog = next(_catalogs(request), None) if request is not None else None
-    page.title("REQUEST", list(_facts(body, request, asked, catalog, report)))
+    page.title("REQUEST", _facts(body, request, asked, catalog, report))
     if problem:
         page.heading("NOT A REQUEST AS THE API KNOWS IT")
         page.text(problem)
@@ -76,8 +76,9 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
     instructions = body.get("instructions")
     if isinstance(instructions, str):
         _message(page, Message("system", (Text(instructions),)), "instructions", catalog)
+    speaker = ""
     for item in request.items:
-        _item(page, item, catalog)
+        speaker = _item(page, item, catalog, speaker)
     _dropped(page, report)
     return str(page)
 
@@ -195,21 +196,30 @@ def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
 # -- conversation
 
 
-def _item(page: Page, item: Item, catalog: Catalog | None) -> None:
+def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
+    """Write one item; return who spoke. Calls stand under the assistant's name, outputs under the tool's."""
     match item:
         case Message():
             _message(page, item, item.role + (f" ({clip(item.name, 64)})" if item.name else ""), catalog)
+            return item.role
         case Call():
-            page.gap()
+            _speaker(page, "assistant", speaker)
             _call(page, item)
+            return "assistant"
         case CallOutput():
-            page.gap()
+            _speaker(page, "tool", speaker)
             _output(page, item.call_id, "\n".join(_part(part) for part in item.parts))
+            return "tool"
+
+
+def _speaker(page: Page, who: str, before: str = "") -> None:
+    page.gap()
+    if who != before:
+        page.line(f"▌{who}", 0)
 
 
 def _message(page: Page, message: Message, who: str, catalog: Catalog | None) -> None:
-    page.gap()
-    page.line(f"▌{who}", 0)
+    _speaker(page, who)
     for part in message.parts:
         text = _part(part)
         found = find_catalog(text) if message.role != "assistant" else None
