@@ -92,6 +92,8 @@ fuzz: setup  ## Run the property tests for long (ARGS="-k sentinel" for one room
 
 bench: setup  ## Measure speed: ratios against references in the same run
 	cd tests && ../$(BIN)/python -m bench.parser
+	cd tests && ../$(BIN)/python -m bench.proxy
+	cd tests && ../$(BIN)/python -m bench.codex
 
 check: $(VENV)/.everything  ## Check format, lint and types
 	$(BIN)/ruff format --check

@@ -1,6 +1,6 @@
 """A real Codex app-server with a stub model: first text through addon and bridge against the bare app-server.
 
-Needs ``codex`` on the path, or CODEX_BIN. Both ways have the same child, settings and model; they take turns, so that a
+Both ways have the same child, settings and model; they take turns, so that a
 busy machine disturbs both alike. What the bare way leaves out: HTTP, twice, and the addon.
 """
 
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import httpx
+from support import programs
 from support.mitmdump import Mitmdump
 from support.stub_model import Reply, StubModel
 from toolsimlib.backends.appserver import AppServer, Connection
@@ -59,9 +58,9 @@ async def through(client: httpx.AsyncClient) -> float:
 
 async def main() -> None:
     """Print both, and how many answers a second there are."""
-    binary = os.environ.get("CODEX_BIN") or shutil.which("codex")
+    binary = programs.codex()
     if binary is None:
-        print("codex: not found; npm install -g @openai/codex, or set CODEX_BIN", file=sys.stderr)
+        print("codex: not found (make clients, or CODEX_BIN)")
         return
     stub = StubModel(lambda body: Reply(["some ", "words ", "here"]))
     await stub.start()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -17,11 +16,11 @@ from typing import Any
 
 import pytest
 from clients.cases import Stage, call, transcript
+from support import programs
 from support.text_backend import Turn, refuses, says
 
 HERE = Path(__file__).parent
-INSTALLED = HERE / "node" / "node_modules" / ".bin" / "codex"
-CODEX = os.environ.get("CODEX_BIN") or shutil.which("codex", path=INSTALLED.parent) or shutil.which("codex")
+CODEX = programs.codex()
 PATIENCE = 30.0
 """Seconds for one run, which takes less than one."""
 

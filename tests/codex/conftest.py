@@ -1,13 +1,12 @@
 """The real Codex app-server behind the loopback, with a stub model behind it."""
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from support import programs
 from support.stub_model import StubModel
 from toolsimlib.backends.codex import CodexBackend
 from toolsimlib.backends.loopback import Loopback
@@ -43,9 +42,9 @@ class Stage:
 
 @pytest.fixture
 def codex() -> str:
-    binary = os.environ.get("CODEX_BIN") or shutil.which("codex")
+    binary = programs.codex()
     if binary is None:
-        pytest.skip("needs codex: npm install -g @openai/codex, or set CODEX_BIN")
+        pytest.skip("needs codex (make clients, or CODEX_BIN)")
     return binary
 
 
