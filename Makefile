@@ -10,7 +10,7 @@ OPTIONS ?=
 # More arguments for pytest, such as ARGS="-m 'not slow' -x"
 ARGS ?=
 
-.PHONY: help setup run test check clients fuzz bench
+.PHONY: help setup run test check clients fuzz bench replay flows
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -94,6 +94,12 @@ bench: setup  ## Measure speed: ratios against references in the same run
 	cd tests && ../$(BIN)/python -m bench.parser
 	cd tests && ../$(BIN)/python -m bench.proxy
 	cd tests && ../$(BIN)/python -m bench.codex
+
+replay: $(VENV)/.addon  ## Replay flows/ and compare (UPDATE=1 to accept what came out)
+	$(BIN)/python -m toolsimlib.proxy.replay $(if $(UPDATE),--update) flows
+
+flows: setup  ## Make flows/ anew from real runs (ONLY=chat for those with that word in their names)
+	cd tests && ../$(BIN)/python -m flows.make $(ONLY)
 
 check: $(VENV)/.everything  ## Check format, lint and types
 	$(BIN)/ruff format --check

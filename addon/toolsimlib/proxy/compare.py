@@ -18,7 +18,7 @@ from toolsimlib.wire.sse import SSEDecoder
 # Ids that are random, each rule as exact as the id that it stands for: an id of any other shape is compared as it is.
 RANDOM_IDS = re.compile(
     r"(?P<kind>(?:resp|msg|rs)_)[0-9a-f]{48}|(?P<chat>chatcmpl-)[0-9a-f]{29}"
-    r"|(?P<uuid>)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
+    r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
 # Lengths and names of hosts follow from the rest, or from nothing at all.
