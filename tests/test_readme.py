@@ -45,6 +45,15 @@ def test_every_option_is_documented() -> None:
     assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", README)) <= known
 
 
+def test_options_are_set_as_they_can_be() -> None:
+    """What README tells to set is an option, and a value that it takes."""
+    by_name = {option.full_name: option for option in OPTIONS}
+    said = re.findall(r"--set (toolsim_\w+)=(\S+?)`?(?=[\s,.:])", README)
+    assert said
+    for name, value in said:
+        assert not by_name[name].choices or value in by_name[name].choices, f"{name}={value}"
+
+
 def test_every_make_target_is_documented() -> None:
     """Each target that ``make help`` shows is in README, and each one in README exists."""
     targets = set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE)) - {"help", "setup"}
