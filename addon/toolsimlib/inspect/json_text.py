@@ -94,7 +94,7 @@ def _lines(value: _Node | str, level: int) -> Iterator[str]:
         comma = "," if position < len(pairs) - 1 else ""
         lead = f"{indent}{key}: " if key else indent
         if isinstance(member, str) and _breaks(member):
-            yield f"{lead.rstrip()}{'' if key else '-'}"
+            yield f"{indent}{key}:" if key else f"{indent}-"
             yield from (f"{indent}{_BAR}{line}" for line in json.loads(member, strict=False).split("\n"))
             continue
         inner = _lines(member, level + 1)

@@ -62,11 +62,13 @@ class Page:
 
 
 def wrap(line: str, width: int = WIDTH) -> list[str]:
-    """Cut one line into lines of at most ``width`` characters, between words where there are any."""
+    """Cut one line into lines of at most ``width`` characters, between words where there are any; keeps indentation."""
     line = line.rstrip().replace("\t", "    ")
     if len(line) <= width:
         return [line]
-    return [found[1] or found[2] for found in _line(width).finditer(line)]
+    words = line.lstrip(" ")
+    lead = " " * min(len(line) - len(words), width // 2)
+    return [lead + (found[1] or found[2]).rstrip() for found in _line(width - len(lead)).finditer(words)]
 
 
 @lru_cache(maxsize=64)
