@@ -62,7 +62,7 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
             _choices(page, answer, None)
     elif answer.pieces:
         page.heading("THE MODEL WROTE" if facts.own else "THE ANSWER")
-        _choices(page, answer, report if facts.own else None, blocks=facts.own or not report)
+        _choices(page, answer, report if facts.own or not report else None)
     elif answer.known and answer.error is None:
         page.heading("THE ANSWER")
         page.line("is empty.")
@@ -120,8 +120,11 @@ def _unread(page: Page, data: bytes) -> None:
 # -- pieces
 
 
-def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None, *, blocks: bool = True) -> None:
-    """Write the pieces of all choices; with a report, its verdicts stand under the blocks of the text."""
+def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
+    """Write the pieces of all choices.
+
+    None for the client's side, whose texts hold no blocks; otherwise the report's verdicts stand under the blocks.
+    """
     for choice in sorted(answer.pieces):
         if len(answer.pieces) > 1:
             page.gap()
@@ -129,13 +132,13 @@ def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None, *
         marks = _Marks(report, choice) if report is not None else None
         for piece in answer.pieces[choice]:
             page.gap()
-            _piece(page, piece, marks, blocks=blocks and report is not None)
+            _piece(page, piece, marks)
 
 
-def _piece(page: Page, piece: Piece, marks: _Marks | None, *, blocks: bool) -> None:
+def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
     match piece:
         case Words(kind="text"):
-            if not blocks or marks is None:
+            if marks is None:
                 page.text(piece.text.strip("\r\n"))
                 return
             for part, verdict in marks.split(piece.text):
