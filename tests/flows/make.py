@@ -334,13 +334,21 @@ def settle(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
             for key, value in list(message.headers.items()):
                 message.headers[key] = fixed(value)
             if message.raw_content is not None:
-                message.raw_content = fixed(message.raw_content.decode("utf-8", "surrogateescape")).encode(
-                    "utf-8", "surrogateescape"
-                )
+                text = in_order(message.raw_content.decode("utf-8", "surrogateescape"))
+                message.raw_content = fixed(text).encode("utf-8", "surrogateescape")
             message.timestamp_start, message.timestamp_end = 0.0, 0.0
         if REPORT in flow.metadata:
             flow.metadata[REPORT]["seconds"] = 0.0
     return flows
+
+
+def in_order(text: str) -> str:
+    """Sort Codex's metadata, which come in an order of chance."""
+    if '"client_metadata":{' not in text:
+        return text
+    body = json.loads(text)
+    body["client_metadata"] = dict(sorted(body["client_metadata"].items()))
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
 async def check(folder: Path) -> None:
