@@ -1,0 +1,108 @@
+import io
+from typing import Any
+
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.io import FlowReader, FlowWriter
+from mitmproxy.test import tflow
+from toolsimlib.proxy.keep import Keeper, Tape
+
+
+def exchanged(*, content: bytes | None) -> HTTPFlow:
+    """A flow whose request was backed up and rewritten; its answer has ``content``."""
+    flow = tflow.tflow()
+    flow.request.content = b"the client's own"
+    flow.backup()
+    flow.request.content = b"rewritten"
+    flow.response = Response.make(200)
+    flow.response.raw_content = content
+    flow.metadata["toolsim"] = {"calls": ["f"]}
+    flow.comment, flow.marked = "one call", ":x:"
+    return flow
+
+
+def test_a_tape_keeps_whole_chunks():
+    """What does not fit is counted and not kept, nor is anything after it: a kept body has no holes."""
+    tape = Tape(limit=5)
+    for chunk in (b"ab", b"cd", b"efg", b"h"):
+        tape.add(chunk)
+    assert tape.content() == b"abcd"
+    assert tape.missing == 4
+    assert repr(tape) == "Tape(4 bytes kept, 4 not)"
+
+
+def test_both_sides_are_in_the_flow():
+    """A streamed exchange ends with the client's bytes in the flow and the backend's in its backup."""
+    keeper, flow = Keeper(), exchanged(content=None)
+    head = Response.make(200, headers={"server": "backend"})
+    keeper.begin(head)
+    keeper.received.add(b"from the backend")
+    keeper.sent.add(b"to the client")
+    keeper.settle(flow)
+    assert flow.response is not None
+    assert flow.response.raw_content == b"to the client"
+    flow.revert()
+    assert flow.request.content == b"the client's own"
+    assert flow.response.raw_content == b"from the backend"
+    assert flow.response.headers["server"] == "backend"
+
+
+def test_reverting_takes_nothing_away():
+    """Comment, mark and report stay; the report then says whose bodies these are."""
+    keeper, flow = Keeper(), exchanged(content=b"whole")
+    keeper.whole(Response.make(200, b"raw"))
+    keeper.settle(flow)
+    assert "side" not in flow.metadata["toolsim"]
+    flow.revert()
+    assert flow.response is not None
+    assert flow.response.content == b"raw"
+    assert (flow.comment, flow.marked) == ("one call", ":x:")
+    assert flow.metadata["toolsim"] == {"calls": ["f"], "side": "backend"}
+
+
+def test_a_whole_answer_is_kept_as_it_came():
+    """What is changed afterwards does not change what was kept, and a body that mitmproxy stored itself stays."""
+    keeper, flow = Keeper(), exchanged(content=b"raw")
+    assert flow.response is not None
+    keeper.whole(flow.response)
+    flow.response.content = b"rewritten"
+    keeper.settle(flow)
+    assert flow.response.content == b"rewritten"
+    flow.revert()
+    assert flow.response.content == b"raw"
+
+
+def test_without_an_answer_or_a_backup():
+    """An exchange that was aborted before its answer, or that we never rewrote, is left as it is."""
+    keeper, flow = Keeper(), exchanged(content=None)
+    flow.response = None
+    keeper.settle(flow)
+    flow.revert()
+    assert flow.response is None
+    bare = tflow.tflow(resp=True)
+    Keeper().settle(bare)
+    assert not bare.modified()
+
+
+def test_missing():
+    """The sides of which something is missing are named with their numbers."""
+    keeper = Keeper()
+    assert keeper.missing == {}
+    keeper.sent = Tape(limit=1)
+    keeper.sent.add(b"too long")
+    assert keeper.missing == {"client": 8}
+
+
+def test_a_kept_exchange_can_be_saved():
+    """Both sides go through a flow file unharmed."""
+    keeper, flow = Keeper(), exchanged(content=None)
+    keeper.begin(Response.make(200))
+    keeper.received.add(b"raw \xff\x00")
+    keeper.settle(flow)
+    file = io.BytesIO()
+    FlowWriter(file).add(flow)  # type: ignore[no-untyped-call]
+    file.seek(0)
+    loaded: Any = next(iter(FlowReader(file).stream()))
+    assert loaded.modified()
+    loaded.revert()
+    assert loaded.request.content == b"the client's own"
+    assert loaded.response.raw_content == b"raw \xff\x00"
