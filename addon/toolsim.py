@@ -3,8 +3,9 @@
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.capture import Capture
 from toolsimlib.proxy.commands import Inspect
+from toolsimlib.proxy.pseudonymise import Pseudonymise
 from toolsimlib.proxy.replay import Replay
 from toolsimlib.proxy.server_replay import ServerReplay
 
 server_replay = ServerReplay()
-addons = [server_replay, ToolSim(), Capture(), server_replay.handover, Replay(), Inspect()]
+addons = [server_replay, ToolSim(), Capture(), server_replay.handover, Replay(), Pseudonymise(), Inspect()]

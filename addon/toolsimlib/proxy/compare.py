@@ -21,6 +21,7 @@ RANDOM_IDS = re.compile(
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
+_TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
 # Lengths and names of hosts follow from the rest, or from nothing at all.
 UNTOLD_HEADERS = frozenset({"content-length", "host"})
 UNTOLD_REPORT = frozenset({"seconds", "missing_bytes"})
@@ -61,6 +62,18 @@ def told(flow: HTTPFlow, *, answered: bool = True) -> dict[str, Any]:
         kept = {name: value for name, value in report.items() if name not in UNTOLD_REPORT}
         said["report"] = _without_chance(kept, names)
     return said
+
+
+def with_old_chance(new: str, old: str) -> str:
+    """Return a text with another's random ids and times, so that a new recording differs in little."""
+    ids = [list(dict.fromkeys(found[0] for found in RANDOM_IDS.finditer(text))) for text in (new, old)]
+    stand_ins = {
+        one: other for one, other in zip(*ids, strict=False) if one.partition("_")[0] == other.partition("_")[0]
+    }
+    text = RANDOM_IDS.sub(lambda found: stand_ins.get(found[0], found[0]), new)
+    if (moment := _TIME.search(old)) is not None:
+        text = _TIME.sub(lambda found: found[1] + moment[2], text)
+    return text
 
 
 def differences(got: Any, expected: Any, path: str = "") -> Iterator[Difference]:

@@ -163,7 +163,8 @@ class Redactor:
             if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
                 continue
             if lower == "user-agent":
-                value = value.partition(" ")[0]  # What follows tells of the machine.
+                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # What follows tells of the machine.
+                value = product[0] if product else ""
             harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
             kept.append((name, self.text(value) if harmless else HIDDEN))
         return kept
@@ -257,12 +258,12 @@ class Redactor:
         # Of bytes: in a str U+2028 would be a line end too.
         lines = [line.decode("utf-8", "surrogateescape") for line in data.splitlines(keepends=True)]
         documents = [_parse(line[5:]) if line.startswith("data:") else None for line in lines]
-        pieces: dict[tuple[Any, ...], list[tuple[dict[str, Any], str]]] = defaultdict(list)
+        texts: dict[tuple[Any, ...], list[tuple[dict[str, Any], str]]] = defaultdict(list)
         for document in documents:
-            for place, owner, key in _strings(document, ()):
-                pieces[place].append((owner, key))
+            for place, owner, key in pieces(document):
+                texts[place].append((owner, key))
         touched: set[int] = set()
-        for owners in pieces.values():
+        for owners in texts.values():
             whole = "".join(owner[key] for owner, key in owners)
             clean = self.text(whole)
             start = 0
@@ -278,13 +279,13 @@ class Redactor:
         if document is None:
             return self.text(line).encode("utf-8", "surrogateescape")
         clean = self.value(document)
-        if clean is document and not any(id(owner) in touched for _, owner, _ in _strings(document, ())):
+        if clean is document and not any(id(owner) in touched for _, owner, _ in pieces(document)):
             return line.encode("utf-8", "surrogateescape")
         return b"data: " + _dump(clean) + line[len(line.rstrip("\r\n")) :].encode()
 
 
-def _strings(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
-    """Yield the strings that come in pieces, each with its place: pieces of one text have one place."""
+def pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
+    """Yield an event's strings that come in pieces, as place, owner and key: pieces of one text have one place."""
     match value:
         case dict():
             mark = tuple(value.get(key) for key in _PLACE if not isinstance(value.get(key), dict | list))
@@ -292,11 +293,11 @@ def _strings(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ..
                 if isinstance(each, str) and key in _PIECES:
                     yield (*place, *mark, key), value, key
                 elif isinstance(each, dict | list):
-                    yield from _strings(each, (*place, *mark, key))
+                    yield from pieces(each, (*place, *mark, key))
         case list():
             for position, each in enumerate(value):
                 index = each.get("index", position) if isinstance(each, dict) else position
-                yield from _strings(each, (*place, index if isinstance(index, int) else position))
+                yield from pieces(each, (*place, index if isinstance(index, int) else position))
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:

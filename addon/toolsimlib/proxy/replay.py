@@ -25,7 +25,7 @@ from mitmproxy.options import Options
 
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.capture import NOTE, REPORT, clean, dump
-from toolsimlib.proxy.compare import Difference, differences, told
+from toolsimlib.proxy.compare import Difference, differences, told, with_old_chance
 from toolsimlib.proxy.exchange import OPEN
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Replay:
 
         Options that are set by hand count before those of the recording, so that one can see what they would change.
         """
-        files = _files([Path(path).expanduser()])
+        files = flow_files([Path(path).expanduser()])
         if not files:
             raise CommandError(f"toolsim.replay: no .flow file at {path}")
         results = [replay_file(file) for file in files]
@@ -148,18 +148,29 @@ def replay_file(path: Path, cut: Cut = at_once, *, update: bool = False) -> Resu
     made = replay(backend, cut)
     found = tuple(differences(told(made, answered=not note), told(client, answered=not note)))
     if update and found:
-        client.request, times = made.request, client.request
-        client.request.timestamp_start, client.request.timestamp_end = times.timestamp_start, times.timestamp_end
-        if not note and made.response is not None and client.response is not None:
-            made.response.timestamp_start = client.response.timestamp_start
-            made.response.timestamp_end = client.response.timestamp_end
-            client.response = made.response
-            if REPORT in made.metadata:
-                seconds = client.metadata.get(REPORT, {}).get("seconds", 0.0)
-                client.metadata[REPORT] = made.metadata[REPORT] | {"seconds": seconds}
-            client.comment, client.marked = made.comment, made.marked
+        accept(client, made, answered=not note)
         path.write_bytes(dump(clean([backend, client])))
     return Result(path, found, note)
+
+
+def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
+    """Give a recorded client's side what the addon made, but for times and random ids: those stay as they were."""
+    made.request.timestamp_start = client.request.timestamp_start
+    made.request.timestamp_end = client.request.timestamp_end
+    client.request = made.request
+    if not answered or made.response is None or client.response is None:
+        return
+    new, old = (
+        (each.raw_content or b"").decode("utf-8", "surrogateescape") for each in (made.response, client.response)
+    )
+    made.response.raw_content = with_old_chance(new, old).encode("utf-8", "surrogateescape")
+    made.response.timestamp_start = client.response.timestamp_start
+    made.response.timestamp_end = client.response.timestamp_end
+    client.response = made.response
+    client.comment, client.marked = made.comment, made.marked
+    if REPORT in made.metadata:
+        seconds = client.metadata.get(REPORT, {}).get("seconds", 0.0)
+        client.metadata[REPORT] = made.metadata[REPORT] | {"seconds": seconds}
 
 
 def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
@@ -190,7 +201,8 @@ def summary(results: Sequence[Result]) -> str:
     return f"{len(results)} recorded exchanges, {differing or 'none'} differ{'s' if differing == 1 else ''}"
 
 
-def _files(paths: Iterable[Path]) -> list[Path]:
+def flow_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files that are named, and those in folders that are."""
     return [file for path in paths for file in (sorted(path.glob("*.flow")) if path.is_dir() else [path])]
 
 
@@ -199,7 +211,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
     cut = at_once if arguments.cut is None else cut_by(random.Random(arguments.cut))
     results = []
-    for file in _files(arguments.paths):
+    for file in flow_files(arguments.paths):
         result = replay_file(file, cut, update=arguments.update)
         results.append(result)
         print(result, flush=True)
