@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from toolsimlib.proxy.telemetry import MAX_NAMES, Metrics, comment, headers, line
+from mitmproxy.utils import emoji
+from toolsimlib.proxy.telemetry import MAX_NAMES, Metrics, comment, headers, line, marker
 from toolsimlib.report import Report
 
 
@@ -79,3 +80,27 @@ def test_metrics() -> None:
     names = {text_line.split("{")[0].split(" ")[0] for text_line in text.splitlines() if not text_line.startswith("#")}
     typed = {text_line.split(" ")[2] for text_line in text.splitlines() if text_line.startswith("# TYPE")}
     assert names <= typed
+
+
+def test_marker() -> None:
+    """What failed for the client is marked, what someone might look at is warned of, all else is left alone."""
+    assert marker(Report(), 200) == ""
+    assert marker(Report(repairs=["TRAILING_COMMA:f"]), 200) == ""
+    assert marker(Report(error="backend_timeout"), 200) == ":x:"
+    assert marker(Report(strict_failures=["SCHEMA_MISMATCH:f"]), 200) == ":x:"
+    assert marker(Report(), 429) == ":x:"
+    assert marker(Report(parse_failures=["UNKNOWN_TOOL:f"]), 200) == ":warning:"
+    assert marker(Report(truncated=True), 200) == ":warning:"
+    assert marker(Report(error="aborted"), None) == ":warning:"
+    assert {marker(Report(), 500), marker(Report(), None)} <= set(emoji.emoji)
+
+
+def test_comment_of_a_refusal() -> None:
+    """An answer that the backend refused has its status in the comment, unless a reason of our own says more."""
+    assert comment(Report(), 429) == "toolsim: no call · HTTP 429"
+    assert comment(Report(error="bad"), 400) == "toolsim: no call · error: bad"
+
+
+def test_line_leaves_the_places_of_blocks_out() -> None:
+    """The log holds counts and names; where a block stood is for the view."""
+    assert "blocks" not in json.loads(line(Report(blocks=[{"choice": 0}]), 200, 0))

@@ -212,3 +212,38 @@ def test_repr_names_the_state() -> None:
     answer.feed(Closed())
     seen.append(repr(answer._turns[0]).split("(")[1].split(",")[0])
     assert seen == ["speaking", "calling", "speaking", "over"]
+
+
+def test_blocks_are_reported_with_their_place_and_fate() -> None:
+    """Each block is told of with its place in its choice's text, however that was cut, and what became of it."""
+    comma = CALL.replace("1}", "1,}")
+    unknown = CALL.replace("add", "gone")
+    text = f"a{CALL}é{comma}{unknown}{CALL}"
+    the_plan = responses()
+    the_plan = dataclasses.replace(the_plan, policy=dataclasses.replace(the_plan.policy, tool_block_max=2))
+    for size in (1, 5, len(text)):
+        events = [TextDelta(text[at : at + size]) for at in range(0, len(text), size)]
+        _, report, _ = tell(the_plan, [*events, Finished("stop"), Closed()])
+        assert [text[block["start"] : block["end"]] for block in report.blocks] == [CALL, comma, unknown, CALL]
+        assert [block["verdicts"] for block in report.blocks] == [
+            ["call add"],
+            ["call add"],
+            ["text UNKNOWN_TOOL"],
+            ["passed over add"],
+        ]
+        assert [block["repairs"] for block in report.blocks] == [[], ["TRAILING_COMMA:add"], [], []]
+
+
+def test_blocks_of_each_choice_are_told_apart() -> None:
+    """Places count within a choice; a violation is told as the failure that it is."""
+    _, report, _ = tell(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
+    assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
+    _, report, _ = tell(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
+    assert [block["verdicts"] for block in report.blocks] == [["failure SCHEMA_MISMATCH"]]
+
+
+def test_the_report_stays_small() -> None:
+    """Thousands of blocks are no reading for a person, nor for memory."""
+    _, report, _ = tell(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
+    assert len(report.blocks) == 1000
+    assert len(report.calls) == 1100

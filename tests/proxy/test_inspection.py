@@ -1,0 +1,142 @@
+"""What a real mitmdump leaves for inspection: flow files of streamed turns, and the filters that find them again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import FlowReader
+from support.line import Line, arrivals
+from support.mitmdump import ADDON, Mitmdump
+from support.text_backend import TextBackend, refuses, says
+
+CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Bonn\\"}"}</tool_call>'
+BROKEN = '<tool_call>{"name":"gone","arguments":"{}"}</tool_call>'
+COMMA = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn",}}</tool_call>'
+
+TURNS = {
+    "call": says(f"Look: {CALL}"),
+    "two": says(CALL, CALL),
+    "text": says("No need."),
+    "unknown": says(BROKEN),
+    "repair": says(COMMA),
+    "refused": refuses(429, "Slow down."),
+    "eof": says("No", ending="eof"),
+    "tail": says(CALL, "and on and on"),
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, ask: Any) -> Iterator[Path]:
+    """A flow file with one exchange of each kind; the prompt is the kind's name."""
+    path = tmp_path_factory.mktemp("flows") / "turns.flow"
+    with TextBackend(list(TURNS.values())) as backend:
+        with Mitmdump(backend.url, arguments=["-w", str(path)]) as proxy, Line(proxy.url) as line:
+            for name in TURNS:
+                message = {"role": "user", "content": f"kind:{name}"}
+                line.post("/v1/chat/completions", ask(stream=True, messages=[message]))
+            line.request("GET", "/v1/models")
+        yield path
+
+
+def read(path: Path) -> list[HTTPFlow]:
+    with path.open("rb") as file:
+        return [flow for flow in FlowReader(file).stream() if isinstance(flow, HTTPFlow)]
+
+
+def test_streams_are_kept(recorded: Path) -> None:
+    """A streamed answer is in the file as the client got it, and in the backup as the backend sent it."""
+    flow = read(recorded)[0]
+    assert flow.response is not None
+    sent = flow.response.content or b""
+    assert b'"finish_reason":"tool_calls"' in sent
+    assert b"tool_call>" not in sent
+    assert sent.endswith(b"data: [DONE]\n\n")
+    assert b"CLIENT TOOL CATALOG" in (flow.request.content or b"")
+    flow.revert()
+    assert b"tool_call>" in (flow.response.content or b"")
+    assert b'"tools"' in (flow.request.content or b"")
+    assert b"CLIENT TOOL CATALOG" not in (flow.request.content or b"")
+
+
+def test_refusals_are_kept(recorded: Path) -> None:
+    """The body of a refusal, which passes unchanged, is there to be read."""
+    flow = read(recorded)[list(TURNS).index("refused")]
+    assert flow.response is not None
+    assert b"Slow down." in (flow.response.content or b"")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "found"),
+    [
+        ("~meta client", list(TURNS)),
+        ("~marked", ["unknown", "refused", "eof"]),
+        ("~marker :x:", ["refused", "eof"]),
+        ("~marker :warning:", ["unknown"]),
+        ('~comment "[1-9]\\d* calls?"', ["call", "two", "repair", "tail"]),
+        ('~comment "[2-9] calls"', ["two"]),
+        ("~comment get_weather", ["call", "two", "repair", "tail"]),
+        ("~comment failure", ["unknown"]),
+        ("~comment repair", ["repair"]),
+        ('~comment "cut off"', ["tail"]),
+        ("~comment error:", ["eof"]),
+        ('~comment "HTTP 429"', ["refused"]),
+        ("~meta UNKNOWN_TOOL", ["unknown"]),
+        ("~meta client & !~marked & !~comment get_weather", ["text"]),
+        ("~bq kind:text", ["text"]),
+        ('~bs "finish_reason.:.tool_calls"', ["call", "two", "repair", "tail"]),
+    ],
+)
+def test_filter_recipes(recorded: Path, recipe: str, found: list[str], tmp_path: Path) -> None:
+    """Each recipe of README finds what it says, in mitmdump without the addon."""
+    kept = tmp_path / "kept.flow"
+    command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
+    subprocess.run([*command, "-q", "-nr", str(recorded), "-w", str(kept), recipe], check=True, timeout=60)
+    flows = read(kept) if kept.exists() else []
+    assert [
+        name for flow in flows for name in TURNS if f'kind:{name}"'.encode() in (flow.request.content or b"")
+    ] == found
+
+
+def test_the_view_in_a_terminal(recorded: Path) -> None:
+    """``mitmdump -nr FILE`` with the addon prints the pages instead of the bytes."""
+    command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
+    printed = subprocess.run(
+        [
+            *command,
+            "-nr",
+            str(recorded),
+            "-s",
+            str(ADDON),
+            "--set",
+            "flow_detail=4",
+            "--set",
+            "content_view_lines_cutoff=99",
+        ],
+        check=True,
+        timeout=60,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert "THE MODEL WROTE" in printed
+    assert "╰─ ✗ stays text: no such tool is on offer (UNKNOWN_TOOL)" in printed
+    assert "▸ the tool catalog, folded: 1 tool" in printed
+
+
+def test_nothing_is_held_back(ask: Any) -> None:
+    """While a stream is being kept, each piece reaches the client when the backend has said it."""
+    with (
+        TextBackend([says(*["word "] * 6, pause=0.3)]) as backend,
+        Mitmdump(backend.url) as proxy,
+        Line(proxy.url) as line,
+    ):
+        response = line.begin("POST", "/v1/chat/completions", ask(stream=True))
+        times = [at for at, data in arrivals(response) if b"word" in data]
+    assert len(times) == 6
+    assert all(after - before > 0.1 for before, after in pairwise(times)), times
