@@ -84,10 +84,13 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
 
 
 def read_conversation(data: bytes) -> tuple[Item, ...]:
-    """Return the items of a request body, () where it cannot be read. Never raises."""
+    """Return the items of a request body, its instructions first; () where it cannot be read. Never raises."""
     body = _object(data)
     request = _read(body)[0] if body is not None else None
-    return request.items if request is not None else ()
+    if request is None:
+        return ()
+    instructions = request.body.get("instructions")
+    return (*([Message("system", (Text(instructions),))] if isinstance(instructions, str) else []), *request.items)
 
 
 def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:

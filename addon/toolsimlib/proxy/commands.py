@@ -8,6 +8,7 @@ from typing import Any
 
 from mitmproxy import command
 from mitmproxy.addonmanager import Loader
+from mitmproxy.exceptions import CommandError
 from mitmproxy.flow import Flow
 from mitmproxy.http import HTTPFlow
 from mitmproxy.types import Data
@@ -17,7 +18,6 @@ from toolsimlib.inspect.show_request import conversation_rows, read_conversation
 from toolsimlib.proxy import view
 from toolsimlib.wire.lenient import string
 
-# One table cell shows one line; the content view shows the rest.
 _Row = list[str]
 
 
@@ -49,24 +49,29 @@ class Inspect:
     @command.command("toolsim.stats")  # type: ignore[untyped-decorator]
     def stats(self, flows: Sequence[Flow]) -> Data:
         """Count what became of exchanges: outcomes, calls by tool, failures, repairs and warnings by reason."""
-        counts: Counter[str] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         seconds: list[float] = []
         for flow in _exchanges(flows):
             report = view.report(flow)
             if report is not None:
-                counts.update(_counted(flow, report))
+                counts.update(_counted(report))
                 took = report.get("seconds")
                 seconds += [float(took)] if isinstance(took, int | float) else []
-        rows = [[what, str(number)] for what, number in sorted(counts.items())]
+        rows = [[what, which, str(number)] for (what, which), number in sorted(counts.items())]
         if seconds:
-            rows.append(["seconds, mean", f"{sum(seconds) / len(seconds):.3f}"])
-            rows.append(["seconds, most", f"{max(seconds):.3f}"])
+            rows.append(["seconds", "mean", f"{sum(seconds) / len(seconds):.3f}"])
+            rows.append(["seconds", "most", f"{max(seconds):.3f}"])
         return _table(iter(rows))
 
 
 def _table(rows: Iterator[_Row]) -> Data:
-    """Return rows as mitmproxy's type for tables, which is only a name for them."""
+    """Return rows as mitmproxy's type for tables, which is only a name for them.
+
+    Raises CommandError if there are none: the console cannot show an empty table.
+    """
     table: Any = list(rows)
+    if not table:
+        raise CommandError("There is nothing of that kind in these flows.")
     data: Data = table
     return data
 
@@ -92,16 +97,15 @@ def _spoken(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
         yield "error", answer.error.message
 
 
-def _counted(flow: HTTPFlow, report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each thing to count about one exchange."""
-    yield "exchanges"
+def _counted(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each thing to count about one exchange: of what kind it is, and which one."""
     status = report.get("status")
     if status is None:
-        yield "exchanges: aborted"
+        yield "exchange", "aborted"
     elif report.get("error") or (isinstance(status, int) and status >= 400):
-        yield f"exchanges: failed ({string(report.get('error')) or status})"
+        yield "exchange", f"failed: {string(report.get('error')) or f'HTTP {status}'}"
     else:
-        yield "exchanges: ok"
+        yield "exchange", "ok"
     for key, what in (
         ("calls", "call"),
         ("parse_failures", "parse failure"),
@@ -112,6 +116,6 @@ def _counted(flow: HTTPFlow, report: Mapping[str, Any]) -> Iterator[str]:
         told = report.get(key)
         for each in told if isinstance(told, list) else ():
             # A code may go on with a tool's name.
-            yield f"{what}: {each if key == 'calls' else str(each).partition(':')[0].partition(' ')[0]}"
+            yield what, str(each) if key == "calls" else str(each).partition(":")[0].partition(" ")[0]
     if cutoff := string(report.get("tool_cutoff")):
-        yield f"ended early: {cutoff}"
+        yield "ended early", cutoff

@@ -184,6 +184,7 @@ def test_rows():
     assert rows[4] == ("call", '→ get_weather   call_001\n{"city": "Bonn"}')
     original = list(conversation_rows(read_conversation(json.dumps(CHAT).encode())))
     assert [who for who, _ in original] == ["system", "user", "assistant", "call", "output"]
+    assert next(conversation_rows(read_conversation(json.dumps(RESPONSES).encode()))) == ("system", "Be terse.")
     assert read_conversation(b"[") == read_conversation(b'{"messages":1}') == ()
 
 

@@ -2,6 +2,7 @@ import json
 
 import pytest
 from mitmproxy.addons import view as flow_list
+from mitmproxy.exceptions import CommandError
 from mitmproxy.http import HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
 from mitmproxy.types import CommandTypes
@@ -51,7 +52,6 @@ def test_calls(tctx):
     """Each call is a row: name, id, arguments; flows of other kinds add none."""
     add(tctx, exchanged(), tflow.tflow(resp=True), tflow.ttcpflow())
     assert run(tctx, "toolsim.calls @all") == [["f", "call_002", '{"a":1}'], ["patch", "call_003", "***"]]
-    assert run(tctx, "toolsim.calls ~marked") == []
 
 
 def test_transcript(tctx):
@@ -88,21 +88,19 @@ def test_stats(tctx):
         tflow.tflow(resp=True),
     )
     assert run(tctx, "toolsim.stats @all") == [
-        ["call: f", "2"],
-        ["call: g", "1"],
-        ["ended early: 2 calls", "1"],
-        ["exchanges", "5"],
-        ["exchanges: aborted", "1"],
-        ["exchanges: failed (429)", "1"],
-        ["exchanges: failed (backend_truncated)", "1"],
-        ["exchanges: ok", "2"],
-        ["parse failure: UNKNOWN_TOOL", "2"],
-        ["repair: TRAILING_COMMA", "1"],
-        ["warning: DUPLICATE_CALL", "1"],
-        ["seconds, mean", "1.200"],
-        ["seconds, most", "2.000"],
+        ["call", "f", "2"],
+        ["call", "g", "1"],
+        ["ended early", "2 calls", "1"],
+        ["exchange", "aborted", "1"],
+        ["exchange", "failed: HTTP 429", "1"],
+        ["exchange", "failed: backend_truncated", "1"],
+        ["exchange", "ok", "2"],
+        ["parse failure", "UNKNOWN_TOOL", "2"],
+        ["repair", "TRAILING_COMMA", "1"],
+        ["warning", "DUPLICATE_CALL", "1"],
+        ["seconds", "mean", "1.200"],
+        ["seconds", "most", "2.000"],
     ]
-    assert run(tctx, "toolsim.stats ~tcp") == []
 
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
@@ -116,3 +114,11 @@ def test_completion(tctx, name):
     kind = command.parameters[0].type
     offered = CommandTypes.get(kind).completion(tctx.master.commands, kind, "@")
     assert {"@all", "@focus", "@marked"} <= set(offered)
+
+
+@pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
+def test_nothing_to_show(tctx, name):
+    """Without a turn the command says so: an empty table would crash the console."""
+    add(tctx, tflow.tflow(resp=True))
+    with pytest.raises(CommandError, match="nothing of that kind"):
+        run(tctx, f"{name} @all")
