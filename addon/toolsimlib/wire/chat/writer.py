@@ -61,7 +61,7 @@ class ChatWriter:
         """Return the frames of one event (none when the answer is not streamed)."""
         match event:
             case TextDelta():
-                self._choice(event.choice).content.append(event.text)
+                self._keep(self._choice(event.choice).content, event.text)
                 self._delta(event.choice, f'{{"content":{dump_string(event.text)}}}')
             case CallDelta():
                 self._arguments(event)
@@ -70,10 +70,10 @@ class ChatWriter:
             case CallEnded():
                 self._end_call(event)
             case ReasoningDelta():
-                self._choice(event.choice).reasoning.append(event.text)
+                self._keep(self._choice(event.choice).reasoning, event.text)
                 self._delta(event.choice, f'{{"reasoning_content":{dump_string(event.text)}}}')
             case RefusalDelta():
-                self._choice(event.choice).refusal.append(event.text)
+                self._keep(self._choice(event.choice).refusal, event.text)
                 self._delta(event.choice, f'{{"refusal":{dump_string(event.text)}}}')
             case Opened():
                 self._begin(event)
@@ -122,6 +122,11 @@ class ChatWriter:
             choice = self._choices[index] = _Choice()
             self._delta(index, '{"role":"assistant","content":"","refusal":null}')
         return choice
+
+    def _keep(self, said: list[str], text: str) -> None:
+        # A stream never needs its text again, and has no other bound.
+        if not self._stream:
+            said.append(text)
 
     def _delta(self, index: int, delta: str) -> None:
         if self._stream:
