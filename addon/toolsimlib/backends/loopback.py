@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -67,12 +68,21 @@ class TextBackend(Protocol):
         """Return the ids of the models on offer."""
 
 
+TOKEN = "toolsim-token"
+"""The header by which the addon lets a web page's request through, whose origin it has checked."""
+
+
 class Loopback:
-    """Serve ``backend`` on 127.0.0.1:``port`` (0: any free port; ``port`` then tells which) until ``stop``."""
+    """Serve ``backend`` on 127.0.0.1:``port`` (0: any free port; ``port`` then tells which) until ``stop``.
+
+    A web page that guesses the port could spend what is behind it: its requests, which name their origin, are refused
+    unless they carry ``token``.
+    """
 
     def __init__(self, backend: TextBackend, port: int = 0) -> None:
         self.backend = backend
         self.port = port
+        self.token = secrets.token_hex(16)
         self._server: HTTPServer | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -80,7 +90,7 @@ class Loopback:
         """Bind the port and start the backend. Raises OSError when the port is taken."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         self.port = sockets[0].getsockname()[1]
-        context = {"backend": self.backend, "running": self._running}
+        context = {"backend": self.backend, "running": self._running, "token": self.token}
         application = Application(
             [(r"/.*/models|/models", _Models, context), (r"/.*", _Answers, context)],
             # Each request is already told by the addon's own line.
@@ -106,9 +116,15 @@ class Loopback:
 class _Handler(RequestHandler):
     """Errors in the API's own shape, whatever raised them."""
 
-    def initialize(self, backend: TextBackend, running: set[asyncio.Task[None]]) -> None:
+    def initialize(self, backend: TextBackend, running: set[asyncio.Task[None]], token: str) -> None:
         self.backend = backend
         self.running = running
+        self.token = token
+
+    def prepare(self) -> None:
+        headers = self.request.headers
+        if "Origin" in headers and not secrets.compare_digest(headers.get(TOKEN, "").encode(), self.token.encode()):
+            self.refuse(ApiError("Web pages are not served here.", "invalid_request_error", "forbidden", status=403))
 
     def refuse(self, error: ApiError) -> None:
         self.set_status(error.status)

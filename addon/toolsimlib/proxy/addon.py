@@ -18,7 +18,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from toolsimlib.backends.codex import CodexBackend
-from toolsimlib.backends.loopback import Loopback, TextBackend
+from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
 from toolsimlib.backends.scripted import ScriptedBackend
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Dialect, Policy
@@ -199,6 +199,8 @@ class ToolSim:
             if kind:
                 message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
             return refusal(ApiError(message, "invalid_request_error", "not_found", status=404), headers)
+        if own and self._loopback is not None:
+            request.headers[TOKEN] = self._loopback.token
         return None
 
     def _target(self, flow: HTTPFlow, kind: route.Endpoint | None, direct: bool) -> options.Upstream | None:

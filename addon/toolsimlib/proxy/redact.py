@@ -69,6 +69,7 @@ DROPPED_HEADERS = frozenset(
         "report-to",
         "server",
         "server-timing",
+        "toolsim-token",
         "traceparent",
         "tracestate",
         "via",

@@ -226,3 +226,21 @@ async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None
     assert "scripted" in responses["output"][0]["content"][0]["text"]
     assert "scripted" in chat["choices"][0]["message"]["content"]
     assert responses["usage"]["input_tokens"] == 1
+
+
+@pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
+async def test_web_pages_are_refused(client: httpx.AsyncClient, path: str) -> None:
+    """A page that guesses the port gets nothing, unless the addon vouches for it; the backend is not even asked."""
+    played = Played(*WHOLE)
+    loopback, url = await serve(played)
+    method = "GET" if path == "/models" else "POST"
+    page = {"Origin": "http://evil.example"}
+    for headers in (page, page | {"toolsim-token": "guessed"}):
+        answer = await client.request(method, url + path, content=b'{"input":"x"}', headers=headers)
+        assert answer.status_code == 403
+        assert answer.json()["error"]["code"] == "forbidden"
+    assert not played.stopped.is_set()
+    vouched = page | {"toolsim-token": loopback.token}
+    answer = await client.request(method, url + path, content=b'{"input":"x","messages":[]}', headers=vouched)
+    await loopback.stop()
+    assert answer.status_code == 200
