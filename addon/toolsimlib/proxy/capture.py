@@ -115,6 +115,8 @@ class Capture:
         if target is None:
             raise CommandError("toolsim.capture: name a folder, or set toolsim_capture.")
         ours = [flow for flow in flows if isinstance(flow, HTTPFlow) and NOTE in flow.metadata and flow.response]
+        if any("side" in flow.metadata[NOTE] for flow in ours):
+            raise CommandError("toolsim.capture: one side of a recorded exchange cannot be recorded again.")
         if not ours:
             raise CommandError("toolsim.capture: none of these flows is a finished exchange of toolsim's.")
         try:
@@ -221,8 +223,10 @@ def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
         flow.comment = redactor.text(flow.comment)
         flow.timestamp_created = 0.0
         flow.is_replay = None
-        bodies = [message.raw_content or b"" for message in _messages(flow)]
-        flow.id = str(UUID(bytes=sha256(b"\0".join([bytes([position]), *bodies])).digest()[:16], version=4))
+        said = [bytes([position]), request.path.encode("utf-8", "surrogateescape")]
+        for message in _messages(flow):
+            said += [repr(message.headers.fields).encode(), message.raw_content or b""]
+        flow.id = str(UUID(bytes=sha256(b"\0".join(said)).digest()[:16], version=4))
         flow.client_conn = Client(peername=NOWHERE, sockname=NOWHERE, timestamp_start=0.0, id=f"{flow.id}-client")
         flow.server_conn = Server(address=(HOST, request.port), id=f"{flow.id}-server")
     return flows

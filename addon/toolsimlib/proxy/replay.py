@@ -197,8 +197,8 @@ def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
 
 def summary(results: Sequence[Result]) -> str:
     """Return a folder's replay in one line."""
-    differing = sum(not result.same for result in results)
-    return f"{len(results)} recorded exchanges, {differing or 'none'} differ{'s' if differing == 1 else ''}"
+    count, differing = len(results), sum(not result.same for result in results)
+    return f"{count} recorded exchange{'s' * (count != 1)}, {differing or 'none'} differ{'s' * (differing == 1)}"
 
 
 def flow_files(paths: Iterable[Path]) -> list[Path]:

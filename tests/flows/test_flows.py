@@ -1,0 +1,122 @@
+"""The fixtures in flows/: each replays, however it is cut; each loads in mitmdump, with and without the addon."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy.io import read_flows_from_paths
+from support.mitmdump import ADDON, CRASHES
+from support.recording import context
+from toolsimlib.proxy.compare import differences, told
+from toolsimlib.proxy.pseudonymise import pseudonymise
+from toolsimlib.proxy.replay import cut_by, recorded, replay_file, unanswerable
+
+FLOWS = Path(__file__).parents[2] / "flows"
+FILES = sorted(FLOWS.glob("*.flow"))
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+CLIENTS = ("openai-python", "openai-node", "langchain", "ai-sdk", "agents", "pydantic-ai", "codex-function")
+STORIES = (
+    "codex-app-server",
+    "two-calls",
+    "strict-failure",
+    "repair",
+    "unknown-tool",
+    "unterminated",
+    "look-alike",
+    "tail-cut",
+    "status-429",
+    "death",
+    "use-tool",
+    "obsidian-xml",
+    "without-tools",
+)
+
+
+@pytest.fixture
+def mitm() -> Iterator[Any]:
+    with context() as mitm:
+        yield mitm
+
+
+def test_the_folder_is_complete_and_small() -> None:
+    """Each client and each story is there, both APIs over both dialects, streamed and not; within a megabyte."""
+    names = [path.stem for path in FILES]
+    assert len(names) >= 24
+    for word in (*CLIENTS, *(story for story in STORIES if story != "two-calls")):
+        assert any(name.startswith(word) for name in names), word
+    sides = set()
+    for path in FILES:
+        report = recorded(path)[1].metadata.get("toolsim", {})
+        sides.add((report.get("client"), report.get("backend"), report.get("stream")))
+    pairs = [(one, other) for one in ("chat", "responses") for other in ("chat", "responses")]
+    assert {(*pair, stream) for pair in pairs for stream in (True, False)} - sides <= {("responses", "chat", False)}
+    assert any(len(recorded(path)[1].metadata.get("toolsim", {}).get("calls", [])) == 2 for path in FILES)
+    assert sum(path.stat().st_size for path in FILES) < 1_000_000
+
+
+@every_file
+def test_replay(mitm: Any, path: Path) -> None:
+    """What the addon makes of it today is what it made of it then, in one piece or in any."""
+    for cut in (None, 1, 2, 3):
+        result = replay_file(path) if cut is None else replay_file(path, cut_by(random.Random(cut)))
+        assert result.same, f"{result}\n(make replay UPDATE=1 accepts it)"
+
+
+@every_file
+def test_nothing_of_a_machine(path: Path) -> None:
+    """No path, address or date of the machine that a fixture was made on."""
+    data = path.read_bytes()
+    for word in (b"/tmp/", b"/root/", b"site-packages", str(FLOWS.parent).encode(), b"mitmproxy", b"BEGIN CERT"):
+        assert word not in data, word
+
+
+@pytest.mark.parametrize("with_addon", [False, True], ids=["plain", "addon"])
+def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
+    """``mitmdump -nr`` reads every file; with the addon it comes to what was recorded, without it nothing changes."""
+    together, written = tmp_path / "all.flow", tmp_path / "written.flow"
+    together.write_bytes(b"".join(path.read_bytes() for path in FILES))
+    command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
+    command += ["-nr", together, "-w", written, "--set", "flow_detail=1", "--set", f"confdir={tmp_path}"]
+    command += ["-s", ADDON] if with_addon else []
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0
+    assert not CRASHES.search(done.stdout + done.stderr)
+    read = {flow.id: flow for flow in read_flows_from_paths([written])}
+    for path in FILES:
+        backend, client = recorded(path)
+        assert client.response is None or client.id in read, path.stem
+        if backend.response is None:
+            continue
+        expected = client if with_addon else backend
+        ours, theirs = told(read[backend.id]), told(expected)
+        if with_addon:
+            # Read whole, a stream is rewritten whole: other headers, the same words.
+            for said in (ours, theirs):
+                said.get("response", {}).pop("headers", None)
+        else:
+            assert told(read[client.id]) == told(client)
+        found = [str(each) for each in differences(ours, theirs)]
+        assert not found, f"{path.stem}: {found}"
+
+
+@every_file
+def test_pseudonymise(mitm: Any, tmp_path: Path, path: Path) -> None:
+    """With other words it is still a recording that replays, of the same shape."""
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    before = recorded(copy)
+    pseudonymise(copy, b"key")
+    after = recorded(copy)
+    assert replay_file(copy).same
+    for word in (b"Paris", b"weather station", b"sky over", b"Let me look"):
+        assert word not in copy.read_bytes()
+    if not unanswerable(*before):
+        reports = [side[1].metadata.get("toolsim") for side in (before, after)]
+        assert reports[0] == reports[1]

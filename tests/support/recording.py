@@ -1,0 +1,89 @@
+"""Recorded exchanges for tests, made without a network; and the addon's context that replaying needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mitmproxy.http import Headers, HTTPFlow, Request, Response
+from mitmproxy.test import taddons, tflow
+from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.capture import Capture, write
+from toolsimlib.proxy.exchange import OPEN
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
+
+
+@contextmanager
+def context(*others: Any) -> Iterator[Any]:
+    """mitmproxy's context with the addon's options."""
+    with taddons.context(ToolSim(), *others) as context:
+        yield context
+    OPEN.clear()
+
+
+def question(*, stream: bool = False, path: str = "/v1/chat/completions", **more: Any) -> HTTPFlow:
+    """Return a client's live request."""
+    flow = tflow.tflow()
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL], "stream": stream} | more
+    headers = Headers(content_type="application/json", host="127.0.0.1:4711", user_agent="test/1 (Linux)")
+    content = json.dumps(body).encode()
+    flow.request = Request(
+        "127.0.0.1", 4711, b"POST", b"http", b"", path.encode(), b"HTTP/1.1", headers, content, None, 50, 50.5
+    )
+    return flow
+
+
+def chat_answer(text: str) -> tuple[str, bytes]:
+    """Return a whole answer: its content type and its body."""
+    message = {"role": "assistant", "content": text}
+    body = {"id": "c", "created": 1764967971, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    return "application/json", json.dumps(body).encode()
+
+
+def chat_stream(*texts: str, ended: bool = True) -> tuple[str, bytes]:
+    """Return a streamed answer."""
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": {"content": text}} for text in texts]
+    choices += [{"index": 0, "delta": {}, "finish_reason": "stop"}] if ended else []
+    frames = [b"data: %s\n\n" % json.dumps({"id": "c", "choices": [choice]}).encode() for choice in choices]
+    return "text/event-stream", b"".join(frames) + (b"data: [DONE]\n\n" if ended else b"")
+
+
+def exchange(flow: HTTPFlow, kind: str, body: bytes, status: int = 200, **headers: str) -> HTTPFlow:
+    """Let a live request be answered, through the hooks, in the order of the entry."""
+    addon, capture = ToolSim(), Capture()
+    for each in (addon, capture):
+        each.configure({"toolsim_backend"})
+    addon.requestheaders(flow)
+    for each in (addon, capture):
+        each.request(flow)
+    if flow.response is None:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        flow.response = Response.make(status, b"", {"content-type": kind, **named})
+        flow.response.raw_content = None
+        for each in (addon, capture):
+            each.responseheaders(flow)
+        stream = flow.response.stream
+        if callable(stream):
+            for data in (body[: len(body) // 2], body[len(body) // 2 :], b""):
+                stream(data)
+        else:
+            flow.response.raw_content = body
+    else:
+        addon.responseheaders(flow)
+    for each in (addon, capture):
+        each.response(flow)
+    return flow
+
+
+def recording(folder: Path, *, stream: bool = False, text: str = CALL, **more: Any) -> Path:
+    """Write a recorded exchange."""
+    kind, body = chat_stream("Let me look. ", text) if stream else chat_answer(text)
+    return write(exchange(question(stream=stream, **more), kind, body), folder)
