@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.io import FlowReader
 from support.line import Line, arrivals
 from support.mitmdump import ADDON, Mitmdump
+from support.raw_backend import RawBackend, stream_of
 from support.text_backend import TextBackend, refuses, says
 
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Bonn\\"}"}</tool_call>'
@@ -140,3 +142,40 @@ def test_nothing_is_held_back(ask: Any) -> None:
         times = [at for at, data in arrivals(response) if b"word" in data]
     assert len(times) == 6
     assert all(after - before > 0.1 for before, after in pairwise(times)), times
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure memory")
+def test_a_stream_of_50_megabytes(ask: Any, tmp_path: Path) -> None:
+    """While it is recorded and kept for inspection, memory stays bounded and the first piece is there at once."""
+    piece = "word " * 2000
+    with (
+        RawBackend() as backend,
+        Mitmdump(backend.url, toolsim_capture=str(tmp_path)) as proxy,
+        Line(proxy.url) as line,
+    ):
+        backend.play(stream_of("warm up"))
+        line.post("/v1/chat/completions", ask(stream=True))
+        backend.play(stream_of(*[piece] * (50_000_000 // len(piece))))
+        before, began = memory(proxy.pid), time.monotonic()
+        response = line.begin("POST", "/v1/chat/completions", ask(stream=True))
+        pieces: list[tuple[float, int]] = []
+        got = under_way = 0
+        for at, data in arrivals(response):
+            pieces.append((at, len(data)))
+            got += len(data)
+            if not under_way and got > 40_000_000:
+                under_way = memory(proxy.pid)
+        after = memory(proxy.pid)
+    assert got > 50_000_000
+    assert under_way - before < 30_000_000
+    # At the end up to 4 MiB of each side are joined, cleaned of secrets and written.
+    assert after - before < 80_000_000
+    first, last = pieces[0][0] - began, pieces[-1][0] - began
+    assert first < 0.5
+    assert first < last / 2
+
+
+def memory(pid: int) -> int:
+    """Return the largest number of bytes that a process has held at once."""
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
