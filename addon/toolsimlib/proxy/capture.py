@@ -131,18 +131,15 @@ def write(flow: HTTPFlow, folder: Path) -> Path:
     """Write both sides of a finished exchange to a new file of ``folder``; return its path. Raises OSError."""
     stem = name(flow)
     written = dump(clean(sides(flow)))
-    number = 1 + max((int(each.stem[-4:]) for each in folder.glob(f"{stem}-[0-9][0-9][0-9][0-9].flow")), default=0)
-    while True:
-        path = folder / f"{stem}-{number:04}.flow"
-        try:
-            # Conversations are for their owner's eyes.
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            number += 1
-            continue
-        with open(file, "wb") as opened:
-            opened.write(written)
-        return path
+    taken = (each.stem.removeprefix(f"{stem}-") for each in folder.glob(f"{stem}-*.flow"))
+    number = 1 + max((int(each) for each in taken if each.isdecimal()), default=0)
+    path = folder / f"{stem}-{number:04}.flow"
+    part = folder / f".{path.name}.part"
+    # Conversations are for their owner's eyes; and whoever watches the folder shall see whole files only.
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+        opened.write(written)
+    part.replace(path)
+    return path
 
 
 def dump(flows: Iterable[HTTPFlow]) -> bytes:
