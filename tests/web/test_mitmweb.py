@@ -205,6 +205,20 @@ def test_revert_brings_the_originals_back(page: Chromium, tmp_path: Path) -> Non
     assert "THE CLIENT GOT" not in text
 
 
+def test_a_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) -> None:
+    """ "Revert", then "Replay" sends the client's own request through the addon once more."""
+    open_flow(page, -1)
+    page.click("Revert")
+    page.click("Request")
+    shown(page, "▌tool")
+    backend.play([says("Now I can.")])
+    page.click("Replay")
+    assert "▸ the tool catalog, folded" in shown(page, "as the backend gets it")
+    page.click("Response")
+    assert "The client got the same." in shown(page, "Now I can.")
+    assert "❌" not in rows(page)[-1]
+
+
 def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
     """A refusal by the backend carries a mark in the list, and its message on its page."""
     before, failed = rows(page)[-2:]

@@ -22,7 +22,7 @@ from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
 from toolsimlib.backends.scripted import ScriptedBackend
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Dialect, Policy
-from toolsimlib.proxy import cut, options, route, telemetry
+from toolsimlib.proxy import cut, keep, options, route, telemetry
 from toolsimlib.proxy.capture import is_stored, recorded_policy
 from toolsimlib.proxy.exchange import OPEN, Exchange, decoded, refusal
 from toolsimlib.report import Report
@@ -275,6 +275,7 @@ class ToolSim:
     # -- exchanges under way --
 
     def _open(self, flow: HTTPFlow, report: Report) -> None:
+        keep.forget(flow)
         OPEN[flow.id] = Exchange(
             report,
             client_id=flow.client_conn.id,

@@ -12,8 +12,20 @@ from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
 
+from toolsimlib.proxy import telemetry
+
 MOST_BYTES = 4 * 1024 * 1024
 """Kept of each side of one answer: more than any turn that a person reads, little enough for a long-running proxy."""
+
+
+def forget(flow: HTTPFlow) -> None:
+    """Take away what an earlier run told of a flow that is replayed; what a person wrote or marked stays."""
+    if flow.metadata.pop("toolsim", None) is None:
+        return
+    if flow.comment.startswith(telemetry.SIGNATURE):
+        flow.comment = ""
+    if flow.marked in telemetry.MARKERS:
+        flow.marked = ""
 
 
 class Tape:
@@ -80,6 +92,7 @@ class Keeper:
         told = copy.deepcopy(flow.metadata)
         told.get("toolsim", {})["side"] = "backend"
         backup |= {"comment": flow.comment, "marked": flow.marked, "metadata": told}
+        backup["response"] = None
         if self._answer is not None:
             self._answer.raw_content = self.received.content()
             self._answer.timestamp_end = response.timestamp_end if response is not None else None

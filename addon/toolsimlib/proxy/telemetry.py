@@ -11,6 +11,12 @@ from toolsimlib.report import Report
 # A model may invent any number of names; a log line has to stay one.
 MAX_NAMES = 64
 
+SIGNATURE = "toolsim: "
+"""What each comment begins with."""
+
+MARKERS = (":x:", ":warning:")
+"""Emoji, by mitmproxy's names: something failed for the client; something to look at."""
+
 
 def line(report: Report, status: int | None, seconds: float) -> str:
     """Return the exchange as one JSON object; ``status`` None = no answer reached the client."""
@@ -51,16 +57,16 @@ def _phrases(report: Report, status: int | None) -> Iterator[str]:
 def _calls(report: Report) -> str:
     count = len(report.calls)
     if not count:
-        return "toolsim: no call"
-    return f"toolsim: {count} call{'s' if count > 1 else ''}: {', '.join(report.calls[:MAX_NAMES])}"
+        return f"{SIGNATURE}no call"
+    return f"{SIGNATURE}{count} call{'s' if count > 1 else ''}: {', '.join(report.calls[:MAX_NAMES])}"
 
 
 def marker(report: Report, status: int | None) -> str:
-    """Return the emoji, by mitmproxy's name, that marks an exchange which someone should look at; "" for all others."""
+    """Return the emoji that marks an exchange which someone should look at, "" for all others."""
     if status is not None and (report.error or status >= 400 or report.strict_failures):
-        return ":x:"
+        return MARKERS[0]
     if status is None or report.parse_failures or report.truncated:
-        return ":warning:"
+        return MARKERS[1]
     return ""
 
 

@@ -91,7 +91,7 @@ def body(message: Message | None) -> bytes:
 
 def received(flow: HTTPFlow) -> bytes | None:
     """Return the backend's own answer, None if the flow holds it itself or nobody kept it."""
-    return _content(_incoming(flow).get("response"))
+    return _content(_incoming(flow).get("response")) if report(flow) is not None else None
 
 
 def _side(flow: HTTPFlow) -> object:
