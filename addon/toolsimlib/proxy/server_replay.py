@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,9 @@ from toolsimlib.proxy.compare import differences
 from toolsimlib.proxy.exchange import refusal
 
 logger = logging.getLogger(__name__)
+
+# What a secret has become: its length is no one's business here.
+_HIDDEN = re.compile("x{4,}")
 
 
 class ServerReplay:
@@ -146,9 +150,10 @@ def _said(flow: HTTPFlow) -> dict[str, Any]:
     (cleaned,) = clean([copy])
     request: Request = cleaned.request
     kind = route.endpoint(request.path)
-    query = request.path.partition("?")[2]
+    query = _HIDDEN.sub("x", request.path.partition("?")[2])
+    text = _HIDDEN.sub("x", (request.get_content(strict=False) or b"").decode("utf-8", "surrogateescape"))
     try:
-        body = json.loads(request.get_content(strict=False) or b"")
+        body = json.loads(text)
     except (ValueError, RecursionError):
-        body = request.raw_content
+        body = text
     return {"endpoint": kind, "query": query, "body": None if ctx.options.server_replay_ignore_content else body}
