@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mitmproxy.http import Response
 from mitmproxy.io import read_flows_from_paths
-from support.mitmdump import ADDON, CRASHES
+from support.line import Line
+from support.mitmdump import ADDON, CRASHES, Mitmdump
 from support.recording import context
 from toolsimlib.proxy.compare import differences, told
 from toolsimlib.proxy.pseudonymise import pseudonymise
@@ -104,6 +106,27 @@ def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
             assert told(read[client.id]) == told(client)
         found = [str(each) for each in differences(ours, theirs)]
         assert not found, f"{path.stem}: {found}"
+
+
+def test_serves_live_clients() -> None:
+    """``mitmdump -S`` answers every recorded request anew, as the addon answered it then."""
+    served = [path for path in FILES if not unanswerable(*recorded(path))]
+    arguments = [word for path in served for word in ("-S", str(path))]
+    with Mitmdump(arguments=arguments, keepserving=True) as proxy:
+        for path in served:
+            backend, client = recorded(path)
+            request = backend.request
+            headers = {key: value for key, value in request.headers.items() if key not in ("host", "content-length")}
+            with Line(proxy.url) as line:
+                reply = line.request("POST", request.path, request.content, **headers)
+            made, response = client.copy(), client.response
+            assert response is not None
+            made.response = Response.make(reply.status, reply.body, {"content-type": reply.headers["content-type"]})
+            ours, theirs = told(made)["response"], told(client)["response"]
+            ours.pop("headers")
+            theirs.pop("headers")
+            found = [str(each) for each in differences(ours, theirs)]
+            assert not found, f"{path.stem}: {found}"
 
 
 @every_file
