@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 
@@ -15,6 +16,13 @@ def count(counts: Mapping[str, Any], key: str) -> int:
     """Return a number of tokens, else 0."""
     value = counts.get(key)
     return value if isinstance(value, int) else 0
+
+
+def seconds(value: object) -> int | None:
+    """Return a time in whole seconds, else None; Python's JSON also reads NaN and Infinity."""
+    if isinstance(value, float):
+        return int(value) if isfinite(value) else None
+    return value if isinstance(value, int) else None
 
 
 def mapping(value: object) -> Mapping[str, Any]:

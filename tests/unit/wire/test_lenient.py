@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.wire.lenient import count, mapping, mappings, string
+from toolsimlib.wire.lenient import count, mapping, mappings, seconds, string
 
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, "x", [1, {"a": 1}], {"a": 1}])
@@ -11,3 +11,9 @@ def test_the_wrong_type_counts_as_absent(value: object) -> None:
     assert mapping(value) == (value if isinstance(value, dict) else {})
     assert mappings(value) == ([{"a": 1}] if isinstance(value, list) else [])
     assert count({"n": value}, "n") == (value if isinstance(value, int) else 0)
+
+
+def test_seconds() -> None:
+    """A time is cut to whole seconds; what is no time, or none that ends, is absent."""
+    assert [seconds(value) for value in (5, 5.9, 10**30)] == [5, 5, 10**30]
+    assert [seconds(value) for value in (None, "5", float("inf"), float("nan"), [5])] == [None] * 5

@@ -23,7 +23,7 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.wire.errors import read_error
-from toolsimlib.wire.lenient import count, mapping, mappings, string
+from toolsimlib.wire.lenient import count, mapping, mappings, seconds, string
 from toolsimlib.wire.sse import ServerSentEvent
 
 
@@ -88,10 +88,9 @@ class ChatReader:
         if self._opened:
             return []
         self._opened = True
-        created = chunk.get("created")
         return [
             Opened(
-                created_at=int(created) if isinstance(created, int | float) else None,
+                created_at=seconds(chunk.get("created")),
                 model=string(chunk.get("model")) or None,
                 system_fingerprint=string(chunk.get("system_fingerprint")) or None,
                 service_tier=string(chunk.get("service_tier")) or None,

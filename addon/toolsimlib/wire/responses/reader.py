@@ -23,7 +23,7 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.wire.errors import read_error
-from toolsimlib.wire.lenient import count, mapping, mappings, string
+from toolsimlib.wire.lenient import count, mapping, mappings, seconds, string
 from toolsimlib.wire.sse import ServerSentEvent
 
 # Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers in this way.
@@ -187,10 +187,9 @@ class ResponsesReader:
 
 
 def _opened(response: Mapping[str, Any]) -> Opened:
-    created = response.get("created_at")
     return Opened(
         response_id=string(response.get("id")) or None,
-        created_at=int(created) if isinstance(created, int | float) else None,
+        created_at=seconds(response.get("created_at")),
         model=string(response.get("model")) or None,
         service_tier=string(response.get("service_tier")) or None,
     )
