@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import FlowReader
 from support.line import Line, arrivals
-from support.mitmdump import ADDON, Mitmdump
+from support.mitmdump import ADDON, ROOT, Mitmdump
 from support.raw_backend import RawBackend, stream_of
 from support.text_backend import TextBackend, refuses, says
 
@@ -41,7 +42,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, ask: Any) -> Iterator[Pat
     with TextBackend(list(TURNS.values())) as backend:
         with Mitmdump(backend.url, arguments=["-w", str(path)]) as proxy, Line(proxy.url) as line:
             for name in TURNS:
-                message = {"role": "user", "content": f"kind:{name}"}
+                words = " some words" if name == "text" else ""
+                message = {"role": "user", "content": f"kind:{name}.{words}"}
                 line.post("/v1/chat/completions", ask(stream=True, messages=[message]))
             line.request("GET", "/v1/models")
         yield path
@@ -74,27 +76,27 @@ def test_refusals_are_kept(recorded: Path) -> None:
     assert b"Slow down." in (flow.response.content or b"")
 
 
-@pytest.mark.parametrize(
-    ("recipe", "found"),
-    [
-        ("~meta client", list(TURNS)),
-        ("~marked", ["unknown", "refused", "eof"]),
-        ("~marker :x:", ["refused", "eof"]),
-        ("~marker :warning:", ["unknown"]),
-        ('~comment "[1-9]\\d* calls?"', ["call", "two", "repair", "tail"]),
-        ('~comment "[2-9] calls"', ["two"]),
-        ("~comment get_weather", ["call", "two", "repair", "tail"]),
-        ("~comment failure", ["unknown"]),
-        ("~comment repair", ["repair"]),
-        ('~comment "cut off"', ["tail"]),
-        ("~comment error:", ["eof"]),
-        ('~comment "HTTP 429"', ["refused"]),
-        ("~meta UNKNOWN_TOOL", ["unknown"]),
-        ("~meta client & !~marked & !~comment get_weather", ["text"]),
-        ("~bq kind:text", ["text"]),
-        ('~bs "finish_reason.:.tool_calls"', ["call", "two", "repair", "tail"]),
-    ],
-)
+RECIPES = [
+    ("~meta client", list(TURNS)),
+    ("~marked", ["unknown", "refused", "eof"]),
+    ("~marker :x:", ["refused", "eof"]),
+    ("~marker :warning:", ["unknown"]),
+    ('~comment "[1-9]\\d* calls?"', ["call", "two", "repair", "tail"]),
+    ('~comment "[2-9] calls"', ["two"]),
+    ("~comment get_weather", ["call", "two", "repair", "tail"]),
+    ("~comment failure", ["unknown"]),
+    ("~comment repair", ["repair"]),
+    ('~comment "cut off"', ["tail"]),
+    ("~comment error:", ["eof"]),
+    ('~comment "HTTP 429"', ["refused"]),
+    ("~meta UNKNOWN_TOOL", ["unknown"]),
+    ("~meta client & !~marked & !~comment get_weather", ["text"]),
+    ('~bq "some words"', ["text"]),
+    ('~bs "finish_reason.:.tool_calls"', ["call", "two", "repair", "tail"]),
+]
+
+
+@pytest.mark.parametrize(("recipe", "found"), RECIPES)
 def test_filter_recipes(recorded: Path, recipe: str, found: list[str], tmp_path: Path) -> None:
     """Each recipe of README finds what it says, in mitmdump without the addon."""
     kept = tmp_path / "kept.flow"
@@ -102,8 +104,16 @@ def test_filter_recipes(recorded: Path, recipe: str, found: list[str], tmp_path:
     subprocess.run([*command, "-q", "-nr", str(recorded), "-w", str(kept), recipe], check=True, timeout=60)
     flows = read(kept) if kept.exists() else []
     assert [
-        name for flow in flows for name in TURNS if f'kind:{name}"'.encode() in (flow.request.content or b"")
+        name for flow in flows for name in TURNS if f"kind:{name}.".encode() in (flow.request.content or b"")
     ] == found
+
+
+def test_readme_tells_the_recipes() -> None:
+    """Each filter in README is one that is tried here."""
+    section = (ROOT / "README.md").read_text().split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
+    told = re.findall(r"^\| `(~[^`]+)` \|", section, re.MULTILINE)
+    assert len(told) > 10
+    assert set(told) <= {recipe for recipe, _ in RECIPES}
 
 
 def test_the_view_in_a_terminal(recorded: Path) -> None:
