@@ -12,10 +12,12 @@ count from the request's beginning.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from hashlib import sha256
 from pathlib import Path
@@ -46,6 +48,11 @@ HOST = "backend.test"
 """Stands for every backend: where one listens is nobody's business."""
 NOWHERE = ("127.0.0.1", 0)
 
+_FAILED = "toolsim cannot record an exchange: %s"
+# Each holds its bodies: beyond so many the proxy has to wait for them.
+_MOST_PENDING = 16
+# Two threads must not find the same number free.
+_WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -57,6 +64,7 @@ class Capture:
         self._folder: Path | None = None
         self._policy = Policy()
         self._passing: dict[str, Tape] = {}
+        self._pending: set[asyncio.Future[Path]] = set()
 
     def configure(self, updated: Iterable[str]) -> None:
         """Make the folder. Raises OptionsError if that cannot be."""
@@ -99,14 +107,37 @@ class Capture:
             flow.response.raw_content = tape.content()
             if tape.missing:
                 flow.metadata[NOTE]["missing_bytes"] = {"client": tape.missing, "backend": tape.missing}
-        try:
-            write(flow, self._folder)
-        except OSError as problem:
-            logger.error("toolsim cannot record an exchange: %s", problem)
+        self._write(flow, self._folder)
+
+    def done(self) -> Awaitable[Any] | None:
+        """Wait for what is still being written. Not async: a reload of the script calls it without waiting."""
+        return asyncio.gather(*self._pending, return_exceptions=True) if self._pending else None
 
     def error(self, flow: HTTPFlow) -> None:
         """Forget an exchange that was aborted: what never ended is no example of anything."""
         self._passing.pop(flow.id, None)
+
+    def _write(self, flow: HTTPFlow, folder: Path) -> None:
+        """Write in a thread: to search a long stream for secrets takes a second, and all others would have to wait."""
+        arguments = name(flow), sides(flow), folder
+        try:
+            loop = asyncio.get_running_loop() if len(self._pending) < _MOST_PENDING else None
+        except RuntimeError:
+            loop = None
+        if loop is not None:
+            future = loop.run_in_executor(None, _write_sides, *arguments)
+            self._pending.add(future)
+            future.add_done_callback(self._written)
+            return
+        try:
+            _write_sides(*arguments)
+        except OSError as problem:
+            logger.error(_FAILED, problem)
+
+    def _written(self, future: asyncio.Future[Path]) -> None:
+        self._pending.discard(future)
+        if not future.cancelled() and (problem := future.exception()) is not None:
+            logger.error(_FAILED, problem)
 
     @command.command("toolsim.capture")  # type: ignore[untyped-decorator]
     def capture(self, flows: Sequence[Flow], folder: mitmproxy.types.Path = _UNNAMED) -> None:
@@ -129,8 +160,16 @@ class Capture:
 
 def write(flow: HTTPFlow, folder: Path) -> Path:
     """Write both sides of a finished exchange to a new file of ``folder``; return its path. Raises OSError."""
-    stem = name(flow)
-    written = dump(clean(sides(flow)))
+    return _write_sides(name(flow), sides(flow), folder)
+
+
+def _write_sides(stem: str, both: Sequence[HTTPFlow], folder: Path) -> Path:
+    written = dump(clean(both))
+    with _WRITING:
+        return _write_new(stem, written, folder)
+
+
+def _write_new(stem: str, written: bytes, folder: Path) -> Path:
     taken = (each.stem.removeprefix(f"{stem}-") for each in folder.glob(f"{stem}-*.flow"))
     number = 1 + max((int(each) for each in taken if each.isdecimal()), default=0)
     path = folder / f"{stem}-{number:04}.flow"

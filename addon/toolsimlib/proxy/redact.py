@@ -16,6 +16,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
@@ -23,6 +24,7 @@ HIDDEN = "[redacted]"
 
 # A secret shorter than this may be an ordinary word: it is hidden where it stands, not wherever its letters occur.
 _LEARNT = 8
+_SHORT = 200
 
 KEPT_HEADERS = frozenset(
     {
@@ -121,6 +123,7 @@ _PIECES = frozenset({"delta", "content", "text", "arguments", "input", "refusal"
 _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")
 
 
+@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Tell whether a field, parameter or header of this name holds a secret."""
     snake = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name[:128]).lower()
@@ -136,6 +139,8 @@ class Redactor:
     def __init__(self) -> None:
         self._learnt: set[str] = set()
         self._known: re.Pattern[str] | None = None
+        # The events of a stream say the same few things over and over.
+        self._seen: dict[str, str] = {}
 
     # -- learning --
 
@@ -150,6 +155,7 @@ class Redactor:
         forms = {form for each in self._learnt for form in (each, json.dumps(each)[1:-1], quote(each, safe=""))}
         ordered = sorted(forms, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._seen = {}
 
     def _note(self, secrets: Iterable[str]) -> None:
         self._learnt.update(each for each in secrets if len(each) >= _LEARNT and each != HIDDEN)
@@ -182,6 +188,13 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return a text of the same length without secrets."""
+        if len(text) > _SHORT:
+            return self._hide(text)
+        if text not in self._seen:
+            self._seen[text] = self._hide(text)
+        return self._seen[text]
+
+    def _hide(self, text: str) -> str:
         spans = list(self._spans(text))
         if not spans:
             return text
@@ -259,28 +272,30 @@ class Redactor:
         # Of bytes: in a str U+2028 would be a line end too.
         lines = [line.decode("utf-8", "surrogateescape") for line in data.splitlines(keepends=True)]
         documents = [_parse(line[5:]) if line.startswith("data:") else None for line in lines]
-        texts: dict[tuple[Any, ...], list[tuple[dict[str, Any], str]]] = defaultdict(list)
-        for document in documents:
+        texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
+        for number, document in enumerate(documents):
             for place, owner, key in pieces(document):
-                texts[place].append((owner, key))
+                texts[place].append((number, owner, key))
         touched: set[int] = set()
         for owners in texts.values():
-            whole = "".join(owner[key] for owner, key in owners)
+            whole = "".join(owner[key] for _, owner, key in owners)
             clean = self.text(whole)
             start = 0
-            for owner, key in owners:
+            for number, owner, key in owners:
                 end = start + len(owner[key])
                 if whole[start:end] != clean[start:end]:
                     owner[key] = clean[start:end]
-                    touched.add(id(owner))
+                    touched.add(number)
                 start = end
-        return b"".join(self._line(line, document, touched) for line, document in zip(lines, documents, strict=True))
+        return b"".join(
+            self._line(lines[number], document, number in touched) for number, document in enumerate(documents)
+        )
 
-    def _line(self, line: str, document: Any, touched: set[int]) -> bytes:
+    def _line(self, line: str, document: Any, touched: bool) -> bytes:
         if document is None:
             return self.text(line).encode("utf-8", "surrogateescape")
         clean = self.value(document)
-        if clean is document and not any(id(owner) in touched for _, owner, _ in pieces(document)):
+        if clean is document and not touched:
             return line.encode("utf-8", "surrogateescape")
         return b"data: " + _dump(clean) + line[len(line.rstrip("\r\n")) :].encode()
 
@@ -289,7 +304,7 @@ def pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any,
     """Yield an event's strings that come in pieces, as place, owner and key: pieces of one text have one place."""
     match value:
         case dict():
-            mark = tuple(value.get(key) for key in _PLACE if not isinstance(value.get(key), dict | list))
+            mark = tuple([mark for key in _PLACE if not isinstance(mark := value.get(key), dict | list)])
             for key, each in value.items():
                 if isinstance(each, str) and key in _PIECES:
                     yield (*place, *mark, key), value, key

@@ -263,3 +263,34 @@ def test_one_side_is_no_exchange(mitm: Any, tmp_path: Path) -> None:
         sides(client)
     with pytest.raises(ValueError, match="one side"):
         write(client, tmp_path)
+
+
+async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> None:
+    """In a running proxy a file is written beside the event loop; the end of mitmproxy waits for it."""
+    capture = Capture()
+    capture.configure({"toolsim_capture"})
+    assert capture.done() is None
+    for _ in range(40):
+        flow = question()
+        flow.metadata[NOTE] = {"options": {}, "refused": False}
+        flow.response = tflow.tresp()
+        capture.response(flow)
+    waiting = capture.done()
+    assert waiting is not None
+    await waiting
+    assert len(files(tmp_path)) == 40
+
+
+async def test_a_failing_thread_is_told_of(mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What goes wrong beside the loop is said in the log as well."""
+    capture = Capture()
+    capture.configure({"toolsim_capture"})
+    tmp_path.rmdir()
+    flow = question()
+    flow.metadata[NOTE] = {"options": {}, "refused": False}
+    flow.response = tflow.tresp()
+    capture.response(flow)
+    waiting = capture.done()
+    assert waiting is not None
+    await waiting
+    assert "cannot record" in caplog.text
