@@ -77,11 +77,11 @@ def test_refusals_are_kept(recorded: Path) -> None:
 
 
 RECIPES = [
-    ("~meta client", list(TURNS)),
+    ("~comment ^toolsim", list(TURNS)),
     ("~marked", ["unknown", "refused", "eof"]),
     ("~marker :x:", ["refused", "eof"]),
     ("~marker :warning:", ["unknown"]),
-    ('~comment "[1-9]\\d* calls?"', ["call", "two", "repair", "tail"]),
+    ('~comment "[0-9] call"', ["call", "two", "repair", "tail"]),
     ('~comment "[2-9] calls"', ["two"]),
     ("~comment get_weather", ["call", "two", "repair", "tail"]),
     ("~comment failure", ["unknown"]),
@@ -89,8 +89,8 @@ RECIPES = [
     ('~comment "cut off"', ["tail"]),
     ("~comment error:", ["eof"]),
     ('~comment "HTTP 429"', ["refused"]),
-    ("~meta UNKNOWN_TOOL", ["unknown"]),
-    ("~meta client & !~marked & !~comment get_weather", ["text"]),
+    ("~comment UNKNOWN_TOOL", ["unknown"]),
+    ("~comment ^toolsim & !~marked & !~comment get_weather", ["text"]),
     ('~bq "some words"', ["text"]),
     ('~bs "finish_reason.:.tool_calls"', ["call", "two", "repair", "tail"]),
 ]

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from support.chromium import CHROMIUM, Chromium
 from support.line import Line
-from support.mitmdump import Mitmdump
+from support.mitmdump import ROOT, Mitmdump
 from support.text_backend import TextBackend, refuses, says
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 
 MITMWEB = (sys.executable, "-c", "from mitmproxy.tools.main import mitmweb; mitmweb()")
 PASSWORD = "correct horse"
+README = (ROOT / "README.md").read_text()
 PICTURES = Path(__file__).parent / "screenshots"
 # The right half of the window: the flow that is looked at.
 PANE = {"x": 700, "width": 700}
@@ -122,7 +125,7 @@ def page(chromium: Chromium, proxy: Mitmdump, backend: TextBackend, web_port: in
         for _ in range(2):
             body = {"model": "glm-text-1", "input": HISTORY, "tools": TOOLS, "stream": True, "temperature": 0.2}
             line.post("/v1/responses", body)
-    chromium.open(f"http://127.0.0.1:{web_port}/?token={PASSWORD.replace(' ', '%20')}")
+    chromium.open(f"http://127.0.0.1:{web_port}/?token={quote(PASSWORD)}")
     chromium.wait_for("document.querySelectorAll('.flow-table td.col-path').length >= 2")
     yield chromium
     chromium.open("about:blank")
@@ -229,3 +232,27 @@ def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
     assert "429" in shown(page, "Slow down, please.")
     page.click("Comment")
     page.wait_for("document.body.innerText.includes('HTTP 429')")
+
+
+def test_filters_of_readme(page: Chromium, web_port: int) -> None:
+    """mitmweb has a filter language of its own: it understands each filter of README, and finds what it says."""
+    section = README.split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
+    everything = len(rows(page))
+    understood = {}
+    for recipe in ("~meta x", *re.findall(r"^\| `(~[^`]+)` \|", section, re.MULTILINE)):
+        page.open("about:blank")
+        page.open(f"http://127.0.0.1:{web_port}/?token={quote(PASSWORD)}#/flows?s={quote(recipe)}")
+        page.wait_for("!!document.querySelector('.flow-table')")
+        page.wait_for("!!document.querySelector('.filter-input input').value")
+        understood[recipe] = not page.run("!!document.querySelector('.filter-input.has-error')")
+    # mitmproxy's own language has ~meta, mitmweb's has not.
+    assert [recipe for recipe, is_so in understood.items() if not is_so] == ["~meta x"]
+    found = {}
+    for recipe in ("~comment ^toolsim", "~marked", "~comment repair", '~comment "HTTP 429"'):
+        page.open("about:blank")
+        page.open(f"http://127.0.0.1:{web_port}/?token={quote(PASSWORD)}#/flows?s={quote(recipe)}")
+        page.wait_for("!!document.querySelector('.flow-table td.col-path')")
+        found[recipe] = len(rows(page))
+    assert found["~comment ^toolsim"] == everything
+    assert 0 < found["~comment repair"] < everything
+    assert 0 < found['~comment "HTTP 429"'] == found["~marked"]
