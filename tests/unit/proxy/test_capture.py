@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mitmproxy.addons import view as flow_list
 from mitmproxy.exceptions import CommandError, OptionsError
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
@@ -18,6 +19,8 @@ from support.recording import CALL, chat_answer, chat_stream, context, exchange,
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.capture import NOTE, REPORT, Capture, is_stored, recorded_policy, sides, write
 from toolsimlib.proxy.keep import Tape
+from toolsimlib.proxy.pseudonymise import Pseudonymise
+from toolsimlib.proxy.replay import Replay
 
 
 @pytest.fixture
@@ -217,6 +220,23 @@ def test_command(tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(CommandError, match="file"):
             capture.capture([flow], str(tmp_path / "file"))
+
+
+def test_commands_as_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In the console: record what is in focus, replay it, take its words out, replay it again."""
+    caplog.set_level("INFO")
+    view = flow_list.View()
+    with context(view, Capture(), Replay(), Pseudonymise()) as mitm:
+        view.add([exchange(question(), *chat_answer("Paris."))])
+        execute = mitm.master.commands.execute
+        execute(f"toolsim.capture @all {tmp_path}")
+        mitm.options.toolsim_capture = str(tmp_path)
+        execute("toolsim.capture @focus")
+        execute(f"toolsim.replay {tmp_path}")
+        execute(f"toolsim.pseudonymise {tmp_path}")
+        execute(f"toolsim.replay {tmp_path}")
+    assert caplog.text.count("2 recorded exchanges, none differ") == 2
+    assert all(b"Paris" not in (tmp_path / name).read_bytes() for name in files(tmp_path))
 
 
 def test_folder_that_cannot_be(tmp_path: Path) -> None:
