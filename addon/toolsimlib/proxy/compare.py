@@ -136,7 +136,7 @@ def _windows(got: str, expected: str) -> tuple[str, str]:
 
 def _item(path: str, index: int, item: Any) -> str:
     kind = _kind(item)
-    return f"{path}[{index}]({kind})" if isinstance(item, dict) and kind else f"{path}[{index}]"
+    return f"{path}[{index} {kind}]" if isinstance(item, dict) and kind else f"{path}[{index}]"
 
 
 def _kind(item: Any) -> str:

@@ -38,7 +38,7 @@ def test_places() -> None:
     assert found(got, expected) == [
         "a: got 1, expected 2",
         "b: got nothing, expected 3",
-        "c[0](message).n: got 2, expected 1",
+        "c[0 message].n: got 2, expected 1",
         "d: got true, expected 1",
         "e: got 1.0, expected 1",
     ]
@@ -48,8 +48,8 @@ def test_places() -> None:
 def test_one_item_too_many_is_one_difference() -> None:
     """A list is aligned by the kinds of its items."""
     events = [{"event": "a", "data": {"n": 1}}, {"event": "b", "data": {"n": 2}}, {"event": "c", "data": {"n": 3}}]
-    assert list(differences(events[1:], events)) == [Difference("[0](a)", NOTHING, events[0])]
-    assert list(differences(events, events[:2])) == [Difference("[2](c)", events[2], NOTHING)]
+    assert list(differences(events[1:], events)) == [Difference("[0 a]", NOTHING, events[0])]
+    assert list(differences(events, events[:2])) == [Difference("[2 c]", events[2], NOTHING)]
     assert found([1, 2], [1]) == ["[1]: got 2, expected nothing"]
 
 
@@ -94,9 +94,9 @@ def test_streams_are_compared_event_by_event() -> None:
         'response.headers.content-type: got "text/event-stream", expected "text/event-stream; charset=utf-8"'
     ]
     renamed = told(answered(stream(*events).replace(b"event: b", b"event: c"), "text/event-stream; charset=utf-8"))
-    assert found(renamed, one) == ['response.events[1](b).event: got "c", expected "b"']
+    assert found(renamed, one) == ['response.events[1 b].event: got "c", expected "b"']
     unended = told(answered(stream(*events)[:-2], "text/event-stream; charset=utf-8"))
-    assert found(unended, one) == ["response.events[1](b).whole: got false, expected nothing"]
+    assert found(unended, one) == ["response.events[1 b].whole: got false, expected nothing"]
 
 
 def test_chat_keepalives() -> None:

@@ -78,7 +78,7 @@ def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(writer, "encode", renamed("response.function_call_arguments.done"))
     (line,) = lines(stream)
     assert line.startswith("response.events[")
-    assert "(response.function_call_arguments.done).event: got" in line
+    assert "response.function_call_arguments.done].event: got" in line
     assert 'got "other", expected "response.function_call_arguments.done"' in line
 
 
@@ -86,7 +86,7 @@ def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch
     """Every place where the id stands."""
     monkeypatch.setattr(toolsimlib.wire.responses.writer, "_PREFIX", {"function": "call"})
     found = lines(stream)
-    assert any("(response.output_item.added).data.item.id: got" in line for line in found)
+    assert any("response.output_item.added].data.item.id: got" in line for line in found)
     assert all("call_002" in line and "fc_002" in line for line in found)
 
 
@@ -99,7 +99,7 @@ def test_ids_that_start_anew_are_named(stream: Path, monkeypatch: pytest.MonkeyP
 def test_random_ids_of_another_shape_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A random id is out of the way only if it is made by its rule."""
     monkeypatch.setattr("secrets.token_hex", lambda size: "Z" * 2 * size)
-    assert any("(response.created).data.response.id: got" in line for line in lines(stream))
+    assert any("response.created].data.response.id: got" in line for line in lines(stream))
 
 
 def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(toolsimlib.request.manifest, "_rules", broken)
     (line,) = lines(stream)
-    assert line.startswith("request.body.messages[0](system).content line ")
+    assert line.startswith("request.body.messages[0 system].content line ")
     assert "more or less" in line
     assert "letter by letter" in line
 
