@@ -319,11 +319,13 @@ def is_stored(flow: HTTPFlow) -> bool:
 
 def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
     """Return the policy under which a stored exchange was recorded; ``by_hand``: fields that ``policy`` decides."""
+    note = flow.metadata.get(NOTE, {})
+    if "side" not in note:
+        return policy
     default, decided = Policy(), set(by_hand)
-    said: dict[str, Any] = {}
-    for field, value in flow.metadata.get(NOTE, {}).get("options", {}).items():
+    said: dict[str, Any] = {field: getattr(policy, field) for field in decided}
+    for field, value in note["options"].items():
         value = frozenset(value) if isinstance(value, list) else value
         if field not in decided and type(value) is type(getattr(default, field, None)):
             said[field] = value
-    base = {field: getattr(policy, field) for field in decided}
-    return replace(default, **base, **said) if NOTE in flow.metadata else policy
+    return replace(default, **said)

@@ -77,7 +77,7 @@ class ServerReplay:
         for stored in _stored(playback):
             found = [str(each) for each in differences(asked, _said(stored))]
             if not found:
-                flow.metadata[NOTE] = {"options": stored.metadata[NOTE]["options"]}
+                flow.metadata[NOTE] = stored.metadata[NOTE]
                 self.handover.found[flow.id] = stored
                 return
             if nearest is None or len(found) < len(nearest):

@@ -191,8 +191,15 @@ def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
 def test_options_of_another_version_are_read_over() -> None:
     """An option that there is no more, or of another type, decides nothing."""
     flow = tflow.tflow()
-    flow.metadata[NOTE] = {"options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
+    flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
     assert recorded_policy(flow, Policy(), ()) == Policy(history="sentinel")
+
+
+def test_a_live_exchange_has_the_options_of_now() -> None:
+    """What was noted when a flow came by first says nothing of the day that it is sent again."""
+    flow = tflow.tflow()
+    flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
+    assert recorded_policy(flow, Policy(), ()) == Policy()
 
 
 def test_off_by_default(tmp_path: Path) -> None:
