@@ -1,11 +1,11 @@
 """The entry: ``mitmdump -s addon/toolsim.py``."""
 
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.capture import Capture
 from toolsimlib.proxy.commands import Inspect
-from toolsimlib.proxy.pseudonymise import Pseudonymise
-from toolsimlib.proxy.replay import Replay
-from toolsimlib.proxy.server_replay import ServerReplay
+from toolsimlib.proxy.recordings.capture import Capture
+from toolsimlib.proxy.recordings.pseudonymise import Pseudonymise
+from toolsimlib.proxy.recordings.replay import Replay
+from toolsimlib.proxy.recordings.server_replay import ServerReplay
 
 server_replay = ServerReplay()
 addons = [server_replay, ToolSim(), Capture(), server_replay.handover, Replay(), Pseudonymise(), Inspect()]

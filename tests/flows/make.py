@@ -32,9 +32,10 @@ from mitmproxy.options import Options
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, Turn, refuses, says
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.capture import REPORT, clean, dump
-from toolsimlib.proxy.compare import RANDOM_IDS
-from toolsimlib.proxy.replay import replay_file
+from toolsimlib.proxy.notes import REPORT
+from toolsimlib.proxy.recordings.capture import clean, dump
+from toolsimlib.proxy.recordings.compare import RANDOM_IDS
+from toolsimlib.proxy.recordings.replay import replay_file
 
 FLOWS = Path(__file__).parents[2] / "flows"
 Json = dict[str, Any]

@@ -23,8 +23,8 @@ from toolsimlib.backends.scripted import ScriptedBackend
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Dialect, Policy
 from toolsimlib.proxy import cut, keep, options, route, telemetry
-from toolsimlib.proxy.capture import is_stored, recorded_policy
 from toolsimlib.proxy.exchange import OPEN, Exchange, decoded, refusal
+from toolsimlib.proxy.notes import REPORT, is_stored, recorded_policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 
@@ -295,7 +295,7 @@ class ToolSim:
         logger.info("toolsim %s", telemetry.line(report, status, seconds))
         if flow is not None:
             said = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.keeper.missing}
-            flow.metadata["toolsim"] = report.as_dict() | said
+            flow.metadata[REPORT] = report.as_dict() | said
             flow.comment = flow.comment or telemetry.comment(report, status)
             flow.marked = flow.marked or telemetry.marker(report, status)
             exchange.keeper.settle(flow)

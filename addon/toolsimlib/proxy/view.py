@@ -12,6 +12,7 @@ from mitmproxy.http import HTTPFlow, Message, Request, Response
 from toolsimlib.inspect.show_answer import AnswerFacts, show_answer
 from toolsimlib.inspect.show_request import RequestFacts, show_request
 from toolsimlib.proxy import route
+from toolsimlib.proxy.notes import REPORT
 from toolsimlib.wire.lenient import mapping
 
 NAME = "toolsim"
@@ -74,7 +75,7 @@ def _looks_ours(data: bytes, message: Message) -> bool:
 
 def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
     """Return what was told of an exchange when it was over, None if it was not one of ours."""
-    told = flow.metadata.get("toolsim")
+    told = flow.metadata.get(REPORT)
     return told if isinstance(told, dict) else None
 
 

@@ -22,9 +22,10 @@ from mitmproxy.http import HTTPFlow, Request
 
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy import route
-from toolsimlib.proxy.capture import NOTE, clean
-from toolsimlib.proxy.compare import differences
 from toolsimlib.proxy.exchange import refusal
+from toolsimlib.proxy.notes import NOTE
+from toolsimlib.proxy.recordings.capture import clean
+from toolsimlib.proxy.recordings.compare import differences
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ import toolsimlib.wire.chat.writer
 import toolsimlib.wire.responses.writer
 from mitmproxy.exceptions import CommandError
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
-from toolsimlib.proxy.capture import NOTE, dump, write
-from toolsimlib.proxy.replay import Replay, cut_by, main, recorded, replay_file, summary
+from toolsimlib.proxy.notes import NOTE
+from toolsimlib.proxy.recordings.capture import dump, write
+from toolsimlib.proxy.recordings.replay import Replay, cut_by, main, recorded, replay_file, summary
 
 
 @pytest.fixture(autouse=True)

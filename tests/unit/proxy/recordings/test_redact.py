@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.proxy.redact import HIDDEN, PATTERNS, Redactor, is_secret_name, pieces
+from toolsimlib.proxy.recordings.redact import HIDDEN, PATTERNS, Redactor, is_secret_name, pieces
 
 SHAPES = {
     "OpenAI and its kin": ("the key sk-proj-AbCd1234efgh5678 is mine", "AbCd1234efgh5678"),

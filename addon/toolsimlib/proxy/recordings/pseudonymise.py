@@ -24,9 +24,9 @@ from mitmproxy import command
 from mitmproxy.exceptions import CommandError, FlowReadException
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.proxy.capture import dump
-from toolsimlib.proxy.redact import pieces
-from toolsimlib.proxy.replay import accept, flow_files, recorded, replay, unanswerable
+from toolsimlib.proxy.recordings.capture import dump
+from toolsimlib.proxy.recordings.redact import pieces
+from toolsimlib.proxy.recordings.replay import accept, flow_files, recorded, replay, unanswerable
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -36,13 +36,12 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy import options
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.keep import Tape
-from toolsimlib.proxy.redact import Redactor
+from toolsimlib.proxy.notes import NOTE, REPORT, policy_as_dict
+from toolsimlib.proxy.recordings.redact import Redactor
 
 logger = logging.getLogger(__name__)
 
 Side = Literal["backend", "client"]
-NOTE = "toolsim_capture"
-REPORT = "toolsim"
 
 HOST = "backend.test"
 """Stands for every backend: where one listens is nobody's business."""
@@ -84,7 +83,7 @@ class Capture:
         exchange = OPEN.get(flow.id)
         if exchange is not None and flow.live:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
-            flow.metadata[NOTE] = {"options": _as_dict(policy), "refused": flow.response is not None}
+            flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Copy an answer that passes, as it passes."""
@@ -296,36 +295,3 @@ def _messages(flow: HTTPFlow) -> list[Message]:
 
 def _is_stream(response: Response | None) -> bool:
     return response is not None and response.headers.get("content-type", "").startswith("text/event-stream")
-
-
-# -- options, as plain data --
-
-
-def _as_dict(policy: Policy) -> dict[str, Any]:
-    """Return what of a policy is not at its default, as a flow's metadata may hold it."""
-    default = Policy()
-    said = {field.name: getattr(policy, field.name) for field in fields(policy)}
-    return {
-        name: sorted(value) if isinstance(value, frozenset) else value
-        for name, value in said.items()
-        if value != getattr(default, name)
-    }
-
-
-def is_stored(flow: HTTPFlow) -> bool:
-    """Tell whether a flow was read from a file, with an answer that the addon has not worked on."""
-    return not flow.live and REPORT not in flow.metadata
-
-
-def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
-    """Return the policy under which a stored exchange was recorded; ``by_hand``: fields that ``policy`` decides."""
-    note = flow.metadata.get(NOTE, {})
-    if "side" not in note:
-        return policy
-    default, decided = Policy(), set(by_hand)
-    said: dict[str, Any] = {field: getattr(policy, field) for field in decided}
-    for field, value in note["options"].items():
-        value = frozenset(value) if isinstance(value, list) else value
-        if field not in decided and type(value) is type(getattr(default, field, None)):
-            said[field] = value
-    return replace(default, **said)

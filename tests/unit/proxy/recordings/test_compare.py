@@ -7,7 +7,7 @@ from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
-from toolsimlib.proxy.compare import NOTHING, Difference, differences, told, with_old_chance
+from toolsimlib.proxy.recordings.compare import NOTHING, Difference, differences, told, with_old_chance
 
 ID = "resp_" + "0a" * 24
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mitmproxy.http import HTTPFlow, Message
 
-from toolsimlib.proxy.capture import REPORT
+from toolsimlib.proxy.notes import REPORT
 from toolsimlib.wire.sse import SSEDecoder
 
 # Ids that are random, each rule as exact as the id that it stands for: an id of any other shape is compared as it is.

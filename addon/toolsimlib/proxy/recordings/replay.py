@@ -1,7 +1,7 @@
 """Replaying recorded exchanges through the addon's own hooks, as mitmproxy calls them for a live one.
 
-``python -m toolsimlib.proxy.replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if what the
-addon makes of them is not what they hold; ``--update`` makes it what they hold.
+``python -m toolsimlib.proxy.recordings.replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if
+what the addon makes of them is not what they hold; ``--update`` makes it what they hold.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from mitmproxy.master import Master
 from mitmproxy.options import Options
 
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.capture import NOTE, REPORT, clean, dump
-from toolsimlib.proxy.compare import Difference, differences, told, with_old_chance
 from toolsimlib.proxy.exchange import OPEN
+from toolsimlib.proxy.notes import NOTE, REPORT
+from toolsimlib.proxy.recordings.capture import clean, dump
+from toolsimlib.proxy.recordings.compare import Difference, differences, told, with_old_chance
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +224,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Replay files and folders; return the exit code."""
-    parser = argparse.ArgumentParser(prog="toolsimlib.proxy.replay", description=__doc__)
+    parser = argparse.ArgumentParser(prog="toolsimlib.proxy.recordings.replay", description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders of such")
     parser.add_argument("--update", action="store_true", help="write what came out into the files")
     parser.add_argument("--cut", type=int, metavar="SEED", help="let streams arrive cut at random places")

@@ -12,7 +12,7 @@ from mitmproxy.http import HTTPFlow
 from support.recording import context, question, recording
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.exchange import OPEN
-from toolsimlib.proxy.server_replay import ServerReplay
+from toolsimlib.proxy.recordings.server_replay import ServerReplay
 
 
 class Stage:

@@ -17,10 +17,11 @@ from mitmproxy.io import read_flows_from_paths
 from mitmproxy.test import tflow
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.capture import NOTE, REPORT, Capture, is_stored, recorded_policy, sides, write
 from toolsimlib.proxy.keep import Tape
-from toolsimlib.proxy.pseudonymise import Pseudonymise
-from toolsimlib.proxy.replay import Replay
+from toolsimlib.proxy.notes import NOTE, REPORT, is_stored, recorded_policy
+from toolsimlib.proxy.recordings.capture import Capture, sides, write
+from toolsimlib.proxy.recordings.pseudonymise import Pseudonymise
+from toolsimlib.proxy.recordings.replay import Replay
 
 
 @pytest.fixture

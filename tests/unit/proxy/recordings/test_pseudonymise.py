@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.exceptions import CommandError
 from support.recording import CALL, context, recording
-from toolsimlib.proxy.pseudonymise import Pseudonymise, Pseudonyms, pseudonymise
-from toolsimlib.proxy.replay import recorded, replay_file
+from toolsimlib.proxy.recordings.pseudonymise import Pseudonymise, Pseudonyms, pseudonymise
+from toolsimlib.proxy.recordings.replay import recorded, replay_file
 
 WORDS = Pseudonyms(["get_weather", "ls"], b"key")
 

@@ -1,0 +1,1 @@
+"""Exchanges on file: written without secrets, compared, replayed, served again."""

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mitmproxy.test import tflow
+from toolsimlib.plan import Policy
+from toolsimlib.proxy.notes import NOTE, REPORT, is_stored, policy_as_dict, recorded_policy
+
+POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=2, output_mode="obsidian-xml")
+
+
+def test_a_policy_as_plain_data_and_back() -> None:
+    """A recording says what was not at its default; that is the policy under which it is replayed."""
+    said = policy_as_dict(POLICY)
+    assert said == {"tool_allowlist": ["a", "b"], "tool_block_max": 2, "output_mode": "obsidian-xml"}
+    flow = tflow.tflow()
+    flow.metadata[NOTE] = {"side": "backend", "options": said}
+    assert recorded_policy(flow, Policy(), ()) == POLICY
+
+
+def test_what_the_operator_sets_by_hand_counts() -> None:
+    """An option set by hand comes before the recorded one."""
+    flow = tflow.tflow()
+    flow.metadata[NOTE] = {"side": "backend", "options": policy_as_dict(POLICY)}
+    by_hand = Policy(tool_block_max=5)
+    assert recorded_policy(flow, by_hand, ["tool_block_max"]) == replace(POLICY, tool_block_max=5)
+
+
+def test_what_is_no_option_is_passed_over() -> None:
+    """A file of another version, or a broken one, cannot set what is not a policy, nor a value of another type."""
+    flow = tflow.tflow()
+    flow.metadata[NOTE] = {"side": "backend", "options": {"tool_block_max": "x", "gone": 1}}
+    assert recorded_policy(flow, POLICY, ()) == Policy()
+    assert recorded_policy(tflow.tflow(), POLICY, ()) == POLICY
+
+
+def test_stored_flows() -> None:
+    """A flow from a file that the addon has not worked on."""
+    flow = tflow.tflow()
+    flow.live = True
+    assert not is_stored(flow)
+    flow.live = False
+    assert is_stored(flow)
+    flow.metadata[REPORT] = {}
+    assert not is_stored(flow)
