@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import Seen, backend_answer, completion, deltas, plan, read, rewrite, tool
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import Dialect, Plan
+from toolsimlib.plan import Dialect, Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.response.sentinel import Block, Sentinel
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "answers.json").read_text())
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in TABLE["cases"]}
@@ -77,6 +78,59 @@ def test_case(name: str, client: Dialect, backend: Dialect, stream: bool, argume
             for item in (*seen.items, *wanted.items):
                 item[-1] = json.loads(item[-1]) if item[0] == "call" and isinstance(item[-1], str) else item[-1]
         assert dataclasses.replace(seen, usage=None) == wanted
+
+
+JUDGE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text())
+
+
+def judged(case: dict[str, Any]) -> str | None:
+    """Return the text of a judge's case, None if the sentinel makes something else of it than that one block."""
+    text = f"<tool_call>{case['body']}{case.get('closing', '</tool_call>')}"
+    sentinel = Sentinel()
+    pieces = sentinel.feed(text) + sentinel.finish()
+    return text if [piece.body for piece in pieces if isinstance(piece, Block)] == [case["body"]] else None
+
+
+@pytest.mark.parametrize("case", [case for case in JUDGE["cases"] if judged(case)], ids=lambda case: case["case"])
+@each_stream
+def test_the_judges_table_through_and_through(case: dict[str, Any], stream: bool) -> None:
+    """Each cell of the judge's table, in an answer: the client gets the calls, the text or the error that it says."""
+    text = judged(case)
+    assert text is not None
+    strict = case.get("strict", [])
+    tools = [
+        Tool(
+            each["name"],
+            each["name"],
+            kind=each.get("kind", "function"),
+            parameters=each.get("parameters"),
+            strict=each["name"] in strict,
+        )
+        for each in JUDGE["tools"]
+    ]
+    policy = {"repair": case.get("repair", "safe")}
+    the_plan = plan("responses", "chat", stream, tools, policy=policy, masked=frozenset(JUDGE["masked"]))
+    if any("violation" in expected for expected in case["expect"]):
+        wanted: Any = "invalid_tool_call"
+    else:
+        wanted = []
+        for expected in case["expect"]:
+            if "call" in expected:
+                wanted.append(["call", expected["call"], expected["arguments"]])
+            elif wanted and wanted[-1][0] == "text":
+                wanted[-1][1] += expected.get("raw", text)
+            else:
+                wanted.append(["text", expected.get("raw", text)])
+    for size in (1, len(text)):
+        pieces = [text[i : i + size] for i in range(0, len(text), size)]
+        rewriter, chunks = rewrite(the_plan, *backend_answer("chat", stream, pieces))
+        seen = read("responses", stream, chunks, rewriter.status)
+        assert (seen.error or seen.items) == wanted
+
+
+def test_the_judges_table_is_all_but_there() -> None:
+    """Few of the judge's cases are bodies that no text can lead to."""
+    assert sum(judged(case) is not None for case in JUDGE["cases"]) > 0.8 * len(JUDGE["cases"])
 
 
 @each_client
