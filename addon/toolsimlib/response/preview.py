@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from toolsimlib.plan import Tool
 
 _HEADER = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
-# Names are at most 128 characters long; a header beyond this has something else in it.
+# Names are at most 128 characters long; a header beyond this has something else in it, and so has white space before
+# the object in a string of arguments. It is read again with each piece, so it may not grow.
 _MOST_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
@@ -90,7 +91,7 @@ class Preview:
         text: str = json.loads(f'"{self._rest[:end]}"')
         if self.tool is None:
             if not text.strip():
-                return "" if whole else self._stop()
+                return "" if whole and len(self._rest) <= _MOST_HEADER else self._stop()
             if not text.lstrip().startswith("{"):
                 return self._stop()
             self.tool = self._candidate

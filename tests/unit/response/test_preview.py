@@ -46,6 +46,7 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
         '{"name":"f","arguments":null}',
         '[{"name":"f","arguments":{}}]',
         '{"name":"f' + "x" * 600,
+        '{"name":"f","arguments":"' + " " * 600 + '{\\"a\\":1}"}',
         "<name>f</name>",
     ],
 )
