@@ -68,7 +68,8 @@ class ReasoningDelta:
 class StructuredCall:
     """A whole call from a backend that does emit calls. ``arguments``: JSON text, or a custom tool's raw input.
 
-    ``call_id`` is the backend's, to be shown to people; the turn gives calls ids of its own.
+    ``call_id`` is the backend's, to be shown to people; the turn gives calls ids of its own. ``whole`` is false where
+    the answer was cut off, perhaps within the call.
     """
 
     name: str
@@ -77,6 +78,7 @@ class StructuredCall:
     namespace: str | None = None
     choice: int = 0
     call_id: str | None = field(default=None, compare=False)
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,17 +143,21 @@ class Judge:
         """Return the verdict on a call that the backend emitted as a true call; [] = dropped.
 
         Its name may be one that toolsim never offered (the backend has tools of its own): such a call is passed on.
+        One without a name is none.
         """
         name = f"{call.namespace}__{call.name}" if call.namespace else call.name
-        if self._plan.choice.mode == "none" or name in self._plan.masked:
+        if not call.name or self._plan.choice.mode == "none" or name in self._plan.masked:
             self._count(self._report.dropped, (STRUCTURED_CALL,), name)
             return []
         tool = self._structured_tool(call)
         if tool is None:
             self._warn(UNKNOWN_TOOL, call.name)
             own = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
-            return [Call(own, call.arguments)]
+            return [Call(own, call.arguments or ("{}" if call.kind == "function" else ""))]
         raw = self._as_text(call)
+        if not call.whole and (call.kind == "custom" or body.read_value(call.arguments) is None):
+            # No slip to be mended: nobody knows how it would have gone on.
+            return [self._fail(tool.strict, raw, MALFORMED_JSON, tool.name, "a whole call, got one that was cut off")]
         if tool.kind == "custom" and call.kind == "custom":
             return [self._custom(tool, call.arguments, raw, ())]
         written = Written(raw, tool.name, arguments=Json(call.arguments, call.arguments))

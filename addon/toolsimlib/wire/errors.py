@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -21,6 +22,14 @@ def read_error(error: object) -> ApiError:
             status=502,
         )
     return ApiError(_text(error) or "The backend reported an error.", status=502)
+
+
+def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
+    """Return the error of a 2xx answer without ``expected``: some backends report errors like that."""
+    if _text(body.get("message")) or _text(body.get("detail")):
+        return read_error(body)
+    message = f"The backend's answer has no '{expected}': it may speak the other API (see toolsim_backend)."
+    return ApiError(message, code="backend_bad_answer", status=502)
 
 
 def error_body(error: ApiError) -> bytes:

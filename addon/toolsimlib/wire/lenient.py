@@ -6,16 +6,23 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from toolsimlib.wire.text import dump
+
 
 def string(value: object) -> str:
     """Return a string, else ""."""
     return value if isinstance(value, str) else ""
 
 
+def json_text(value: object) -> str:
+    """Return JSON text as it is, and an object, which some backends forget to encode, as JSON text; else ""."""
+    return dump(value) if isinstance(value, dict) else string(value)
+
+
 def count(counts: Mapping[str, Any], key: str) -> int:
-    """Return a number of tokens, else 0."""
+    """Return a number of tokens, or an index, else 0."""
     value = counts.get(key)
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def seconds(value: object) -> int | None:

@@ -280,6 +280,25 @@ class TestStructured:
         raw = '<tool_call>{"name": "f", "arguments": "oops"}</tool_call>'
         assert judge.structured(StructuredCall("f", "oops")) == [Rejected(raw, "MALFORMED_JSON")]
 
+    def test_cut_off(self) -> None:
+        """A call that was cut off is never completed by a guess: it stays text, unless its JSON is whole after all."""
+        judge, report = self.judge()
+        assert judge.structured(StructuredCall("f", '{"city":"x"}', whole=False)) == [Call(self.lax, '{"city":"x"}')]
+        for call in (
+            StructuredCall("f", '{"city":"x"', whole=False),
+            StructuredCall("apply_patch", "*** Begin", kind="custom", whole=False),
+        ):
+            [verdict] = judge.structured(call)
+            assert isinstance(verdict, Rejected)
+        assert report.parse_failures == ["MALFORMED_JSON:f", "MALFORMED_JSON:apply_patch"]
+
+    def test_without_a_name(self) -> None:
+        """A call without a name is none; one to a tool of the backend's own always has arguments."""
+        judge, report = self.judge()
+        assert judge.structured(StructuredCall("", "")) == []
+        assert report.dropped == ["STRUCTURED_CALL:?"]
+        assert judge.structured(StructuredCall("own", "")) == [Call(Tool("own", "own"), "{}")]
+
     def test_custom(self) -> None:
         """A custom call's input is verbatim; a function call to a custom tool gives its input."""
         judge, _ = self.judge()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.errors import ApiError
-from toolsimlib.wire.errors import error_body, read_error
+from toolsimlib.wire.errors import error_body, no_answer, read_error
 
 WHOLE = {"message": "out", "type": "tokens", "code": "rate_limit_exceeded", "param": "input"}
 
@@ -27,6 +27,14 @@ WHOLE = {"message": "out", "type": "tokens", "code": "rate_limit_exceeded", "par
 def test_read_error(error: object, expected: ApiError) -> None:
     """Errors of every common shape are read: flat, nested, bare text, numeric codes."""
     assert read_error(error) == expected
+
+
+def test_no_answer() -> None:
+    """What the backend says in place of an answer is told; where it says nothing, what was expected."""
+    assert no_answer({"object": "error", "message": "out", "code": 400}, "choices").message == "out"
+    assert no_answer({"detail": "out"}, "choices").message == "out"
+    error = no_answer({"output": []}, "choices")
+    assert (error.code, error.status, "'choices'" in error.message) == ("backend_bad_answer", 502, True)
 
 
 @given(st.text(), st.none() | st.text())

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.wire.lenient import count, mapping, mappings, seconds, string
+from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
 
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, "x", [1, {"a": 1}], {"a": 1}])
@@ -10,7 +10,14 @@ def test_the_wrong_type_counts_as_absent(value: object) -> None:
     assert string(value) == (value if isinstance(value, str) else "")
     assert mapping(value) == (value if isinstance(value, dict) else {})
     assert mappings(value) == ([{"a": 1}] if isinstance(value, list) else [])
-    assert count({"n": value}, "n") == (value if isinstance(value, int) else 0)
+    assert count({"n": value}, "n") == (value if type(value) is int else 0)
+
+
+def test_json_text() -> None:
+    """JSON text is kept letter by letter; an object that was not encoded is."""
+    assert json_text('{"a": 1.0}') == '{"a": 1.0}'
+    assert json_text({"a": "ä"}) == '{"a":"ä"}'
+    assert [json_text(value) for value in (None, 5, [1])] == ["", "", ""]
 
 
 def test_seconds() -> None:

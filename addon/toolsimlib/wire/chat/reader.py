@@ -22,8 +22,8 @@ from toolsimlib.events import (
     ToolKind,
     Usage,
 )
-from toolsimlib.wire.errors import read_error
-from toolsimlib.wire.lenient import count, mapping, mappings, seconds, string
+from toolsimlib.wire.errors import no_answer, read_error
+from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
 from toolsimlib.wire.sse import ServerSentEvent
 
 
@@ -37,9 +37,10 @@ class ChatReader:
     def __init__(self) -> None:
         self._opened = False
         self._closed = False
-        # By choice: whether it has ended, and its structured calls so far, by index, which come in fragments.
+        # By choice: whether it has ended, and its structured calls so far, by index, which come in fragments. Several
+        # at one index: some backends call every call of an answer the first.
         self._ended: dict[int, bool] = {}
-        self._calls: dict[int, dict[int, _CallParts]] = {}
+        self._calls: dict[int, dict[int, list[_CallParts]]] = {}
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
         """Return what one chunk of the stream says. What comes behind ``[DONE]`` or an error says nothing."""
@@ -65,17 +66,25 @@ class ChatReader:
         events = self._open(chunk)
         for choice in mappings(chunk.get("choices")):
             events += self._choice(choice, mapping(choice.get("delta")))
+            if self._closed:
+                return events
         return events + _counted(chunk)
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return what a whole chat completion says."""
         if body.get("error"):
             return self._fail(read_error(body["error"]))
-        events = self._open(body)
-        for choice in mappings(body.get("choices")):
+        choices = mappings(body.get("choices"))
+        if not choices:
+            return self._fail(no_answer(body, "choices"))
+        # The counts come first: they are known even if the turn ends within the text.
+        events = self._open(body) + _counted(body)
+        for choice in choices:
             events += self._choice({"finish_reason": "stop", **choice}, mapping(choice.get("message")))
+            if self._closed:
+                return events
         self._closed = True
-        return [*events, *_counted(body), Closed()]
+        return [*events, Closed()]
 
     def end(self) -> list[BackendEvent]:
         """Return what the end of the stream says: all is well if every choice has ended."""
@@ -90,7 +99,7 @@ class ChatReader:
         self._opened = True
         return [
             Opened(
-                created_at=seconds(chunk.get("created")),
+                created_at=seconds(chunk.get("created")) or None,  # Azure's first chunk says 0.
                 model=string(chunk.get("model")) or None,
                 system_fingerprint=string(chunk.get("system_fingerprint")) or None,
                 service_tier=string(chunk.get("service_tier")) or None,
@@ -111,18 +120,24 @@ class ChatReader:
         calls = self._calls.setdefault(index, {})
         for position, call in enumerate(mappings(delta.get("tool_calls"))):
             key = call["index"] if isinstance(call.get("index"), int) else position
-            calls.setdefault(key, _CallParts()).add(call)
+            same = calls.setdefault(key, [_CallParts()])
+            if same[-1].is_followed_by(call):
+                same.append(_CallParts())
+            same[-1].add(call)
         if isinstance(delta.get("function_call"), dict):
-            calls.setdefault(0, _CallParts()).add({"function": delta["function_call"]})
+            calls.setdefault(0, [_CallParts()])[-1].add({"function": delta["function_call"]})
         if (reason := string(choice.get("finish_reason"))) and not self._ended[index]:
             self._ended[index] = True
-            events += self._structured(index)
+            if reason == "error":  # OpenRouter's and Mistral's; the former says more beside it.
+                return [*events, *self._fail(read_error(choice.get("error")))]
+            events += self._structured(index, cut=_REASONS.get(reason) is not None)
             events.append(Finished(_REASONS.get(reason, "stop"), index))
         return events
 
-    def _structured(self, index: int) -> list[BackendEvent]:
-        calls = self._calls.pop(index, {})
-        return [parts.call(index) for _, parts in sorted(calls.items())]
+    def _structured(self, index: int, *, cut: bool = False) -> list[BackendEvent]:
+        """Return a choice's calls; one that was ``cut`` broke off within the last of them, if in any."""
+        calls = [parts for _, same in sorted(self._calls.pop(index, {}).items()) for parts in same]
+        return [parts.call(index, whole=not cut or parts is not calls[-1]) for parts in calls]
 
     def _flush(self) -> list[BackendEvent]:
         return [event for index in sorted(self._calls) for event in self._structured(index)]
@@ -132,7 +147,14 @@ class ChatReader:
         return [Failed(error)]
 
 
-_REASONS: Mapping[str, FinishReason] = {"length": "length", "content_filter": "content_filter"}
+# Mistral's, DeepSeek's and vLLM's own words for "cut" are the last three.
+_REASONS: Mapping[str, FinishReason] = {
+    "length": "length",
+    "content_filter": "content_filter",
+    "model_length": "length",
+    "insufficient_system_resource": "length",
+    "abort": "length",
+}
 
 
 class _CallParts:
@@ -144,16 +166,24 @@ class _CallParts:
         self._id: str | None = None
         self._arguments: list[str] = []
 
+    def is_followed_by(self, call: Mapping[str, Any]) -> bool:
+        """Tell whether ``call`` begins another one: it has a name again, and an id of its own."""
+        new_id = string(call.get("id"))
+        named = string(mapping(call.get("custom") or call.get("function")).get("name"))
+        return bool(self._id and new_id and named) and new_id != self._id
+
     def add(self, call: Mapping[str, Any]) -> None:
         if isinstance(call.get("custom"), dict):
             self._kind = "custom"
         self._id = self._id or string(call.get("id")) or None
         function = mapping(call.get("custom") or call.get("function"))
         self._name = self._name or string(function.get("name"))
-        self._arguments.append(string(function.get("input" if self._kind == "custom" else "arguments")))
+        self._arguments.append(json_text(function.get("input" if self._kind == "custom" else "arguments")))
 
-    def call(self, choice: int) -> StructuredCall:
-        return StructuredCall(self._name, "".join(self._arguments), self._kind, choice=choice, call_id=self._id)
+    def call(self, choice: int, *, whole: bool) -> StructuredCall:
+        return StructuredCall(
+            self._name, "".join(self._arguments), self._kind, choice=choice, call_id=self._id, whole=whole
+        )
 
 
 def _content(content: object) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
+from itertools import count as count_from
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -22,12 +24,13 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.wire.errors import read_error
-from toolsimlib.wire.lenient import count, mapping, mappings, seconds, string
+from toolsimlib.wire.errors import no_answer, read_error
+from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
 from toolsimlib.wire.sse import ServerSentEvent
 
 # Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers in this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
+_FAILURES = ("failed", "cancelled")
 
 
 class ResponsesReader:
@@ -40,6 +43,9 @@ class ResponsesReader:
         self._said: set[tuple[object, ...]] = set()
         # By output index: the calls that were announced, for backends that never say that they are done.
         self._announced: dict[int, dict[str, Any]] = {}
+        # By output index: what kind of item the stream told of, and the arguments of a call so far.
+        self._kinds: dict[int, str] = {}
+        self._arguments: dict[int, list[str]] = {}
         self._closed = False
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
@@ -62,12 +68,16 @@ class ResponsesReader:
             # The hot path: everything else comes a few times in an answer.
             if not isinstance(delta, str) or not delta:
                 return []
-            self._said.add(("text", count(event, "output_index"), count(event, "content_index")))
+            index = count(event, "output_index")
+            self._said.add(("text", index, count(event, "content_index")))
+            self._kinds[index] = "message"
             return [TextDelta(delta)]
         return self._other(kind, event, delta if isinstance(delta, str) else "")
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return what a whole Response object says."""
+        if not isinstance(body.get("output"), list) and not body.get("error") and body.get("status") not in _FAILURES:
+            return self._fail(no_answer(body, "output"))
         events: list[BackendEvent] = [_opened(body)]
         return events + self._terminal(body)
 
@@ -94,11 +104,15 @@ class ResponsesReader:
                 return self._reasoning(delta, where, "text")
             case "response.output_item.added" if isinstance(item, dict):
                 self._announced[where[0]] = item
+                self._kinds[where[0]] = string(item.get("type"))
+            case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" if delta:
+                self._arguments.setdefault(where[0], []).append(delta)
             case "response.function_call_arguments.done":
-                self._announced.setdefault(where[0], {})["arguments"] = event.get("arguments")
+                self._announced.setdefault(where[0], {}).update(arguments=event.get("arguments"), status="completed")
             case "response.custom_tool_call_input.done":
-                self._announced.setdefault(where[0], {})["input"] = event.get("input")
+                self._announced.setdefault(where[0], {}).update(input=event.get("input"), status="completed")
             case "response.output_item.done" if isinstance(item, dict):
+                self._kinds[where[0]] = string(item.get("type"))
                 return self._item(item, count(event, "output_index"))
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 response = mapping(event.get("response"))
@@ -109,8 +123,9 @@ class ResponsesReader:
                 return self._fail(read_error(event["error"]))
         return []
 
-    def _reasoning(self, delta: str, part: tuple[object, ...], kind: Any) -> list[BackendEvent]:
+    def _reasoning(self, delta: str, part: tuple[int, int], kind: Any) -> list[BackendEvent]:
         key = ("reasoning", part[0])
+        self._kinds[part[0]] = "reasoning"
         # The parts of one item's summary are paragraphs.
         gap = "\n\n" if key in self._said and (*key, part) not in self._said else ""
         self._said |= {key, (*key, part)}
@@ -141,14 +156,15 @@ class ResponsesReader:
                     events.append(ReasoningDelta(text, "text"))
                 return events
             case "function_call" | "custom_tool_call" as kind:
-                text = string(item.get("arguments" if kind == "function_call" else "input"))
+                text = json_text(item.get("arguments" if kind == "function_call" else "input"))
                 return [
                     StructuredCall(
                         string(item.get("name")),
-                        text,
+                        text or "".join(self._arguments.get(index, ())),
                         "function" if kind == "function_call" else "custom",
                         string(item.get("namespace")) or None,
                         call_id=string(item.get("call_id")) or None,
+                        whole=item.get("status") not in ("in_progress", "incomplete"),
                     )
                 ]
             case str(kind) if kind != "reasoning" and kind not in _PHANTOMS:
@@ -165,21 +181,38 @@ class ResponsesReader:
         return events
 
     def _terminal(self, response: Mapping[str, Any]) -> list[BackendEvent]:
-        if response.get("status") in ("failed", "cancelled") or response.get("error"):
+        if response.get("status") in _FAILURES or response.get("error"):
             error = response.get("error") or {"message": f"The backend's response is {response.get('status')}."}
             return self._fail(read_error(error))
         events: list[BackendEvent] = []
-        output = dict(enumerate(mappings(response.get("output"))))
-        for index, item in sorted({**self._announced, **output}.items()):
-            events += self._item(item, index)
+        # The counts come first: they are known even if the turn ends within the text.
         if (usage := _usage(response.get("usage"))) is not None:
             events.append(Counted(usage))
+        output = self._places(mappings(response.get("output")))
+        for index, item in sorted({**self._announced, **output}.items()):
+            events += self._item(item, index)
         reason: FinishReason = "stop"
         if response.get("status") == "incomplete":
             details = mapping(response.get("incomplete_details"))
             reason = "content_filter" if details.get("reason") == "content_filter" else "length"
         self._closed = True
         return [*events, Finished(reason), Closed()]
+
+    def _places(self, output: list[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+        """Return the final object's items by the index that each had in the stream.
+
+        The nth of a kind here is the nth of that kind there: some backends leave items out of the final object, and
+        what stands behind them is not new.
+        """
+        told: defaultdict[str, list[int]] = defaultdict(list)
+        for index in sorted(self._kinds, reverse=True):
+            told[self._kinds[index]].append(index)
+        fresh = count_from(max(self._kinds, default=-1) + 1)
+        places: dict[int, Mapping[str, Any]] = {}
+        for item in output:
+            same = told[string(item.get("type"))]
+            places[same.pop() if same else next(fresh)] = item
+        return places
 
     def _fail(self, error: ApiError) -> list[BackendEvent]:
         self._closed = True

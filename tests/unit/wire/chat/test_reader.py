@@ -96,11 +96,11 @@ def test_whole() -> None:
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }
     expected = [
+        Counted(Usage(1, 1, 2)),
         TextDelta("a"),
         Finished("stop"),
         TextDelta("b", 1),
         Finished("length", 1),
-        Counted(Usage(1, 1, 2)),
         Closed(),
     ]
     assert ChatReader().whole(body)[1:] == expected
@@ -122,3 +122,56 @@ def test_garbage() -> None:
     assert ChatReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert isinstance(ChatReader().event(ServerSentEvent("error", '{"message":"out"}'))[0], Failed)
     assert stream("[]", '{"choices":5}', '{"choices":[{"delta":5}]}') == []
+
+
+def call(name: str, arguments: Any, **fields: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "arguments": arguments}, **fields}
+
+
+@pytest.mark.parametrize("place", [{"index": 0}, {}], ids=["all at index 0", "without an index"])
+def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
+    """Some backends call every call of an answer the first: a new name with a new id is a call of its own."""
+    one, two = call("f", '{"a":1}', id="x", **place), call("f", '{"a":2}', id="y", **place)
+    more = {**place, "id": "y", "function": {"arguments": " "}}
+    told = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk("tool_calls", tool_calls=[more]))
+    assert told == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2} '), Finished("stop"), Closed()]
+
+
+def test_arguments_that_are_an_object() -> None:
+    """Arguments that a backend forgot to encode are not lost."""
+    assert stream(chunk("stop", tool_calls=[call("f", {"a": 1})]))[0] == StructuredCall("f", '{"a":1}')
+
+
+def test_a_call_that_was_cut_off() -> None:
+    """Where the answer was cut, the last call may not be whole."""
+    calls = [call("f", '{"a":1}', index=0), call("f", '{"a":2', index=1)]
+    told = stream(chunk("length", tool_calls=calls))
+    assert told[:2] == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2', whole=False)]
+
+
+@pytest.mark.parametrize("reason", ["length", "model_length", "insufficient_system_resource", "abort"])
+def test_other_words_for_cut(reason: str) -> None:
+    """An answer that was cut is never told as one that is complete, whatever the backend calls it."""
+    assert stream(chunk(reason)) == [Finished("length"), Closed()]
+
+
+def test_a_choice_that_ends_in_an_error() -> None:
+    """The finish reason "error" fails the answer, streamed or whole, with what the backend says of it."""
+    choice = {"finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
+    for told in (stream({"choices": [choice]}, "[DONE]"), ChatReader().whole({"choices": [choice]})[1:]):
+        (failed,) = told
+        assert isinstance(failed, Failed)
+        assert failed.error.message == "upstream died"
+    assert isinstance(stream(chunk("error"))[0], Failed)
+
+
+@pytest.mark.parametrize("body", [{}, {"choices": []}, {"detail": "loading"}, {"output": []}])
+def test_a_body_that_is_no_completion(body: dict[str, Any]) -> None:
+    """A 200 that holds no answer is a failure, never an answer without words."""
+    assert [type(event) for event in ChatReader().whole(body)] == [Failed]
+
+
+def test_a_first_chunk_without_a_time() -> None:
+    """Azure's first chunk tells of filters, and its time is 0: that is no time."""
+    first = {"choices": [], "created": 0, "id": "", "model": "", "prompt_filter_results": []}
+    assert ChatReader().event(ServerSentEvent("", json.dumps(first))) == [Opened()]

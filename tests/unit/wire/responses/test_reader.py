@@ -156,3 +156,45 @@ def test_garbage() -> None:
     assert isinstance(stream("{oops")[0], Failed)
     assert ResponsesReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert stream("[1]", "null", '{"type":5}', {"type": "unknown"}, delta("")) == []
+
+
+def test_a_final_object_that_counts_anew() -> None:
+    """What the stream told is not told again, though the final object leaves out an item that stood before it."""
+    call = {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}", "status": "completed"}
+    thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "Hm"}
+    completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE, call]}}
+    told = stream(thought, delta("Hi", 1), completed)
+    assert told == [ReasoningDelta("Hm", "text"), TextDelta("Hi"), StructuredCall("f", "{}"), *END]
+    done = {"type": "response.output_item.done", "output_index": 2, "item": call}
+    assert stream(thought, delta("Hi", 1), done, completed) == told
+
+
+def test_arguments_in_deltas_alone() -> None:
+    """Arguments that only deltas hold are not lost, nor those that the backend forgot to encode."""
+    item = {"type": "function_call", "name": "f", "arguments": ""}
+    added = {"type": "response.output_item.added", "output_index": 0, "item": item}
+    deltas = [
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": each} for each in ('{"a"', ":1}")
+    ]
+    assert stream(added, *deltas, DONE) == [StructuredCall("f", '{"a":1}'), *END]
+    done = {"type": "response.output_item.done", "output_index": 0, "item": {**item, "arguments": {"a": 1}}}
+    assert stream(done, DONE) == [StructuredCall("f", '{"a":1}'), *END]
+
+
+def test_a_call_that_was_cut_off() -> None:
+    """A call whose item says that it is incomplete, or never said that it is done, may not be whole."""
+    item = {"type": "function_call", "name": "f", "arguments": '{"a":1', "status": "incomplete"}
+    body = {"status": "incomplete", "output": [item]}
+    assert ResponsesReader().whole(body)[1] == StructuredCall("f", '{"a":1', whole=False)
+
+
+@pytest.mark.parametrize("body", [{}, {"detail": "loading"}, {"choices": []}])
+def test_a_body_that_is_no_response(body: dict[str, Any]) -> None:
+    """A 200 that holds no answer is a failure, never an answer without words."""
+    assert [type(event) for event in ResponsesReader().whole(body)] == [Failed]
+
+
+def test_counts_come_before_what_is_only_in_the_final_object() -> None:
+    """They are known then, even if the turn ends within the text."""
+    body = {"status": "completed", "output": [MESSAGE], "usage": {"input_tokens": 1, "output_tokens": 2}}
+    assert ResponsesReader().whole(body)[1:] == [Counted(Usage(1, 2, 3)), TextDelta("Hi"), *END]
