@@ -77,6 +77,7 @@ class ResponsesWriter:
             case PassThrough():
                 self._pass(event.item)
             case KeepAlive():
+                self._begin(Opened())
                 self._emit("keepalive", {})
             case Ended():
                 self._end(event)

@@ -135,6 +135,12 @@ def test_any_answer_keeps_the_rules(parts: list[list[ClientEvent]], reason: Any,
     assert anonymous(whole.body) == anonymous(writer.body)
 
 
+def test_a_sign_of_life_may_come_first() -> None:
+    """A backend may begin without saying so: whatever is told first, the response was announced before it."""
+    told, _ = write([KeepAlive(), *call(1), Ended({0: "tool_calls"})])
+    check(told)
+
+
 def test_ids() -> None:
     """A call's id is its call_id, made of its number; the backend's response id is kept."""
     _, writer = write([Opened("resp_1"), *call(7), *call(8, kind="custom"), Ended({0: "tool_calls"})])
