@@ -87,12 +87,13 @@ DROPPED_HEADERS = frozenset(
 DROPPED_PREFIXES = ("x-stainless-", "cf-", "sec-")
 
 SECRET_NAME = re.compile(
-    r"(?:api_?key|access_?key|secret_?key|private_?key|subscription_?key|signing_?key|password|passwd|passphrase|pwd"
-    r"|secret|token|authorization|credentials?|cookie|bearer)$"
+    r"(?:(?:api|access|secret|private|subscription|signing|account|master|encryption|client|auth|functions)_?keys?"
+    r"|passwords?|passwd|passphrase|pwd|secrets?|token|(?:access|auth|refresh|session|bearer)_?tokens"
+    r"|authorization|credentials?|cookie|bearer)$"
 )
 """Names, in snake case, of fields, parameters and headers that hold secrets."""
-# "key" alone is too common a word for a field, but as a parameter of a URL it is Google's.
-_SECRET_PARAMETERS = frozenset({"key", "sig", "signature", "code", "sid", "auth", "session"})
+# "key" alone is too common a word for a field; but as a parameter of a URL it is Google's, and many a header ends so.
+_SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|session)$")
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("OpenAI and its kin", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
@@ -101,22 +102,64 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),
     ),
     ("GitHub", re.compile(r"\b(?:gh[pousr]|github_pat)_(?P<secret>\w{8,512})")),
+    (
+        "vendors of long keys",
+        re.compile(
+            r"\b(?:npm|pypi|dckr_pat|whsec|do[opr]_v1|shp(?:at|ca|pa|ss)|ntn|lin_api|GOCSPX|xapp|hv[sbr]|SG)[-_.]"
+            r"(?=[\w.-]{0,64}\d)(?P<secret>[\w.-]{20,1024})"
+        ),
+    ),
+    ("hexadecimal keys", re.compile(r"\b(?:dapi|SK|AC)(?P<secret>[0-9a-f]{32})\b")),
+    ("Telegram", re.compile(r"\b\d{8,10}:(?P<secret>AA[\w-]{32,34})\b")),
+    ("web hooks", re.compile(r"(?i:hooks\.slack\.com/\w+|/api/webhooks)/(?P<secret>[\w/-]{8,512})")),
     ("Slack", re.compile(r"\bxox[a-z]-(?P<secret>[\w-]{8,512})")),
     ("Google", re.compile(r"\b(?:AIza|ya29\.)(?P<secret>[\w-]{8,1024})")),
     ("AWS", re.compile(r"\b(?:AKIA|ASIA)(?P<secret>[A-Z0-9]{12,128})\b")),
     ("JSON web token", re.compile(r"(?<![\w-])eyJ(?P<secret>[\w-]{6,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,4096})?)")),
-    ("bearer", re.compile(r"\b(?i:bearer)[ \t]{1,4}(?P<secret>[\w.~+/=-]{8,8192})")),
+    ("bearer", re.compile(r"\b(?i:bearer)(?:[ \t+]|%20){1,4}(?P<secret>[\w.~+/=-]{8,8192})")),
     ("basic", re.compile(r"\b(?i:basic)[ \t]{1,4}(?=[\w+/]{0,64}[\d=+/])(?P<secret>[\w+/=-]{8,8192})")),
-    ("user and password of a URL", re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://(?P<secret>[^\s/@\"'<>\\]{1,256})@")),
-    ("private key", re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<secret>[^-]{1,65536})")),
+    (
+        "authorization of any scheme",
+        re.compile(
+            r"(?i:\bauthorization)\\*[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\*[\"']?(?:[A-Za-z][\w-]{0,31}[ \t]{1,4})?"
+            r"(?P<secret>[^\s\"'`\\<>{}\[\](),]{4,8192}(?:,[ \t]{0,4}\w{1,32}=[^\s\"'`\\<>,]{1,1024}){0,16})"
+        ),
+    ),
+    (
+        "cookies",
+        re.compile(r"(?i:\bcookie):[ \t]{0,4}(?P<secret>[^\s;\"'\\]{2,4096}(?:;[ \t]{0,4}[^\s;\"'\\]{1,4096}){0,64})"),
+    ),
+    ("user of curl", re.compile(r"(?<!\S)(?:-u|--user)[ =]\\*[\"']?(?P<secret>[^\s\"':\\]{1,64}:[^\s\"'\\]{4,256})")),
+    (  # of which the password may hold "@"
+        "user and password of a URL",
+        re.compile(r"\b(?i:[a-z][a-z0-9+.-]{1,20})://(?P<secret>[^\s/\"'<>\\]{1,256})@"),
+    ),
+    (
+        "parameter of a URL",
+        re.compile(
+            r"[?&#](?i:(?:[\w.-]{0,64}[_.-])?(?:key|sig|signature|code|sid|auth|session))="
+            r"(?P<secret>[^\s&#\"'<>\\]{8,4096})"
+        ),
+    ),
+    (
+        "private key",
+        re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?P<secret>(?:[^-]|-(?!----))++)"),
+    ),
 )
 """Texts that are secrets by their looks; the group ``secret`` is hidden."""
 
-# A named value in a text, which may be JSON inside of JSON: any number of backslashes before each quote.
-_QUOTED = re.compile(r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})\\*[\"']\s{0,8}[:=]\s{0,8}(?P<open>\\*[\"'])")
-_TAGGED = re.compile(r"<(?P<name>[A-Za-z][\w.-]{0,63})>(?P<secret>[^<>]{1,65536})</")
-_BARE = re.compile(r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:=|:[ \t]{0,4})(?P<secret>[^\s\"'&;,<>\\{\[(]{4,8192})")
-_CLOSE = {'"': re.compile(r'\\*"'), "'": re.compile(r"\\*'")}
+# A named value in a text, which may be JSON inside of JSON: any number of backslashes before each quote. What goes on
+# like the rest of a document is no value: the quote was the end of a label, such as "Password:".
+_NAMED = re.compile(
+    r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
+    r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`])(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
+    r"|(?:[ \t]{0,4}(?:=>|:=|=)|:)[ \t]{0,4}(?=[^\s\"'`&;,<>\\{\[(]))"
+)
+_BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}")
+_TAGGED = re.compile(
+    r"<(?:[\w.-]{1,64}:)?(?P<name>[A-Za-z][\w.-]{0,63})(?:\s[^<>]{0,256})?>(?:<!\[CDATA\[)?(?P<secret>[^<>]{1,65536})>?</"
+)
+_CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"}
 
 # Strings that a stream sends piece by piece.
 _PIECES = frozenset({"delta", "content", "text", "arguments", "input", "refusal", "reasoning", "reasoning_content"})
@@ -126,8 +169,18 @@ _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Tell whether a field, parameter or header of this name holds a secret."""
-    snake = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name[:128]).lower()
-    return SECRET_NAME.search(re.sub(r"[^a-z0-9]+", "_", snake)) is not None
+    return SECRET_NAME.search(_snake(name)) is not None
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_parameter(name: str) -> bool:
+    """Tell whether a parameter of a URL, or a header, holds a secret: there shorter names do than in a field."""
+    return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
+
+
+def _snake(name: str) -> str:
+    lower = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name[-128:]).lower()
+    return re.sub(r"[^a-z0-9]+", "_", lower).strip("_")
 
 
 class Redactor:
@@ -147,10 +200,10 @@ class Redactor:
     def learn(self, headers: Iterable[tuple[str, str]], path: str) -> None:
         """Take note of what must not occur anywhere: credentials in headers, and in a path's query."""
         for name, value in headers:
-            if is_secret_name(name):
-                self._note(_credentials(name.lower(), value))
-        for name, value in _parameters(path):
             if _is_secret_parameter(name):
+                self._note(_credentials(name.lower(), value))
+        for name, _, value in _parameters(path):
+            if _is_secret_parameter(unquote_plus(name)):
                 self._note([unquote_plus(value)])
         forms = {form for each in self._learnt for form in (each, json.dumps(each)[1:-1], quote(each, safe=""))}
         ordered = sorted(forms, key=len, reverse=True)
@@ -178,12 +231,15 @@ class Redactor:
 
     def path(self, path: str) -> str:
         """Return a path with its query, whose secret parameters are hidden."""
-        plain, mark, query = path.partition("?")
+        plain, mark, _ = path.partition("?")
         fields = []
-        for field in query.split("&"):
-            name, equals, value = field.partition("=")
-            hidden = "x" * len(value) if _is_secret_parameter(name) else self.text(value)
-            fields.append(f"{name}{equals}{hidden}")
+        for name, equals, value in _parameters(path):
+            plain_value = unquote_plus(value)
+            if _is_secret_parameter(unquote_plus(name)):
+                value = "x" * len(value)
+            elif (clean := self.text(plain_value)) != plain_value:
+                value = quote(clean, safe="")
+            fields.append(f"{name}{equals}{value}")
         return f"{self.text(plain)}{mark}{'&'.join(fields)}"
 
     def text(self, text: str) -> str:
@@ -233,17 +289,23 @@ class Redactor:
         if self._known is not None:
             for found in self._known.finditer(text):
                 yield found.span()
-        for pattern in (_TAGGED, _BARE):
-            for found in pattern.finditer(text):
-                if is_secret_name(found["name"]):
-                    yield found.span("secret")
+        for found in _TAGGED.finditer(text):
+            if is_secret_name(found["name"]):
+                yield found.span("secret")
         position = 0
-        while (quoted := _QUOTED.search(text, position)) is not None:
-            position = quoted.end()
-            if is_secret_name(quoted["name"]):
-                end = _end_of_string(text, position, quoted["open"])
-                yield position, end
-                position = end
+        while (named := _NAMED.search(text, position)) is not None:
+            # The value of a harmless name may hold a name that is none.
+            position = named.end()
+            if not is_secret_name(named["name"]):
+                continue
+            if named["open"]:
+                end = _end_of_string(text, position, named["open"])
+            elif (bare := _BARE.match(text, position)) is not None:
+                end = bare.end()
+            else:
+                continue
+            yield position, end
+            position = end
 
     def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
         """Return ``value`` itself where nothing is hidden; ``secret``: strings here are secrets."""
@@ -328,7 +390,7 @@ def _credentials(name: str, value: str) -> Iterator[str]:
     """Yield the secrets in a header's value."""
     if name.endswith("cookie"):
         for pair in value.split(";"):
-            yield pair.partition("=")[2].strip()
+            yield pair.partition("=")[2].strip(' \t"')
         return
     scheme, _, token = value.strip().partition(" ")
     yield token.strip() or scheme
@@ -339,14 +401,9 @@ def _credentials(name: str, value: str) -> Iterator[str]:
             return
 
 
-def _parameters(path: str) -> Iterator[tuple[str, str]]:
+def _parameters(path: str) -> Iterator[tuple[str, str, str]]:
     for field in path.partition("?")[2].split("&"):
-        name, _, value = field.partition("=")
-        yield name, value
-
-
-def _is_secret_parameter(name: str) -> bool:
-    return name.lower() in _SECRET_PARAMETERS or is_secret_name(unquote_plus(name))
+        yield field.partition("=")
 
 
 def _parse(text: str) -> Any:

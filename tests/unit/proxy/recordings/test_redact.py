@@ -14,14 +14,22 @@ SHAPES = {
     "OpenAI and its kin": ("the key sk-proj-AbCd1234efgh5678 is mine", "AbCd1234efgh5678"),
     "other vendors": ("hf_AbCd1234efgh5678", "AbCd1234efgh5678"),
     "GitHub": ("ghp_AbCd1234efgh5678", "AbCd1234efgh5678"),
+    "vendors of long keys": ("npm_AbCd1234efgh5678IJKLmnop", "AbCd1234efgh5678"),
+    "hexadecimal keys": ("dapi0123456789abcdef0123456789abcdef", "0123456789abcdef"),
+    "Telegram": ("123456789:AAbCd1234efgh5678AbCd1234efgh567890", "AAbCd1234efgh5678"),
+    "web hooks": ("see https://hooks.slack.com/services/T00/B00/AbCd1234", "AbCd1234"),
     "Slack": ("xoxb-12345678-abcdefgh", "12345678-abcdefgh"),
     "Google": ("AIzaAbCd1234efgh5678", "AbCd1234efgh5678"),
     "AWS": ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
     "JSON web token": ("x eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMiJ9.dozjgNryP4J3 y", "eyJzdWIiOiIxMiJ9"),
     "bearer": ("Authorization: Bearer abcdefghijkl", "abcdefghijkl"),
     "basic": ("basic dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA"),
-    "user and password of a URL": ("see https://me:secret99@host/x", "me:secret99"),
-    "private key": ("-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\n-----END RSA", "MIIEpAIBAAKCAQEA"),
+    "authorization of any scheme": ("Authorization: AWS4-HMAC-SHA256 Credential=AB/1, Signature=abcdef99", "abcdef99"),
+    "cookies": ("Cookie: theme=dark; sid=abcdef99", "abcdef99"),
+    "user of curl": ("curl -u me:secret99 https://host/x", "secret99"),
+    "user and password of a URL": ("see HTTPS://me:secret@99@host/x", "me:secret@99"),
+    "parameter of a URL": ("see https://host/x?v=1&X-Amz-Signature=abcdef99#top", "abcdef99"),
+    "private key": ("-----BEGIN RSA PRIVATE KEY-----\nDEK-Info: AES-1\n\nMIIEpAIBAAKC\n-----END RSA", "MIIEpAIBAAKC"),
 }
 
 
@@ -52,6 +60,21 @@ def test_shape(name: str) -> None:
         "clientSecret: hunter2",
         '"dbPassword":"hunter2 with \\"quotes\\" inside"',
         '"password": "hunter2, and no end',
+        'export OPENAI_API_KEY="hunter2"',
+        'api_key = "hunter2"',
+        "password = hunter2",
+        "password: 'hunter2'",
+        "{apiKey: `hunter2`}",
+        ":password => 'hunter2'",
+        'apiKey := "hunter2"',
+        "**Password**: hunter2",
+        "AccountKey=hunter2==;EndpointSuffix=x",
+        "Authorization: Token hunter2",
+        "https://host/done#access_token=hunter2",
+        "header: X-Api-Key: hunter2",
+        '<user password="hunter2"/>',
+        '<my:password type="text">hunter2</my:password>',
+        "<password><![CDATA[hunter2]]></password>",
     ],
 )
 def test_named_value_in_a_text(text: str) -> None:
@@ -70,6 +93,8 @@ def test_named_value_in_a_text(text: str) -> None:
         "basic arithmetic, basically; a bearer of news",
         '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>',
         "[function_call id=fc_001 call_id=fc_001 name=task-list arguments={}]",
+        '{"label":"Password:","hint":"Token: ","x":"the <password> that you chose"}',
+        "if token == other and password != None: see https://host/x?page=2&country_code=de",
     ],
 )
 def test_no_secret(text: str) -> None:
@@ -81,6 +106,41 @@ def test_no_secret(text: str) -> None:
 def test_secret_name(name: str) -> None:
     """A name is known in whichever way it is written."""
     assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("parameter", ["key", "%6Bey", "token[]", "X-Amz-Signature", "subscription-key", "url", "h"])
+def test_query(parameter: str) -> None:
+    """A parameter is read as servers read it: whatever is escaped in its name or its value."""
+    value = {"url": "https%3A%2F%2Fme%3Ahunter2%40host%2F", "h": "%73k-hunter234"}.get(parameter, "hunter2")
+    clean = Redactor().path(f"/v1/responses?a=1&{parameter}={value}&b=%20")
+    assert "hunter2" not in clean
+    assert clean.startswith(f"/v1/responses?a=1&{parameter}=")
+    assert clean.endswith("&b=%20")
+
+
+@pytest.mark.parametrize(
+    "header", [("X-Litellm-Key", "hunter2hunter2"), ("X-Auth", "hunter2hunter2"), ("Cookie", 'a="hunter2hunter2"')]
+)
+def test_what_odd_headers_reveal(header: tuple[str, str]) -> None:
+    """A header needs less of a name than a field to hold a secret, and a cookie may stand in quotes."""
+    redactor = Redactor()
+    redactor.learn([header], "/")
+    assert redactor.text("it is hunter2hunter2") == f"it is {'x' * 14}"
+
+
+@pytest.mark.parametrize(
+    "piece", ["a=", "token: ", "a:token=", "-----BEGIN PRIVATE KEY-----", "<token>", "://a@", "&key="]
+)
+def test_linear(piece: str) -> None:
+    """Time grows with the text, not with its square."""
+
+    def seconds(count: int) -> float:
+        start = time.perf_counter()
+        Redactor().text(piece * count)
+        return time.perf_counter() - start
+
+    seconds(100)
+    assert seconds(20_000) < 40 * max(seconds(2_000), 0.001)
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "keyboard", "tokens", "secretary", "city", "key"])
