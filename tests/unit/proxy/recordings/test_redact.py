@@ -128,21 +128,6 @@ def test_what_odd_headers_reveal(header: tuple[str, str]) -> None:
     assert redactor.text("it is hunter2hunter2") == f"it is {'x' * 14}"
 
 
-@pytest.mark.parametrize(
-    "piece", ["a=", "token: ", "a:token=", "-----BEGIN PRIVATE KEY-----", "<token>", "://a@", "&key="]
-)
-def test_linear(piece: str) -> None:
-    """Time grows with the text, not with its square."""
-
-    def seconds(count: int) -> float:
-        start = time.perf_counter()
-        Redactor().text(piece * count)
-        return time.perf_counter() - start
-
-    seconds(100)
-    assert seconds(20_000) < 40 * max(seconds(2_000), 0.001)
-
-
 @pytest.mark.parametrize("name", ["max_tokens", "keyboard", "tokens", "secretary", "city", "key"])
 def test_harmless_name(name: str) -> None:
     """What merely resembles such a name is none."""
@@ -294,7 +279,24 @@ def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
     assert Redactor().text(clean) == clean
 
 
-@pytest.mark.parametrize("unit", ["a", '"password":"', "eyJ-", "token=", "<password>", "sk-", "\\", "a.b-", "http://"])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a",
+        '"password":"',
+        "eyJ-",
+        "token=",
+        "<password>",
+        "sk-",
+        "\\",
+        "a.b-",
+        "http://",
+        "a:token=",
+        "://a@",
+        "&a.key=",
+    ]
+    + ["-----BEGIN PRIVATE KEY-----", "Authorization: a,a=a", "Cookie: a;", "npm-a."],
+)
 def test_linear_time(unit: str) -> None:
     """No text makes a rule slow: four times the text takes about four times as long."""
 
