@@ -46,6 +46,8 @@ class ResponsesReader:
         # By output index: what kind of item the stream told of, and the arguments of a call so far.
         self._kinds: dict[int, str] = {}
         self._arguments: dict[int, list[str]] = {}
+        # By item id: the index of items whose events name none (llama.cpp), in order of appearance.
+        self._indexes: dict[str, int] = {}
         self._closed = False
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
@@ -68,7 +70,7 @@ class ResponsesReader:
             # The hot path: everything else comes a few times in an answer.
             if not isinstance(delta, str) or not delta:
                 return []
-            index = count(event, "output_index")
+            index = self._place(event)
             self._said.add(("text", index, count(event, "content_index")))
             self._kinds[index] = "message"
             return [TextDelta(delta)]
@@ -87,7 +89,7 @@ class ResponsesReader:
 
     def _other(self, kind: object, event: dict[str, Any], delta: str) -> list[BackendEvent]:
         item = event.get("item")
-        where = (count(event, "output_index"), count(event, "content_index"))
+        where = (self._place(event), count(event, "content_index"))
         match kind:
             case "response.created":
                 return [_opened(mapping(event.get("response")))]
@@ -99,7 +101,7 @@ class ResponsesReader:
             case "response.refusal.done":
                 return self._late(("refusal", *where), event.get("refusal"), RefusalDelta)
             case "response.reasoning_summary_text.delta" if delta:
-                return self._reasoning(delta, (count(event, "output_index"), count(event, "summary_index")), "summary")
+                return self._reasoning(delta, (where[0], count(event, "summary_index")), "summary")
             case "response.reasoning_text.delta" if delta:
                 return self._reasoning(delta, where, "text")
             case "response.output_item.added" if isinstance(item, dict):
@@ -113,7 +115,7 @@ class ResponsesReader:
                 self._announced.setdefault(where[0], {}).update(input=event.get("input"), status="completed")
             case "response.output_item.done" if isinstance(item, dict):
                 self._kinds[where[0]] = string(item.get("type"))
-                return self._item(item, count(event, "output_index"))
+                return self._item(item, where[0])
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 response = mapping(event.get("response"))
                 return self._terminal({"status": str(kind).removeprefix("response."), **response})
@@ -122,6 +124,16 @@ class ResponsesReader:
             case None | "" if event.get("error"):
                 return self._fail(read_error(event["error"]))
         return []
+
+    def _place(self, event: Mapping[str, Any]) -> int:
+        """Return the output index of the item that an event is about."""
+        index = event.get("output_index")
+        if isinstance(index, int):
+            return index
+        item = mapping(event.get("item"))
+        # A call may have no id of its own; events then refer to it by its call_id.
+        name = string(event.get("item_id")) or string(item.get("id")) or string(item.get("call_id"))
+        return self._indexes.setdefault(name, len(self._indexes)) if name else 0
 
     def _reasoning(self, delta: str, part: tuple[int, int], kind: Any) -> list[BackendEvent]:
         key = ("reasoning", part[0])

@@ -61,6 +61,26 @@ def test_what_names_no_index_is_said_once_too() -> None:
     assert stream(bare, {"type": "response.completed", "response": {"output": [MESSAGE]}}) == [TextDelta("Hi"), *END]
 
 
+def test_items_without_an_index_are_told_apart_by_their_ids() -> None:
+    """llama.cpp names no index at all, and refers to a call by its call_id, having given it no id."""
+    reasoning = {"type": "reasoning", "id": "rs", "content": [{"type": "reasoning_text", "text": "hm"}]}
+    message = {**MESSAGE, "id": "msg"}
+    calls = [{"type": "function_call", "call_id": f"fc_{n}", "name": "f", "arguments": f"[{n}]"} for n in (1, 2)]
+    items = [reasoning, message, *calls]
+    told = stream(
+        {"type": "response.created", "response": {"id": "resp"}},
+        {"type": "response.output_item.added", "item": {**reasoning, "content": []}},
+        {"type": "response.reasoning_text.delta", "item_id": "rs", "delta": "hm"},
+        {"type": "response.output_item.added", "item": {**message, "content": []}},
+        {"type": "response.output_text.delta", "item_id": "msg", "delta": "Hi"},
+        *({"type": "response.output_item.added", "item": {**call, "arguments": ""}} for call in calls),
+        *({"type": "response.output_item.done", "item": item} for item in items),
+        {"type": "response.completed", "response": {"status": "completed", "output": items}},
+    )
+    expected = [ReasoningDelta("hm", "text"), TextDelta("Hi"), StructuredCall("f", "[1]"), StructuredCall("f", "[2]")]
+    assert told[1:] == [*expected, *END]
+
+
 def test_the_event_line_names_what_the_data_does_not() -> None:
     """``type`` may stand in the event line alone."""
     reader = ResponsesReader()
