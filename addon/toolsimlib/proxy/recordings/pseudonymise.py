@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import secrets
@@ -25,8 +24,9 @@ from mitmproxy.exceptions import CommandError, FlowReadException
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.proxy.recordings.capture import dump
-from toolsimlib.proxy.recordings.redact import pieces
+from toolsimlib.proxy.recordings.redact import parse_json, pieces
 from toolsimlib.proxy.recordings.replay import accept, flow_files, recorded, replay, unanswerable
+from toolsimlib.wire.text import dump as dump_json
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Pseudonyms:
     def stream(self, data: bytes) -> bytes:
         """Return an event stream of the same events with other texts: words may go over the ends of events."""
         lines = [line.decode("utf-8", "replace") for line in data.splitlines(keepends=True)]
-        documents = [_parse(line[5:]) if line.startswith("data:") else None for line in lines]
+        documents = [parse_json(line[5:]) if line.startswith("data:") else None for line in lines]
         owners = defaultdict[tuple[Any, ...], list[tuple[dict[str, Any], str]]](list)
         for document in documents:
             for place, owner, key in pieces(document):
@@ -120,7 +120,7 @@ class Pseudonyms:
             for owner, key in each:
                 said[id(owner)][key], whole = whole[: len(owner[key])], whole[len(owner[key]) :]
         written = (
-            line if document is None else f"data: {_dump(self._event(document, said))}{line[len(line.rstrip()) :]}"
+            line if document is None else f"data: {dump_json(self._event(document, said))}{line[len(line.rstrip()) :]}"
             for line, document in zip(lines, documents, strict=True)
         )
         return "".join(written).encode()
@@ -177,7 +177,7 @@ def pseudonymise(path: Path, key: bytes | None = None) -> None:
     Needs mitmproxy's context, with the addon's options.
     """
     backend, client = recorded(path)
-    request = _parse((backend.request.raw_content or b"").decode("utf-8", "replace"))
+    request = parse_json((backend.request.raw_content or b"").decode("utf-8", "replace"))
     words = Pseudonyms(_names(request), key)
     _change(backend, words)
     if unanswerable(backend, client) and client.response is not None:
@@ -194,8 +194,9 @@ def _change(flow: HTTPFlow, words: Pseudonyms) -> None:
         if message.headers.get("content-type", "").startswith("text/event-stream"):
             message.raw_content = words.stream(content)
             continue
-        document = _parse(content.decode("utf-8", "replace"))
-        changed = words.text(content.decode("utf-8", "replace")) if document is None else _dump(words.value(document))
+        text = content.decode("utf-8", "replace")
+        document = parse_json(text)
+        changed = words.text(text) if document is None else dump_json(words.value(document))
         message.raw_content = changed.encode()
         if "content-length" in message.headers:
             message.headers["content-length"] = str(len(message.raw_content))
@@ -212,20 +213,3 @@ def _names(value: Any) -> Iterator[str]:
         case list():
             for each in value:
                 yield from _names(each)
-
-
-def _parse(text: str) -> Any:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict | list) else None
-
-
-def _dump(value: Any) -> str:
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"))
-    return text

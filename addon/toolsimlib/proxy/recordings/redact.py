@@ -20,6 +20,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
+from toolsimlib.wire.text import dump
+
 HIDDEN = "[redacted]"
 
 # A secret shorter than this may be an ordinary word: it is hidden where it stands, not wherever its letters occur.
@@ -273,13 +275,13 @@ class Redactor:
         try:
             if content_type.partition(";")[0].strip().lower() == "text/event-stream":
                 return self._stream(data)
-            document = _parse(text)
+            document = parse_json(text)
             clean = self.value(document)
         except RecursionError:
             document = None
         if document is None:
             return self.text(text).encode("utf-8", "surrogateescape")
-        return data if clean is document else _dump(clean)
+        return data if clean is document else dump(clean).encode()
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         patterns = [pattern for _, pattern in PATTERNS]
@@ -333,7 +335,7 @@ class Redactor:
     def _stream(self, data: bytes) -> bytes:
         # Of bytes: in a str U+2028 would be a line end too.
         lines = [line.decode("utf-8", "surrogateescape") for line in data.splitlines(keepends=True)]
-        documents = [_parse(line[5:]) if line.startswith("data:") else None for line in lines]
+        documents = [parse_json(line[5:]) if line.startswith("data:") else None for line in lines]
         texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
         for number, document in enumerate(documents):
             for place, owner, key in pieces(document):
@@ -359,7 +361,7 @@ class Redactor:
         clean = self.value(document)
         if clean is document and not touched:
             return line.encode("utf-8", "surrogateescape")
-        return b"data: " + _dump(clean) + line[len(line.rstrip("\r\n")) :].encode()
+        return b"data: " + dump(clean).encode() + line[len(line.rstrip("\r\n")) :].encode()
 
 
 def pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
@@ -406,17 +408,10 @@ def _parameters(path: str) -> Iterator[tuple[str, str, str]]:
         yield field.partition("=")
 
 
-def _parse(text: str) -> Any:
-    """Return the JSON object or array in a text, or None."""
+def parse_json(text: str) -> Any:
+    """Return the JSON object or array in a text, None if there is none."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict | list) else None
-
-
-def _dump(value: Any) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # A lone surrogate, which JSON can hold only escaped.
-        return json.dumps(value, separators=(",", ":")).encode()
