@@ -9,7 +9,9 @@ import logging
 import math
 import os
 import re
+import shutil
 import signal
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +21,9 @@ from typing import Any
 from toolsimlib.backends.jsonrpc import Message, Noise, Notification, Peer, Refused, Reply, Request
 from toolsimlib.backends.textmodel import text_catalog
 from toolsimlib.errors import ApiError
+
+if sys.platform != "win32":
+    import fcntl
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +40,14 @@ _LONGEST_DELAY = 30.0
 _STEADY = 10.0
 
 _COMPLAINTS_BYTES = 1 << 16
+
+# The child's folder, and the one in it that it works in.
+_PREFIX = "toolsim-codex-"
+_EMPTY = "empty"
+
+
+# Status of a child that somebody else ended (SIGINT, SIGKILL, SIGTERM): what it said before is not the cause.
+_ENDED_BY_OTHERS = (-2, -9, -15)
 
 
 class Refusal(Exception):
@@ -140,7 +153,7 @@ class Connection(asyncio.SubprocessProtocol):
         code = self._transport.get_returncode()
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         words = [line for line in self._last_words if line.strip()]
-        return f"{how}: {words[-1]}" if words else how
+        return f"{how}: {words[-1]}" if words and code not in _ENDED_BY_OTHERS else how
 
     # -- called by the event loop
 
@@ -211,12 +224,7 @@ class Connection(asyncio.SubprocessProtocol):
             with contextlib.suppress(ProcessLookupError):
                 self._transport.terminate()
             await self._within(self._gone, _STOP_LIMIT)
-        # Its group too: what the npm wrapper started.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(self._transport.get_pid(), signal.SIGKILL)
-            else:
-                self._transport.kill()
+        _kill(self._transport.get_pid())
         await self._within(self._gone, _STOP_LIMIT)
         self._transport.close()
 
@@ -257,8 +265,8 @@ class AppServer:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
             self._keeper = None
-        self._connection = None
-        self._fail("The Codex app-server is stopped.")
+        self._connection, self._failure = None, "The Codex app-server is stopped."
+        self._changed.set()
 
     async def connection(self) -> Connection:
         """Return the living child, after its start if need be. Raises Unavailable (503)."""
@@ -280,9 +288,9 @@ class AppServer:
         loop = asyncio.get_running_loop()
         delay = _FIRST_DELAY
         while True:
-            with tempfile.TemporaryDirectory(prefix="toolsim-codex-", ignore_cleanup_errors=True) as folder:
+            with _folder() as folder:
                 try:
-                    connection, running = await self._open(Path(folder))
+                    connection, running = await self._open(folder)
                 except _StartFailure as failure:
                     self._fail(str(failure))
                 else:
@@ -312,13 +320,13 @@ class AppServer:
         self._failure = message
         self._changed.set()
         # Once per cause, however often the start is tried again.
-        if self._said != message and self._keeper is not None:
+        if self._said != message:
             logger.error("%s", message)
             self._said = message
 
     async def _open(self, folder: Path) -> tuple[Connection, asyncio.Task[None]]:
         """Start a child in ``folder`` and greet it; its ``run`` is the task."""
-        work = folder / "empty"
+        work = folder / _EMPTY
         work.mkdir()
         options = ["-c", "thread_unload_delay_secs=0"]
         if (catalog := await self._catalog()) is not None:
@@ -347,6 +355,8 @@ class AppServer:
                 case TimeoutError():
                     raise _StartFailure(f"`{command}` did not answer within {_START_LIMIT:.0f} s.") from problem
             raise
+        if catalog is None:
+            logger.warning("Codex printed no catalogue (`debug models`): it may offer the model tools of its own")
         return connection, running
 
     async def _greet(self, connection: Connection) -> None:
@@ -377,21 +387,23 @@ class AppServer:
         pipe, devnull = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         with self._spawning():
             process = await asyncio.create_subprocess_exec(
-                *self._command[:at], "debug", "models", stdin=devnull, stdout=pipe, stderr=devnull
+                *self._command[:at],
+                "debug",
+                "models",
+                stdin=devnull,
+                stdout=pipe,
+                stderr=devnull,
+                start_new_session=True,
             )
         try:
             printed, _ = await asyncio.wait_for(process.communicate(), _CATALOG_LIMIT)
         except TimeoutError:
-            printed = b""
+            return None
         finally:
             if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                _kill(process.pid)
                 await process.wait()
-        catalog = text_catalog(printed)
-        if catalog is None:
-            logger.warning("`codex debug models` printed no catalogue: Codex may offer the model tools of its own")
-        return catalog
+        return text_catalog(printed)
 
     @contextlib.contextmanager
     def _spawning(self) -> Iterator[None]:
@@ -402,6 +414,47 @@ class AppServer:
                 f"Cannot run `{self._command[0]}` ({problem.strerror or problem}): install Codex"
                 " (npm install -g @openai/codex), or set toolsim_codex_command."
             ) from problem
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Make a folder that is ours as long as we live, and remove those of killed owners: nothing else would.
+
+    Its owner holds a lock on it, which ends with the owner however that ends.
+    """
+    if sys.platform != "win32":
+        # What a new folder holds is made when it has been locked.
+        for content in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_EMPTY}"):
+            with contextlib.suppress(OSError), _locked(content.parent):
+                shutil.rmtree(content.parent)
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name,
+        _locked(Path(name)),
+    ):
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock on a folder. Raises OSError for one that is locked, or not ours."""
+    if sys.platform == "win32":
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _kill(leader: int) -> None:
+    """Kill a child and its group: what the npm wrapper started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(leader, signal.SIGKILL)
+        else:
+            os.kill(leader, signal.SIGTERM)
 
 
 async def _finish(task: asyncio.Task[None]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -129,6 +130,95 @@ async def test_starts_that_fail_are_tried_again_ever_more_slowly(
                 await asyncio.sleep(0.1)
     assert (await connection.request("hello", {}))["method"] == "hello"
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+
+
+async def test_a_start_that_fails_at_once_is_said_at_once(
+    servers: list[AppServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where tasks begin as soon as they are made, as they do in mitmproxy."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    server = AppServer(("/no/such/codex", "app-server"))
+    servers.append(server)
+    await server.start()
+    with pytest.raises(Unavailable):
+        await server.connection()
+    assert ["install Codex" in record.getMessage() for record in caplog.records] == [True]
+
+
+def codex(folder: Path, models: str) -> Path:
+    """Return a command that greets as ``app-server``, and runs the shell's ``models`` as ``debug models``."""
+    command = folder / "codex"
+    command.write_text(f"#!/bin/sh\n[ $1 = debug ] && {{ {models}; exit; }}\nexec {sys.executable} -c '{GREETS}'\n")
+    command.chmod(0o755)
+    return command
+
+
+async def test_a_catalogue_that_never_comes_is_done_without(
+    servers: list[AppServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though what a wrapper has started holds the pipe; nothing of it is left, and the operator learns of it."""
+    monkeypatch.setattr(appserver, "_CATALOG_LIMIT", 0.5)
+    noted = tmp_path / "pid"
+    server = AppServer((str(codex(tmp_path, f"sleep 60 & echo $! >{noted}; wait")), "app-server"))
+    servers.append(server)
+    began = time.monotonic()
+    await server.start()
+    await server.connection()
+    assert time.monotonic() - began < 5
+    stat = Path(f"/proc/{noted.read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert len([record for record in caplog.records if "catalogue" in record.getMessage()]) == 1
+
+
+async def test_stopping_does_not_wait_for_the_catalogue(servers: list[AppServer], tmp_path: Path) -> None:
+    """It is ended like the child."""
+    noted = tmp_path / "pid"
+    server = AppServer((str(codex(tmp_path, f"sleep 60 & echo $! >{noted}; wait")), "app-server"))
+    await server.start()
+    while not noted.exists():
+        await asyncio.sleep(0.01)
+    began = time.monotonic()
+    await server.stop()
+    assert time.monotonic() - began < 2
+
+
+async def test_starts_that_fail_say_nothing_of_the_catalogue(
+    servers: list[AppServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says why, however often it is tried."""
+    command = tmp_path / "codex"
+    command.write_text("#!/bin/sh\nexit 3\n")
+    command.chmod(0o755)
+    server = AppServer((str(command), "app-server"))
+    servers.append(server)
+    await server.start()
+    await asyncio.sleep(1)
+    assert len(caplog.records) == 1
+
+
+async def test_what_a_killed_child_once_complained_of_is_not_its_cause(servers: list[AppServer]) -> None:
+    """Codex begins with complaints of no consequence."""
+    script = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n" + GREETS
+    server = await serve(servers, script)
+    connection = await server.connection()
+    connection._transport.kill()
+    with pytest.raises(Unavailable) as caught:
+        await connection.request("hang", {})
+    assert caught.value.error.message.endswith("was killed by signal 9")
+
+
+async def test_folders_of_the_killed_are_removed_by_the_next(
+    servers: list[AppServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never those of the living."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first = await serve(servers, GREETS)
+    kept = (await first.connection()).folder.parent
+    left = tmp_path / f"{kept.name}-left"
+    (left / "empty").mkdir(parents=True)
+    second = await serve(servers, GREETS)
+    own = (await second.connection()).folder.parent
+    assert sorted(tmp_path.iterdir()) == sorted([kept, own])
 
 
 async def test_a_child_that_never_answers_is_a_failed_start(
