@@ -80,6 +80,9 @@ class ResponsesReader:
         """Return what a whole Response object says."""
         if not isinstance(body.get("output"), list) and not body.get("error") and body.get("status") not in _FAILURES:
             return self._fail(no_answer(body, "output"))
+        if body.get("status") in ("queued", "in_progress") and not body.get("output"):
+            message = f"The backend's response is {body['status']}, expected one that is whole."
+            return self._fail(ApiError(message, code="backend_bad_answer", status=502))
         events: list[BackendEvent] = [_opened(body)]
         return events + self._terminal(body)
 

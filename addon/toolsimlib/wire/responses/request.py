@@ -169,6 +169,9 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     Raises BadRequest where leaving it out would change what the client asked for.
     """
     if request.dialect == "responses":
+        if request.body.get("background") is True and not request.stream:
+            message = "'background' needs 'stream' here: an answer that is fetched later could hold no calls."
+            raise BadRequest(message, "background", "unsupported_parameter")
         return list(request.items), []
     if request.n > 1:
         message = f"'n' is {request.n}, but the backend can only give one choice."

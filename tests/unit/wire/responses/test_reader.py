@@ -171,6 +171,15 @@ def test_failures(event: dict[str, Any]) -> None:
     assert (failed.error.message, failed.error.code, failed.error.status) == ("out", "c", 502)
 
 
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+def test_an_answer_that_is_still_to_come_is_none(status: str) -> None:
+    """An empty output that the backend has not filled yet is not told as a whole answer."""
+    (failed,) = ResponsesReader().whole({"id": "r", "status": status, "output": []})
+    assert isinstance(failed, Failed)
+    assert (failed.error.code, failed.error.status) == ("backend_bad_answer", 502)
+    assert ResponsesReader().whole({"status": status, "output": [MESSAGE]})[1:] == [TextDelta("Hi"), *END]
+
+
 def test_garbage() -> None:
     """An event that is not JSON fails the answer, unless the stream's end cut it; what is no event is passed over."""
     assert isinstance(stream("{oops")[0], Failed)

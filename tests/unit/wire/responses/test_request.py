@@ -326,6 +326,15 @@ def test_one_choice_only():
     adopt(chat(n=1))
 
 
+def test_background_needs_a_stream():
+    """A job that is asked for later is answered past us, with its calls as text: only its stream can be rewritten."""
+    with pytest.raises(BadRequest) as caught:
+        adopt(read_request({"input": "hi", "tools": [F], "background": True}))
+    assert (caught.value.error.param, caught.value.error.code) == ("background", "unsupported_parameter")
+    for fine in ({"background": True, "stream": True}, {"background": False}, {"background": None}):
+        adopt(read_request({"input": "hi", "tools": [F], **fine}))
+
+
 # The Open Responses specification requires all of these of a Response, beside what the answer itself gives.
 FROM_REQUEST = {
     "background", "instructions", "max_output_tokens", "max_tool_calls", "model", "parallel_tool_calls",
