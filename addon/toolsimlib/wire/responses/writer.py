@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
+from io import StringIO
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
@@ -52,7 +53,8 @@ class ResponsesWriter:
         self._frames: list[bytes] = []
         # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom"] = ""
-        self._text: list[str] = []
+        # Not a list of its deltas, which would take many times the room of the text.
+        self._text = StringIO(newline="\n")
         self._delta_head = ""
         self.body: dict[str, Any] | None = None
         self.error: ApiError | None = None
@@ -160,7 +162,7 @@ class ResponsesWriter:
         self._delta(text)
 
     def _delta(self, text: str) -> None:
-        self._text.append(text)
+        self._text.write(text)
         if self._stream:
             tail = ',"logprobs":[]' if self._open == "text" else ""
             frame = f'{self._delta_head}{dump_string(text)}{tail},"sequence_number":{self._sequence}}}\n\n'
@@ -227,7 +229,7 @@ class ResponsesWriter:
     def _start_deltas(self, event: str, where: dict[str, Any]) -> None:
         head = dump({"type": event, **where})
         self._delta_head = f'event: {event}\ndata: {head[:-1]},"delta":'
-        self._text = []
+        self._text = StringIO(newline="\n")
 
     def _where(self) -> dict[str, Any]:
         where = {"item_id": self._output[-1]["id"], "output_index": len(self._output) - 1}
@@ -238,7 +240,7 @@ class ResponsesWriter:
         return where
 
     def _close_part(self) -> None:
-        kind, where, text = self._open, self._where(), "".join(self._text)
+        kind, where, text = self._open, self._where(), self._text.getvalue()
         assert kind in ("text", "refusal", "summary", "reasoning_text")
         part = _part(kind, text)
         if kind == "summary":
@@ -254,7 +256,7 @@ class ResponsesWriter:
 
     def _close(self, status: ItemStatus) -> None:
         """End the open item, if there is one."""
-        item, where, text = self._output[-1] if self._output else {}, {}, "".join(self._text)
+        item, where, text = self._output[-1] if self._output else {}, {}, self._text.getvalue()
         match self._open:
             case "":
                 return
@@ -270,7 +272,7 @@ class ResponsesWriter:
             case _:
                 self._close_part()
         self._open = ""
-        self._text = []
+        self._text = StringIO(newline="\n")
         item["status"] = status
         self._emit("response.output_item.done", {"output_index": len(self._output) - 1, "item": item})
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -139,6 +140,19 @@ def test_a_sign_of_life_may_come_first() -> None:
     """A backend may begin without saying so: whatever is told first, the response was announced before it."""
     told, _ = write([KeepAlive(), *call(1), Ended({0: "tool_calls"})])
     check(told)
+
+
+def test_a_long_text_takes_little_more_room_than_itself() -> None:
+    """The text of the open item is kept for its end, but not as the thousands of deltas that it came in."""
+    _, writer = write([Opened("resp_1")])
+    tracemalloc.start()
+    try:
+        for number in range(50_000):
+            writer.write(TextDelta(f"{number:05}"))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 3 * 5 * 50_000
 
 
 def test_ids() -> None:
