@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+MAX_NAMES = 64
+"""A model may invent any number of names; what is told of an exchange in one line has to stay one."""
+
 
 @dataclass(slots=True)
 class Report:
@@ -37,3 +40,15 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``flow.metadata`` (which must stay savable) demands."""
         return asdict(self)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what is told in one line: the count of calls, and all entries that say something.
+
+        Without the places of the blocks, which are for the view, and which the other entries tell in short.
+        """
+        told = {key: value for key, value in self.as_dict().items() if value not in ([], "", None, 0, False)}
+        told.pop("blocks", None)
+        for key, value in told.items():
+            if isinstance(value, list) and len(value) > MAX_NAMES:
+                told[key] = [*value[:MAX_NAMES], f"and {len(value) - MAX_NAMES} more"]
+        return told | {"tool_call_count": len(self.calls)}

@@ -6,10 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from toolsimlib.report import Report
-
-# A model may invent any number of names; a log line has to stay one.
-MAX_NAMES = 64
+from toolsimlib.report import MAX_NAMES, Report
 
 SIGNATURE = "toolsim: "
 """What each comment begins with."""
@@ -20,12 +17,7 @@ MARKERS = (":x:", ":warning:")
 
 def line(report: Report, status: int | None, seconds: float) -> str:
     """Return the exchange as one JSON object; ``status`` None = no answer reached the client."""
-    told = {name: value for name, value in report.as_dict().items() if value not in ([], "", None, 0, False)}
-    told.pop("blocks", None)  # For the view: the other entries say the same in short.
-    for name, value in told.items():
-        if isinstance(value, list) and len(value) > MAX_NAMES:
-            told[name] = [*value[:MAX_NAMES], f"and {len(value) - MAX_NAMES} more"]
-    told |= {"tool_call_count": len(report.calls), "status": status, "seconds": round(seconds, 3)}
+    told = report.summary() | {"status": status, "seconds": round(seconds, 3)}
     return json.dumps(told, ensure_ascii=True)
 
 

@@ -110,9 +110,7 @@ class ResponseRewriter:
         self.done = True
         if self._plan.stream:
             if self._plan.policy.sse_telemetry:
-                # Without the places of the blocks, which mean nothing without the backend's own text.
-                told = {name: value for name, value in self._report.as_dict().items() if name != "blocks"}
-                frames.insert(-1, comment(f"toolsim {dump(told)}"))
+                frames.insert(-1, comment(f"toolsim {dump(self._report.summary())}"))
             return [b"".join(frames)]
         if self._writer.error is not None:
             self.status = self._writer.error.status

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from mitmproxy.utils import emoji
-from toolsimlib.proxy.telemetry import MAX_NAMES, Metrics, comment, headers, line, marker
-from toolsimlib.report import Report
+from toolsimlib.proxy.telemetry import Metrics, comment, headers, line, marker
+from toolsimlib.report import MAX_NAMES, Report
 
 
 def full() -> Report:
