@@ -100,6 +100,8 @@ class Pseudonyms:
         match value:
             case str() if key not in STRUCTURE:
                 return self.text(value)
+            case list() if key == "bytes":
+                return None  # A token's text again, in numbers.
             case list():
                 return [self.value(each, key) for each in value]
             case dict() if key not in STRUCTURE or key in ("tool_choice", "format"):
@@ -132,7 +134,7 @@ class Pseudonyms:
                 return {
                     name: done[name] if name in done else self._event(each, said, name) for name, each in value.items()
                 }
-            case list():
+            case list() if key != "bytes":
                 return [self._event(each, said, key) for each in value]
         return self.value(value, key)
 

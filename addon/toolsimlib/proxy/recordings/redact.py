@@ -276,12 +276,14 @@ class Redactor:
             if content_type.partition(";")[0].strip().lower() == "text/event-stream":
                 return self._stream(data)
             document = parse_json(text)
+            # Elsewhere than in tokens, texts of a whole body are whole.
+            joined = self._join([document]) if '"logprob"' in text else set()
             clean = self.value(document)
         except RecursionError:
             document = None
         if document is None:
             return self.text(text).encode("utf-8", "surrogateescape")
-        return data if clean is document else dump(clean).encode()
+        return data if clean is document and not joined else dump(clean).encode()
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         patterns = [pattern for _, pattern in PATTERNS]
@@ -336,6 +338,13 @@ class Redactor:
         # Of bytes: in a str U+2028 would be a line end too.
         lines = [line.decode("utf-8", "surrogateescape") for line in data.splitlines(keepends=True)]
         documents = [parse_json(line[5:]) if line.startswith("data:") else None for line in lines]
+        touched = self._join(documents)
+        return b"".join(
+            self._line(lines[number], document, number in touched) for number, document in enumerate(documents)
+        )
+
+    def _join(self, documents: Iterable[Any]) -> set[int]:
+        """Hide in place the secrets of texts that come in pieces; return the numbers of the documents it changed."""
         texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
         for number, document in enumerate(documents):
             for place, owner, key in pieces(document):
@@ -349,11 +358,11 @@ class Redactor:
                 end = start + len(owner[key])
                 if whole[start:end] != clean[start:end]:
                     owner[key] = clean[start:end]
+                    if "bytes" in owner:
+                        owner["bytes"] = None  # They spell a token again.
                     touched.add(number)
                 start = end
-        return b"".join(
-            self._line(lines[number], document, number in touched) for number, document in enumerate(documents)
-        )
+        return touched
 
     def _line(self, line: str, document: Any, touched: bool) -> bytes:
         if document is None:
@@ -368,6 +377,8 @@ def pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any,
     """Yield an event's strings that come in pieces, as place, owner and key: pieces of one text have one place."""
     match value:
         case dict():
+            if "logprob" in value and isinstance(value.get("token"), str):
+                yield (*place, "token"), value, "token"
             mark = tuple([mark for key in _PLACE if not isinstance(mark := value.get(key), dict | list)])
             for key, each in value.items():
                 if isinstance(each, str) and key in _PIECES:
@@ -377,6 +388,8 @@ def pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any,
         case list():
             for position, each in enumerate(value):
                 index = each.get("index", position) if isinstance(each, dict) else position
+                if isinstance(each, dict) and "logprob" in each and place[-1:] != ("top_logprobs",):
+                    index = 0  # Tokens that stand side by side are one text.
                 yield from pieces(each, (*place, index if isinstance(index, int) else position))
 
 

@@ -138,3 +138,13 @@ def test_files(tmp_path: Path) -> None:
         (tmp_path / "other.flow").write_bytes(b"nonsense")
         with pytest.raises(CommandError, match="other"):
             command.pseudonymise(str(tmp_path))
+
+
+def test_log_probabilities_do_not_spell_the_words() -> None:
+    """The bytes of a token would be its text."""
+    words = Pseudonyms((), key=b"k")
+    event = {"choices": [{"logprobs": {"content": [{"token": "Paris", "logprob": -0.1, "bytes": [80, 97]}]}}]}
+    streamed = json.loads(words.stream(b"data: %s\n\n" % json.dumps(event).encode()).removeprefix(b"data: "))
+    assert streamed == words.value(event)
+    (token,) = streamed["choices"][0]["logprobs"]["content"]
+    assert token == {"token": words.text("Paris"), "logprob": -0.1, "bytes": None}

@@ -311,3 +311,20 @@ def test_linear_time(unit: str) -> None:
 
     seconds(10_000)
     assert seconds(400_000) < 12 * max(seconds(100_000), 0.005)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
+    """The tokens of a text are the text again, and so are their bytes."""
+    tokens = [
+        {"token": text, "logprob": -0.1, "bytes": list(text.encode()), "top_logprobs": []}
+        for text in ("key", ": ", "sk-", "abcd", "efgh", "1234", " end")
+    ]
+    lists = [[token] for token in tokens] if stream else [tokens]
+    documents = [json.dumps({"choices": [{"index": 0, "logprobs": {"content": each}}]}).encode() for each in lists]
+    body = b"".join(b"data: %s\n\n" % each for each in documents) if stream else documents[0]
+    clean = Redactor().body(body, "text/event-stream" if stream else "application/json")
+    found = [json.loads(each) for each in clean.replace(b"data: ", b"").split(b"\n") if each]
+    kept = [token for each in found for token in each["choices"][0]["logprobs"]["content"]]
+    assert "".join(token["token"] for token in kept) == "key: sk-xxxxxxxxxxxx end"
+    assert [token["bytes"] is None for token in kept] == [False, False, False, True, True, True, False]
