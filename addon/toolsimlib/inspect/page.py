@@ -24,7 +24,8 @@ class Page:
     def __str__(self) -> str:
         while self._lines and self._lines[-1] == _EMPTY:
             self._lines.pop()
-        return "\n".join(self._lines) + "\n"
+        # A lone surrogate, which JSON can hold escaped, cannot be shown: no terminal and no browser takes it.
+        return ("\n".join(self._lines) + "\n").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def title(self, name: str, facts: Iterable[str]) -> None:
         """Write the page's first lines: its name, and what is to know at once."""

@@ -66,3 +66,10 @@ def test_clip_and_plural():
     assert clip("a\nb", 9) == "a b"
     assert one_line("a\r\nb\u2028c") == "a b c"
     assert [plural(1, "tool"), plural(2345, "tool")] == ["1 tool", "2,345 tools"]
+
+
+def test_lone_surrogates():
+    """What no terminal can show is replaced, the rest of the page stays."""
+    page = Page()
+    page.text("half a \ud83d smile, and \ud83d\ude00 a whole one")
+    assert str(page) == "  half a \ufffd smile, and \U0001f600 a whole one\n"
