@@ -61,7 +61,8 @@ class ChatReader:
             return []
         if chunk.get("error"):
             return self._fail(read_error(chunk["error"]))
-        if sse.event == "error":
+        bare = "choices" not in chunk and (string(chunk.get("message")) or string(chunk.get("detail")))
+        if sse.event == "error" or bare:
             return self._fail(read_error(chunk))
         events = self._open(chunk)
         for choice in mappings(chunk.get("choices")):

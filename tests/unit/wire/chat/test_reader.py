@@ -116,6 +116,15 @@ def test_failures(body: dict[str, Any]) -> None:
         assert failed.error.code in (None, "429")
 
 
+@pytest.mark.parametrize("body", [{"object": "error", "message": "out", "code": 500}, {"detail": "out"}])
+def test_a_bare_error_in_a_stream(body: dict[str, Any]) -> None:
+    """An error object that stands where a chunk should is a failure, though the terminator follows (older vLLM)."""
+    text, failed = stream(chunk(content="a"), body, "[DONE]")
+    assert text == TextDelta("a")
+    assert isinstance(failed, Failed)
+    assert failed.error.message == "out"
+
+
 def test_garbage() -> None:
     """A chunk that is not JSON fails the answer, unless the stream's end cut it; oddities are passed over."""
     assert isinstance(stream("{oops")[0], Failed)
