@@ -13,6 +13,7 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 from support.stub_model import Reply, StubModel, last_text, texts
+from toolsimlib.backends import codex as codex_backend
 from toolsimlib.backends.codex import CodexBackend
 from toolsimlib.backends.loopback import Loopback
 
@@ -143,6 +144,34 @@ async def test_an_output_schema_travels(stage: Any) -> None:
     }
     await stage.text("hi", text={"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}})
     assert stage.stub.requests[0]["text"]["format"]["schema"] == schema
+
+
+async def test_half_an_emoji_is_no_hang(stage: Any) -> None:
+    """Editors that cut text by its length make such; JSON carries it, UTF-8 does not."""
+    answer = await stage.client.post("/v1/responses", content=b'{"input":"half \\ud83d"}', timeout=10)
+    assert answer.status_code == 200
+    assert last_text(stage.stub.requests[0]) == "half \ufffd"
+
+
+async def test_what_codex_cannot_read_is_no_hang(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never answers such a line; others are served meanwhile."""
+    monkeypatch.setattr(codex_backend, "_BEGIN_LIMIT", 1.0)
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(200):
+        schema = {"properties": {"a": schema}}
+    form = {"type": "json_schema", "name": "n", "schema": schema}
+    deep = asyncio.create_task(stage.post(input="x", text={"format": form}))
+    assert await stage.text("y") == "echo y "
+    assert (await deep).status_code == 504
+    await asyncio.sleep(0.2)
+    assert (await stage.connection.request("thread/loaded/list", {}))["data"] == []
+
+
+async def test_a_refused_request_leaves_no_thread(stage: Any) -> None:
+    """Codex refuses a conversation without a word after its thread has been started."""
+    assert (await stage.post(input=[])).status_code == 400
+    await asyncio.sleep(0.2)
+    assert (await stage.connection.request("thread/loaded/list", {}))["data"] == []
 
 
 async def test_twenty_at_once_are_not_mixed_up(stage: Any) -> None:

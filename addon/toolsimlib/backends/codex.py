@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 # Seconds without a word from the model after which a stream's headers are sent all the same: until then its failure can
 # still be told by an HTTP status, after that a client would rather hear nothing than wait for headers.
 _HEADERS_LIMIT = 10.0
+# Seconds that Codex may take to accept a request: it never answers a line that it cannot read, such as one with
+# a schema that is too deep for it.
+_BEGIN_LIMIT = 60.0
 # Seconds that the ending of an abandoned turn may take in the background.
 _ABANDON_LIMIT = 30.0
 # A model that answers with nothing but calls of tools that do not exist is asked again by Codex, without end.
@@ -270,6 +273,8 @@ _STATUSES: Mapping[int, str] = {
     404: "modelNotFound",
     429: "rateLimitExceeded",
     400: "badRequest",
+    413: "badRequest",
+    422: "badRequest",
     503: "serverOverloaded",
 }
 
@@ -292,9 +297,11 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
         return ApiError(message, kind, code, "model" if code == "model_not_found" else None, status, retry)
     with contextlib.suppress(ValueError, RecursionError):
         # A 400 of the model's server comes as its whole body.
-        quoted = mapping(mapping(json.loads(message)).get("error"))
-        if quoted:
-            text = string(quoted.get("message")) or message
+        body = mapping(json.loads(message))
+        quoted = mapping(body.get("error"))
+        if body:
+            # ChatGPT's own has "detail" alone, as for a model that the account may not use.
+            text = string(quoted.get("message")) or string(body.get("detail")) or message
             code = string(quoted.get("code")) or None
             return ApiError(text, "invalid_request_error", code, string(quoted.get("param")) or None, 400)
     return ApiError(message, code="server_error", status=502, retry_after=1)
@@ -369,7 +376,12 @@ class CodexBackend:
         finished = False
         try:
             try:
-                running = await asyncio.shield(beginning)
+                running = await asyncio.wait_for(asyncio.shield(beginning), _BEGIN_LIMIT)
+            except TimeoutError:
+                beginning.cancel()
+                message = f"Codex did not accept the request within {_BEGIN_LIMIT:.0f} s."
+                yield Failed(ApiError(message, code="not_accepted", status=504))
+                return
             except Unavailable as unavailable:
                 yield Failed(unavailable.error)
                 return
@@ -428,6 +440,7 @@ async def _begin(connection: Connection, request: TurnRequest) -> _Running:
         turn = await connection.request("turn/start", {"threadId": thread, "input": given, **request.turn})
     except BaseException:
         connection.forget(thread)
+        await _unload(connection, thread)
         raise
     name = string(mapping(turn.get("turn")).get("id"))
     return _Running(thread, name, string(started.get("model")) or None, news)
@@ -441,7 +454,13 @@ async def _end(connection: Connection, beginning: asyncio.Task[_Running], *, fin
             connection.forget(running.thread)
             if not finished:
                 await connection.request("turn/interrupt", {"threadId": running.thread, "turnId": running.turn})
-            await connection.request("thread/unsubscribe", {"threadId": running.thread})
+            await _unload(connection, running.thread)
+
+
+async def _unload(connection: Connection, thread: str) -> None:
+    """Let Codex forget a thread."""
+    with contextlib.suppress(Refusal, Unavailable):
+        await connection.request("thread/unsubscribe", {"threadId": thread})
 
 
 def _refused(refusal: Refusal) -> ApiError:

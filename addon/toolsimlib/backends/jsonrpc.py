@@ -6,11 +6,10 @@ The Codex app-server's dialect of it leaves the ``jsonrpc`` member out, and each
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from toolsimlib.wire.text import dump
 
 # Far above any message that holds text; a line that never ends must not take all memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -108,7 +107,12 @@ class Peer:
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
-    return dump(message).encode() + b"\n"
+    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        # A lone surrogate, such as half an emoji: Codex never answers a line that it cannot read, escaped or not.
+        return re.sub(r"[\ud800-\udfff]", "\ufffd", text).encode() + b"\n"
 
 
 def _read(line: bytes) -> Message:

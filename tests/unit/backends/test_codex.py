@@ -223,6 +223,7 @@ def test_a_length_limit_keeps_the_text() -> None:
         ({"responseStreamConnectionFailed": {"httpStatusCode": None}}, 502, "server_error"),
         ({"responseTooManyFailedAttempts": {"httpStatusCode": 429}}, 429, "rate_limit_exceeded"),
         ("contextWindowExceeded", 400, "context_length_exceeded"),
+        ({"responseStreamConnectionFailed": {"httpStatusCode": 413}}, 400, None),
         ("modelNotFound", 404, "model_not_found"),
         ("serverOverloaded", 503, "server_is_overloaded"),
         ("somethingNew", 502, "server_error"),
@@ -230,7 +231,7 @@ def test_a_length_limit_keeps_the_text() -> None:
         ({"odd": 3}, 502, "server_error"),
     ],
 )
-def test_turn_errors(info: object, status: int, code: str) -> None:
+def test_turn_errors(info: object, status: int, code: str | None) -> None:
     """OpenAI's shape for each kind, 502 for what is not known."""
     error = turn_error({"message": "m", "codexErrorInfo": info})
     assert (error.status, error.code) == (status, code)
@@ -247,6 +248,12 @@ def test_a_quoted_400_keeps_its_own_words() -> None:
         "reasoning.effort",
         400,
     )
+
+
+def test_a_quoted_400_of_chatgpt_keeps_its_words_too() -> None:
+    """It has another shape, and is nothing to be tried again."""
+    error = turn_error({"message": json.dumps({"detail": "That model is not supported."}), "codexErrorInfo": "other"})
+    assert (error.message, error.status, error.retry_after) == ("That model is not supported.", 400, None)
 
 
 SERVER = """
