@@ -49,6 +49,19 @@ def test_shape(name: str) -> None:
     assert clean.endswith(" after")
 
 
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_shape_in_json(name: str, depth: int) -> None:
+    """On a line of its own in JSON, in JSON inside of JSON: it is hidden, and as it would have been outside."""
+    text, secret = SHAPES[name]
+    written, expected = f"before\n{text}\nafter", Redactor().text(f"before\n{text}\nafter")
+    for _ in range(depth):
+        written, expected = json.dumps(written), json.dumps(expected)
+    clean = Redactor().text(written)
+    assert secret not in clean
+    assert clean == expected
+
+
 @pytest.mark.parametrize(
     "text",
     [
