@@ -97,58 +97,50 @@ SECRET_NAME = re.compile(
 # "key" alone is too common a word for a field; but as a parameter of a URL it is Google's, and many a header ends so.
 _SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|session)$")
 
-# Where a word begins: in JSON inside of JSON, the letter of an escaped line end stands right before it.
-_EDGE = r"(?:\b|(?<=\\[nrt]))"
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("OpenAI and its kin", re.compile(_EDGE + r"sk-(?P<secret>[\w-]{8,512})")),
+    ("OpenAI and its kin", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
     (
         "other vendors",  # whose prefixes are common enough as words: with a digit, or it is a tool's name
-        re.compile(
-            _EDGE + r"(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"
-        ),
+        re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),
     ),
-    ("GitHub", re.compile(_EDGE + r"(?:gh[pousr]|github_pat)_(?P<secret>\w{8,512})")),
+    ("GitHub", re.compile(r"\b(?:gh[pousr]|github_pat)_(?P<secret>\w{8,512})")),
     (
         "vendors of long keys",
         re.compile(
-            _EDGE + r"(?:npm|pypi|dckr_pat|whsec|do[opr]_v1|shp(?:at|ca|pa|ss)|ntn|lin_api|GOCSPX|xapp|hv[sbr]|SG)[-_.]"
+            r"\b(?:npm|pypi|dckr_pat|whsec|do[opr]_v1|shp(?:at|ca|pa|ss)|ntn|lin_api|GOCSPX|xapp|hv[sbr]|SG)[-_.]"
             r"(?=[\w.-]{0,64}\d)(?P<secret>[\w.-]{20,1024})"
         ),
     ),
-    ("hexadecimal keys", re.compile(_EDGE + r"(?:dapi|SK|AC)(?P<secret>[0-9a-f]{32})\b")),
-    ("Telegram", re.compile(_EDGE + r"\d{8,10}:(?P<secret>AA[\w-]{32,34})\b")),
+    ("hexadecimal keys", re.compile(r"\b(?:dapi|SK|AC)(?P<secret>[0-9a-f]{32})\b")),
+    ("Telegram", re.compile(r"\b\d{8,10}:(?P<secret>AA[\w-]{32,34})\b")),
     ("web hooks", re.compile(r"(?i:hooks\.slack\.com/\w+|/api/webhooks)/(?P<secret>[\w/-]{8,512})")),
-    ("Slack", re.compile(_EDGE + r"xox[a-z]-(?P<secret>[\w-]{8,512})")),
-    ("Google", re.compile(_EDGE + r"(?:AIza|ya29\.)(?P<secret>[\w-]{8,1024})")),
-    ("AWS", re.compile(_EDGE + r"(?:AKIA|ASIA)(?P<secret>[A-Z0-9]{12,128})\b")),
+    ("Slack", re.compile(r"\bxox[a-z]-(?P<secret>[\w-]{8,512})")),
+    ("Google", re.compile(r"\b(?:AIza|ya29\.)(?P<secret>[\w-]{8,1024})")),
+    ("AWS", re.compile(r"\b(?:AKIA|ASIA)(?P<secret>[A-Z0-9]{12,128})\b")),
     (
         "JSON web token",
-        re.compile(r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ(?P<secret>[\w-]{6,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,4096})?)"),
+        re.compile(r"(?<![\w-])eyJ(?P<secret>[\w-]{6,4096}\.[\w-]{4,8192}(?:\.[\w-]{0,4096})?)"),
     ),
-    ("bearer", re.compile(_EDGE + r"(?i:bearer)(?:[ \t+]|%20){1,4}(?P<secret>[\w.~+/=-]{8,8192})")),
-    ("basic", re.compile(_EDGE + r"(?i:basic)[ \t]{1,4}(?=[\w+/]{0,64}[\d=+/])(?P<secret>[\w+/=-]{8,8192})")),
+    ("bearer", re.compile(r"\b(?i:bearer)(?:[ \t+]|%20){1,4}(?P<secret>[\w.~+/=-]{8,8192})")),
+    ("basic", re.compile(r"\b(?i:basic)[ \t]{1,4}(?=[\w+/]{0,64}[\d=+/])(?P<secret>[\w+/=-]{8,8192})")),
     (
         "authorization of any scheme",
         re.compile(
-            _EDGE + r"(?i:authorization)\\*[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\*[\"']?(?:[A-Za-z][\w-]{0,31}[ \t]{1,4})?"
+            r"\b(?i:authorization)\\*[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\*[\"']?(?:[A-Za-z][\w-]{0,31}[ \t]{1,4})?"
             r"(?P<secret>[^\s\"'`\\<>{}\[\](),]{4,8192}(?:,[ \t]{0,4}\w{1,32}=[^\s\"'`\\<>,]{1,1024}){0,16})"
         ),
     ),
     (
         "cookies",
-        re.compile(
-            _EDGE + r"(?i:cookie):[ \t]{0,4}(?P<secret>[^\s;\"'\\]{2,4096}(?:;[ \t]{0,4}[^\s;\"'\\]{1,4096}){0,64})"
-        ),
+        re.compile(r"\b(?i:cookie):[ \t]{0,4}(?P<secret>[^\s;\"'\\]{2,4096}(?:;[ \t]{0,4}[^\s;\"'\\]{1,4096}){0,64})"),
     ),
     (
         "user of curl",
-        re.compile(
-            r"(?:(?<!\S)|(?<=\\[nrt]))(?:-u|--user)[ =]\\*[\"']?(?P<secret>[^\s\"':\\]{1,64}:[^\s\"'\\]{4,256})"
-        ),
+        re.compile(r"(?<!\S)(?:-u|--user)[ =]\\*[\"']?(?P<secret>[^\s\"':\\]{1,64}:[^\s\"'\\]{4,256})"),
     ),
     (  # of which the password may hold "@"
         "user and password of a URL",
-        re.compile(_EDGE + r"(?i:[a-z][a-z0-9+.-]{1,20})://(?P<secret>[^\s/\"'<>\\]{1,256})@"),
+        re.compile(r"\b(?i:[a-z][a-z0-9+.-]{1,20})://(?P<secret>[^\s/\"'<>\\]{1,256})@"),
     ),
     (
         "parameter of a URL",
@@ -177,6 +169,8 @@ _TAGGED = re.compile(
 )
 _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"}
 
+# White space in JSON inside of JSON: its letter would stand right before the next word.
+_ESCAPED_SPACE = re.compile(r"\\[nrt]")
 # Line ends stay: JSON inside of JSON writes them longer, and both sides of an exchange shall stay alike.
 _MASKED = re.compile(r"\\+[nr]|[^\r\n\\]+|\\+")
 
@@ -303,13 +297,13 @@ class Redactor:
         return data if clean is document and not joined else dump(clean).encode()
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        patterns = [pattern for _, pattern in PATTERNS]
-        for pattern in patterns:
-            for found in pattern.finditer(text):
-                yield found.span("secret")
         if self._known is not None:
             for found in self._known.finditer(text):
                 yield found.span()
+        text = _ESCAPED_SPACE.sub("  ", text)
+        for _, pattern in PATTERNS:
+            for found in pattern.finditer(text):
+                yield found.span("secret")
         for found in _TAGGED.finditer(text):
             if is_secret_name(found["name"]):
                 yield found.span("secret")
