@@ -40,10 +40,15 @@ from toolsimlib.proxy.exchange import OPEN, Exchange
 logger = logging.getLogger(__name__)
 
 
+LINGER_SECONDS = 0.5
+"""For a backend to hang up after its last word, as most do at once; then we do, so that the client need not wait."""
+
+
 class EndableStream(HttpStream):
     """A stream of mitmproxy's whose answer we can end: early, in time, and when the backend dies."""
 
     ended = False
+    lingering = False
 
     @property
     def exchange(self) -> Exchange | None:
@@ -75,8 +80,13 @@ class EndableStream(HttpStream):
             # An empty HTTP/2 frame. Passed on to an HTTP/1 client it would be a last chunk, and to us the end of input.
             return
         yield from super().state_stream_response_body(event)
-        if isinstance(event, ResponseData) and (exchange := self.exchange) is not None and exchange.cut:
+        if not isinstance(event, ResponseData) or (exchange := self.exchange) is None:
+            return
+        if exchange.cut:
             yield from self.end()
+        elif exchange.told and not self.lingering:
+            self.lingering = True
+            yield RequestWakeup(LINGER_SECONDS)
 
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:

@@ -106,6 +106,11 @@ class Exchange:
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.feed
 
+    @property
+    def told(self) -> bool:
+        """Whether the client has been given all of a streamed answer."""
+        return self._rewriter is not None and self._rewriter.done
+
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
         assert self._rewriter is not None
@@ -157,7 +162,7 @@ class Exchange:
         """Speak while the backend is silent or a call is held back; give up when the silence is too long."""
         assert self._rewriter is not None
         try:
-            if self._rewriter.done:
+            if self.told:
                 # The client has everything, but the backend does not hang up.
                 self.cut = True
                 return []

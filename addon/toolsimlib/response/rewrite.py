@@ -26,6 +26,8 @@ from toolsimlib.wire.text import dump
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 JSON = "application/json"
 
+_STREAM_STARTS = (b"data:", b"event:", b":")
+
 
 class ResponseRewriter:
     """Rewrites one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
@@ -88,12 +90,17 @@ class ResponseRewriter:
         if not data:
             yield from self._reader.end()
 
-    def _whole(self) -> list[BackendEvent]:
+    def _whole(self) -> Iterable[BackendEvent]:
+        data = b"".join(self._body)
+        self._body = []
+        if data.lstrip().startswith(_STREAM_STARTS):
+            # An event stream that its header calls something else.
+            decoder = SSEDecoder()
+            return [*self._events(decoder, data), *self._events(decoder, b"")]
         try:
-            body = json.loads(b"".join(self._body))
+            body = json.loads(data)
         except (ValueError, RecursionError):
             body = None
-        self._body = []
         if isinstance(body, dict):
             return self._reader.whole(body)
         error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)

@@ -106,14 +106,17 @@ class Turn:
         else:
             for piece in self._sentinel.feed(text):
                 self._piece(piece)
+            if self._sentinel.in_block and self._is_full and self._plan.stops_after_tools:
+                # Whatever becomes of this block, call or text, the turn ends at it.
+                self._end_early(f"more than {self._cap} calls")
         return self._flush()
 
     def other(self, event: RefusalDelta | ReasoningDelta | PassThrough) -> list[ClientEvent]:
-        """Take what is neither text nor call; after a call it ends the turn as text does."""
+        """Take what is neither text nor call. After a call a refusal ends the turn as text does."""
         if self.over:
             return []
-        if self._calls and self._plan.stops_after_tools:
-            self._end_early("output after tools")
+        if isinstance(event, RefusalDelta) and self._calls and self._plan.stops_after_tools:
+            self._end_early("refusal after tools")
         if not self.over:
             self._out.append(event)
             self._speaking = False
@@ -255,9 +258,11 @@ class Turn:
 
     def _admit(self, name: str, arguments: str) -> bool:
         """Decide whether one more call may be made; ends or passes over what may not."""
-        cap = self._cap
-        if cap and self._calls >= cap:
-            self._report.tool_cutoff = self._report.tool_cutoff or f"more than {cap} calls"
+        if self._is_full:
+            why = f"more than {self._cap} calls"
+            if self._plan.stops_after_tools:
+                self._end_early(why)
+            self._report.tool_cutoff = self._report.tool_cutoff or why
             return False
         if self._plan.policy.tool_block_dedup:
             if (name, arguments) in self._seen:
@@ -273,16 +278,17 @@ class Turn:
             return 1
         return self._plan.policy.tool_block_max
 
+    @property
+    def _is_full(self) -> bool:
+        return 0 < self._cap <= self._calls
+
     def _count(self, name: str) -> None:
         self._calls += 1
         self._report.calls.append(name)
         self._blank = []
         self._speaking = False
-        if self._plan.stops_after_tools:
-            if self._plan.policy.stop_after_tools_mode == "first":
-                self._end_early("first call")
-            elif self._cap and self._calls >= self._cap:
-                self._end_early(f"{self._cap} calls")
+        if self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first":
+            self._end_early("first call")
 
     def _end_early(self, why: str) -> None:
         """End the turn before the backend does: all that follows is dropped."""
@@ -311,7 +317,7 @@ class Turn:
         announced = preview.announced
         delta = preview.feed(text)
         if preview.tool is not None and not announced:
-            if self._cap and self._calls >= self._cap:
+            if self._is_full:
                 preview.give_up()
                 return
             tool = preview.tool

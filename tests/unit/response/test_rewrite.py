@@ -172,6 +172,17 @@ def test_chat_without_done_is_whole_if_it_has_finished() -> None:
 
 @each_client
 @each_backend
+@each_stream
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", ""])
+def test_a_stream_under_another_name(client: Dialect, backend: Dialect, stream: bool, kind: str) -> None:
+    """An event stream whose header says something else is read as the stream that it is."""
+    _, body = backend_answer(backend, True, ["Hm.", CALL])
+    _, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, body, cut=9)
+    assert read(client, stream, chunks).items == [["text", "Hm."], ["call", "get_weather", '{"city":"Paris"}']]
+
+
+@each_client
+@each_backend
 def test_an_error_in_mid_stream(client: Dialect, backend: Dialect) -> None:
     """A backend's error in mid-stream reaches the client with its own code and message; nothing follows it."""
     kind, body = backend_answer(backend, True, ["Half an ans"])

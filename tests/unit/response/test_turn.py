@@ -98,14 +98,39 @@ def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
     assert report.tool_cutoff is None
 
 
-def test_reasoning_after_a_call_ends_the_turn_too() -> None:
-    """What is no call after a call: with stop-after-tools it is the end, whatever it is."""
-    for other in (ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "mcp_call"})):
-        told, report, answer = tell(chat(), [TextDelta(CALL), other])
-        assert told[-1] == Ended({0: "tool_calls"})
-        assert answer.cut
-        assert report.tool_cutoff
-        assert tell(responses(), [TextDelta(CALL), other])[0][-1] == other
+def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
+    """A refusal is words to the client: with stop-after-tools it is the end, as text is."""
+    told, report, answer = tell(chat(), [TextDelta(CALL), RefusalDelta("no")])
+    assert told[-1] == Ended({0: "tool_calls"})
+    assert answer.cut
+    assert report.tool_cutoff
+    assert tell(responses(), [TextDelta(CALL), RefusalDelta("no")])[0][-1] == RefusalDelta("no")
+
+
+def test_reasoning_between_calls_ends_nothing() -> None:
+    """Models that think between their calls go on calling; so do built-in tools that run between them."""
+    for other in (ReasoningDelta("hm"), PassThrough({"type": "mcp_call"})):
+        told, _, answer = tell(chat(), [TextDelta(CALL), other, TextDelta(CALL), Finished("stop"), Closed()])
+        assert told == [*whole_call(1), other, *whole_call(2), Ended({0: "tool_calls"})]
+        assert not answer.cut
+
+
+def test_a_cap_is_no_end_by_itself() -> None:
+    """With one call allowed, a backend that ends after it is not cut, and its counts arrive."""
+    events = [TextDelta(CALL), Finished("stop"), Counted(Usage(1, 2, 3)), Closed()]
+    told, report, answer = tell(chat(one_call=True), events)
+    assert told == [*whole_call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))]
+    assert not answer.cut
+    assert report.tool_cutoff is None
+
+
+def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
+    """The backend is stopped at the opening tag of a call that may not be made, not when it is whole."""
+    told, _, answer = tell(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])
+    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    assert answer.cut
+    _, _, goes_on = tell(responses(one_call=True), [TextDelta(CALL), TextDelta("<tool_call>")])
+    assert not goes_on.cut
 
 
 def test_structured_calls_join_the_turn() -> None:

@@ -13,7 +13,7 @@ from toolsimlib.response.use_tool import use_tool_text
 def test_canonical_text() -> None:
     """Parameters in the schema's order, then the others; text escaped, everything else as JSON."""
     text = use_tool_text(tool("f", b="array", a="string"), '{"x":1.5,"a":"<1 & 2>","b":["ä",true]}')
-    assert text == ('<use_tool>\n<name>f</name>\n<b>["ä", true]</b>\n<a>&lt;1 &amp; 2&gt;</a>\n<x>1.5</x>\n</use_tool>')
+    assert text == ('<use_tool>\n<name>f</name>\n<b>["ä",true]</b>\n<a>&lt;1 &amp; 2&gt;</a>\n<x>1.5</x>\n</use_tool>')
 
 
 def test_a_custom_tool_has_one_input() -> None:
@@ -24,9 +24,9 @@ def test_a_custom_tool_has_one_input() -> None:
 
 
 def test_huge_integers_and_no_object() -> None:
-    """An integer that Python refuses to read is written as it stands; no object has no parameters."""
-    digits = "9" * 5000
-    assert digits in use_tool_text(tool("f"), f'{{"n":{digits}}}')
+    """Numbers are written as they stand, those that Python cannot hold too; no object has no parameters."""
+    for number in ("9" * 5000, "1e400", "1.0"):
+        assert f"<n>{number}</n>" in use_tool_text(tool("f"), f'{{"n":{number}}}')
     assert use_tool_text(tool("f"), "[1]") == "<use_tool>\n<name>f</name>\n</use_tool>"
 
 
