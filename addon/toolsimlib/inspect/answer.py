@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
@@ -22,6 +20,7 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
+from toolsimlib.inspect.json_text import read_object
 from toolsimlib.wire.chat.reader import ChatReader
 from toolsimlib.wire.errors import read_error
 from toolsimlib.wire.responses.reader import ResponsesReader
@@ -80,7 +79,7 @@ def read_answer(data: bytes) -> ReadAnswer:
 
 
 def _whole(data: bytes) -> Iterable[BackendEvent]:
-    body = _object(data)
+    body = read_object(data)
     if body is None:
         return []
     if "choices" in body:
@@ -107,7 +106,7 @@ def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
 
 def _reader_for(frame: ServerSentEvent) -> ChatReader | ResponsesReader | None:
     """Tell the dialect by the first event that has one."""
-    chunk = _object(frame.data)
+    chunk = read_object(frame.data)
     if chunk is None:
         return None
     kind = chunk.get("type") or frame.event
@@ -116,14 +115,6 @@ def _reader_for(frame: ServerSentEvent) -> ChatReader | ResponsesReader | None:
     if "choices" in chunk or chunk.get("error"):
         return ChatReader()
     return None
-
-
-def _object(text: bytes | str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _gather(answer: ReadAnswer, events: Iterable[BackendEvent]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from toolsimlib.events import PassThrough, StructuredCall
 from toolsimlib.inspect.answer import Piece, ReadAnswer, Words, read_answer
+from toolsimlib.inspect.blocks import prose_and_blocks
 from toolsimlib.inspect.json_text import compact, pretty
 from toolsimlib.inspect.page import Page, clip, plural
-from toolsimlib.response.sentinel import Block, Sentinel
 from toolsimlib.wire.lenient import count, mapping, mappings, string
 
 _BAR = "│ "
@@ -177,7 +177,8 @@ class _Marks:
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """Yield the parts of the next run of the choice's text, each block with its verdict in words."""
         if not self._judged:
-            yield from _unjudged(text)
+            for piece, is_block in prose_and_blocks(text):
+                yield piece, "a block" if is_block else None
             return
         done = 0
         while self._next < len(self._blocks):
@@ -192,21 +193,6 @@ class _Marks:
                 done = end
         yield text[done:], None
         self._at += len(text)
-
-
-def _unjudged(text: str) -> Iterator[tuple[str, str | None]]:
-    sentinel = Sentinel()
-    prose: list[str] = []
-    for piece in sentinel.feed(text) + sentinel.finish():
-        if isinstance(piece, Block):
-            yield "".join(prose), None
-            yield piece.raw, "a block"
-            prose = []
-        elif isinstance(piece, str):
-            prose.append(piece)
-        elif hasattr(piece, "raw"):
-            prose.append(piece.raw)
-    yield "".join(prose), None
 
 
 def _verdict(block: Mapping[str, Any]) -> str:

@@ -10,12 +10,12 @@ from typing import Any
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Image, Item, Message, Part, Raw, Text
 from toolsimlib.errors import BadRequest
+from toolsimlib.inspect.blocks import prose_and_blocks
 from toolsimlib.inspect.catalog import Catalog, find_catalog
-from toolsimlib.inspect.json_text import compact, pretty
+from toolsimlib.inspect.json_text import compact, pretty, read_object
 from toolsimlib.inspect.page import Page, clip, plural
 from toolsimlib.inspect.signature import signature
 from toolsimlib.plan import Choice, Tool
-from toolsimlib.response.sentinel import Block, Sentinel
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.responses import request as responses
@@ -52,13 +52,13 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
     """Return the page of the request ``data``. Never raises; linear in the bytes."""
     report = mapping(facts.report)
     page = Page()
-    body = _object(data)
+    body = read_object(data)
     if body is None:
         page.title("REQUEST", ["no JSON object"])
         page.gap()
         page.text(pretty(data.decode(errors="replace")))
         return str(page)
-    original = _object(facts.original) if facts.original is not None else None
+    original = read_object(facts.original) if facts.original is not None else None
     request, problem = _read(body)
     asked, _ = _read(original) if original is not None else (request, "")
     catalog = next(_catalogs(request), None) if request is not None else None
@@ -85,7 +85,7 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
 
 def read_conversation(data: bytes) -> tuple[Item, ...]:
     """Return the items of a request body, its instructions first; () where it cannot be read. Never raises."""
-    body = _object(data)
+    body = read_object(data)
     request = _read(body)[0] if body is not None else None
     if request is None:
         return ()
@@ -107,14 +107,6 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
                 yield "call", _call_line(item)
             case CallOutput():
                 yield "output", _output_line(item.call_id, "\n".join(_part(part) for part in item.parts))
-
-
-def _object(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
@@ -271,18 +263,8 @@ def _prose(text: str, role: str, tag: str) -> Iterator[tuple[str, str]]:
     if role != "assistant" or f"<{tag}>" not in text:
         yield "text", text
         return
-    sentinel = Sentinel(tag)
-    prose: list[str] = []
-    for piece in sentinel.feed(text) + sentinel.finish():
-        if isinstance(piece, Block):
-            yield "text", "".join(prose)
-            yield "block", piece.raw
-            prose = []
-        elif isinstance(piece, str):
-            prose.append(piece)
-        elif hasattr(piece, "raw"):
-            prose.append(piece.raw)
-    yield "text", "".join(prose)
+    for piece, is_block in prose_and_blocks(text, tag):
+        yield "block" if is_block else "text", piece
 
 
 def _record(line: str, role: str) -> tuple[str, str] | None:

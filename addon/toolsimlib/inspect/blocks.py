@@ -1,0 +1,26 @@
+"""A text of a model's, told apart into prose and call blocks, as the sentinel reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from toolsimlib.response.sentinel import Block, Oversize, Sentinel
+
+
+def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:
+    """Yield the text in pieces, in order, each with whether it is a block; together they are the text."""
+    sentinel = Sentinel(tag)
+    prose: list[str] = []
+    for piece in sentinel.feed(text) + sentinel.finish():
+        match piece:
+            case Block():
+                if prose:
+                    yield "".join(prose), False
+                yield piece.raw, True
+                prose = []
+            case Oversize():
+                prose.append(piece.raw)
+            case str():
+                prose.append(piece)
+    if prose:
+        yield "".join(prose), False
