@@ -46,6 +46,8 @@ from toolsimlib.response.use_tool import use_tool_text
 
 # The quotes, the name and the escapes around the arguments; they are not counted as arguments.
 _BLOCK_HEADER_BYTES = 4096
+# White space beyond this (characters) is no gap beside a block any more: a model that is stuck writes it for ever.
+_MOST_BLANK = 65_536
 # Blocks told of in the report: more are nothing that a person would read.
 _MOST_BLOCKS = 1000
 
@@ -74,6 +76,7 @@ class Turn:
         self._read = 0  # Characters of the text that the pieces so far stand for.
         self._half = ""  # The first half of a surrogate pair that the backend split.
         self._blank: list[str] = []  # White space that will be said only if other text follows.
+        self._blank_length = 0
         self._speaking = False
         self._calls = 0
         self._seen: set[tuple[str, str]] = set()
@@ -89,8 +92,10 @@ class Turn:
 
     @property
     def buffering(self) -> bool:
-        """Whether text is being held back for a block that may still become a call."""
-        return not self.over and self._sentinel is not None and self._sentinel.in_block
+        """Whether the client hears nothing of what the backend says: it is held back, or dropped as a tail."""
+        in_block = self._sentinel is not None and self._sentinel.in_block
+        dropping = self._calls > 0 and not self._speaking and self._plan.policy.suppress_tail_after_tools
+        return not self.over and (in_block or dropping or bool(self._blank))
 
     def text(self, text: str) -> list[ClientEvent]:
         """Take a piece of the backend's text."""
@@ -162,7 +167,7 @@ class Turn:
         # White space is all that was said: then it is the answer. Beside a call it is nothing.
         if self._blank and not self._calls:
             self._out.append(TextDelta("".join(self._blank), self._choice))
-        self._blank = []
+        self._drop_blank()
 
     def _flush(self) -> list[ClientEvent]:
         out, self._out = self._out, []
@@ -213,20 +218,25 @@ class Turn:
         if not text:
             return
         if not self._speaking:
-            if text.isspace():
+            if text.isspace() and self._blank_length + len(text) <= _MOST_BLANK:
                 self._blank.append(text)
+                self._blank_length += len(text)
                 return
             if self._calls and self._plan.stops_after_tools:
                 self._end_early("text after tools")
                 return
             if self._calls and self._plan.policy.suppress_tail_after_tools:
-                self._blank = []
+                self._drop_blank()
                 return
             if self._blank:
                 text = "".join([*self._blank, text])
-                self._blank = []
+                self._drop_blank()
             self._speaking = True
         self._out.append(TextDelta(text, self._choice))
+
+    def _drop_blank(self) -> None:
+        self._blank = []
+        self._blank_length = 0
 
     # -- calls
 
@@ -285,7 +295,7 @@ class Turn:
     def _count(self, name: str) -> None:
         self._calls += 1
         self._report.calls.append(name)
-        self._blank = []
+        self._drop_blank()
         self._speaking = False
         if self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first":
             self._end_early("first call")

@@ -189,6 +189,26 @@ def test_keepalive_while_buffering() -> None:
     assert answer.keep_alive() == []
 
 
+def test_keepalive_while_nothing_is_said() -> None:
+    """White space that is held back, and a tail that is dropped, are silence to the client too."""
+    answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
+    answer.feed(TextDelta("\n\n"))
+    assert answer.keep_alive() == [KeepAlive()]
+    answer.feed(TextDelta("a"))
+    assert answer.keep_alive() == []
+    answer.feed(TextDelta(CALL + " tail"))
+    assert answer.keep_alive() == [KeepAlive()]
+
+
+def test_endless_white_space_is_text() -> None:
+    """A model that is stuck in line ends: held back up to a bound, then said; after a call it ends the turn."""
+    told, _, _ = tell(responses(), [TextDelta("\n" * 30_000)] * 3)
+    assert "".join(event.text for event in told if isinstance(event, TextDelta)) == "\n" * 90_000
+    told, _, answer = tell(chat(), [TextDelta(CALL), *[TextDelta("\n" * 30_000)] * 3])
+    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    assert answer.cut
+
+
 def test_without_tools_markup_is_text() -> None:
     """With nothing on offer the sentinel is off: its text stays text, byte for byte."""
     told, _, _ = tell(dataclasses.replace(responses(), tools=()), [TextDelta(CALL[:9]), TextDelta(CALL[9:]), Closed()])
