@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _BOM = b"\xef\xbb\xbf"
+# The largest real events hold a whole Response, images included; beyond this a backend has lost its way.
+MOST_EVENT_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,14 @@ class ServerSentEvent:
 
 
 class SSEDecoder:
-    """Decode a byte stream, cut anywhere, into events. Never raises: broken UTF-8 becomes U+FFFD, as WHATWG demands."""
+    """Decode a byte stream, cut anywhere, into events. Never raises: broken UTF-8 becomes U+FFFD, as WHATWG demands.
 
-    def __init__(self) -> None:
+    An event of more than ``limit`` bytes is dispatched as far as it has come: cut off, it is no JSON to its reader.
+    """
+
+    def __init__(self, limit: int = MOST_EVENT_BYTES) -> None:
+        self._limit = limit
+        self._held = 0  # Bytes since the last blank line.
         self._tail: list[bytes] = []  # An unfinished line; a list, since one line may arrive in thousands of pieces.
         self._after_cr = False
         self._first_line = True
@@ -44,10 +51,11 @@ class SSEDecoder:
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]
         self._after_cr = False
+        self._held += len(data)
         if b"\n" not in data and b"\r" not in data:
             if data:
                 self._tail.append(data)
-            return []
+            return self._overflow() if self._held > self._limit else []
         self._tail.append(data)
         text = b"".join(self._tail)
         self._tail = []
@@ -57,7 +65,13 @@ class SSEDecoder:
             self._after_cr = True
         elif not text.endswith(b"\n"):
             self._tail.append(lines.pop())
-        return self._lines(lines)
+        events = self._lines(lines)
+        return events + self._overflow() if self._held > self._limit else events
+
+    def _overflow(self) -> list[ServerSentEvent]:
+        rest = b"".join(self._tail)
+        self._tail = []
+        return self._lines([rest, b""])
 
     def _end(self) -> list[ServerSentEvent]:
         rest = b"".join(self._tail)
@@ -71,6 +85,7 @@ class SSEDecoder:
                 self._first_line = False
                 line = line.removeprefix(_BOM)
             if not line:
+                self._held = 0
                 if self._data:
                     data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
                     name, text = self._event.decode(errors="replace"), data.decode(errors="replace")

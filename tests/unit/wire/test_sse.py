@@ -84,3 +84,14 @@ def test_frames_against_httpx_sse(events: list[tuple[str, str]]) -> None:
     assert [(e.event, e.data) for e in seen if e.data] == [
         (event or "message", data) for event, data in expected if data
     ]
+
+
+@pytest.mark.parametrize("stream", [b"data: " + b"x" * 200, b"data: xxxx\n" * 20], ids=["line", "lines"])
+def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
+    """An event over the limit is dispatched as it is, and nothing more of it is kept; others are not touched."""
+    decoder = SSEDecoder(limit=100)
+    events = [event for n in range(len(stream)) for event in decoder.feed(stream[n : n + 1])]
+    assert len(events) == 1 + (len(stream) == 220)
+    assert len(events[0].data) <= 100
+    assert [event.data for event in decoder.feed(b"\n\ndata: ok\n\n")][-1] == "ok"
+    assert sum(len(event.data) for n in range(50) for event in decoder.feed(b"data: fine\n\n")) == 200
