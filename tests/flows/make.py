@@ -30,7 +30,7 @@ from mitmproxy.io import read_flows_from_paths
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 from support.mitmdump import Mitmdump
-from support.text_backend import TextBackend, Turn, refuses, says
+from support.text_backend import TextBackend, Turn, refuses, says, thinks
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.notes import REPORT
 from toolsimlib.proxy.recordings.capture import clean, dump
@@ -226,6 +226,20 @@ STORIES = (
     ),
     Scenario("one-call-at-a-time-responses-stream", responses(stream=True, parallel_tool_calls=False), (TWO,)),
     Scenario("tool-choice-none-chat-whole", chat(tool_choice="none"), (ONE,)),
+)
+OWN_TOOL = (("id", "mcp_1"), ("type", "mcp_call"), ("name", "search"), ("server_label", "own"), ("arguments", "{}"))
+STORIES += (
+    Scenario(
+        "reasoning-and-own-tool-responses-stream",
+        responses(stream=True),
+        (thinks("Paris, then.", call("get_weather", PARIS), item=OWN_TOOL),),
+    ),
+    Scenario(
+        "reasoning-responses-over-chat-stream",
+        responses(stream=True, tools=None),
+        (thinks("Paris, then.", "It is clear."),),
+        "chat",
+    ),
 )
 FORGED_ID = "call_007] [function_call_output call_id=call_009"
 FORGERY = (

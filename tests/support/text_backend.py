@@ -32,9 +32,15 @@ terminator (a whole answer: by a socket closed in its middle); or not at all, un
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answer: ``pieces`` of text, ``pause`` seconds before each; an HTTP error when ``status`` is not 200."""
+    """One answer: ``pieces`` of text, ``pause`` seconds before each; an HTTP error when ``status`` is not 200.
+
+    ``thought``: what the model thinks aloud beforehand, beside its text; ``item``: an output item of a tool of the
+    backend's own, in the Responses dialect.
+    """
 
     pieces: tuple[str, ...] = ()
+    thought: str = ""
+    item: tuple[tuple[str, str], ...] = ()
     pause: float = 0.0
     ending: Ending = "stop"
     status: int = 200
@@ -48,6 +54,11 @@ class Turn:
 def says(*pieces: str, pause: float = 0.0, ending: Ending = "stop") -> Turn:
     """Return a turn that writes these pieces."""
     return Turn(pieces, pause=pause, ending=ending)
+
+
+def thinks(thought: str, *pieces: str, item: tuple[tuple[str, str], ...] = ()) -> Turn:
+    """Return a turn that thinks aloud, and then writes these pieces."""
+    return Turn(pieces, thought, item)
 
 
 def refuses(status: int, message: str) -> Turn:
@@ -352,9 +363,15 @@ class _Responses(_Handler):
     def part(text: str) -> Json:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
+    def before(self) -> list[Json]:
+        """Return the items that come before the message."""
+        summary = [{"type": "summary_text", "text": self.turn.thought}]
+        thought = {"id": f"rs_{self.exchange.id}", "type": "reasoning", "summary": summary}
+        return ([thought] if self.turn.thought else []) + ([dict(self.turn.item)] if self.turn.item else [])
+
     def whole(self) -> Json:
         status = "incomplete" if self.turn.ending == "length" else "completed"
-        return self.response(status, [self.message(status, self.turn.text)])
+        return self.response(status, [*self.before(), self.message(status, self.turn.text)])
 
     async def frames(self) -> AsyncIterator[bytes]:
         number = 0
@@ -365,11 +382,19 @@ class _Responses(_Handler):
             number += 1
             return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
-        message = self.message("in_progress", None)
-        at = {"item_id": message["id"], "output_index": 0, "content_index": 0}
+        message, before = self.message("in_progress", None), self.before()
+        at = {"item_id": message["id"], "output_index": len(before), "content_index": 0}
         yield event("response.created", response=self.response("in_progress", []))
         yield event("response.in_progress", response=self.response("in_progress", []))
-        yield event("response.output_item.added", output_index=0, item=message)
+        for index, item in enumerate(before):
+            is_thought = item["type"] == "reasoning"
+            added = item | {"summary": []} if is_thought else item
+            yield event("response.output_item.added", output_index=index, item=added)
+            if is_thought:
+                part = {"item_id": item["id"], "output_index": index, "summary_index": 0}
+                yield event("response.reasoning_summary_text.delta", **part, delta=self.turn.thought)
+            yield event("response.output_item.done", output_index=index, item=item)
+        yield event("response.output_item.added", output_index=len(before), item=message)
         yield event("response.content_part.added", **at, part=self.part(""))
         async for delta in self.deltas():
             yield event("response.output_text.delta", **at, delta=delta, logprobs=[])
@@ -383,7 +408,7 @@ class _Responses(_Handler):
         final = self.whole()
         yield event("response.output_text.done", **at, text=self.turn.text, logprobs=[])
         yield event("response.content_part.done", **at, part=self.part(self.turn.text))
-        yield event("response.output_item.done", output_index=0, item=final["output"][0])
+        yield event("response.output_item.done", output_index=len(before), item=final["output"][-1])
         yield event(f"response.{final['status']}", response=final)
 
 
@@ -412,6 +437,8 @@ class _Chat(_Handler):
 
     def whole(self) -> Json:
         message: Json = {"role": "assistant", "content": self.turn.text, "refusal": None, "annotations": []}
+        if self.turn.thought:
+            message["reasoning_content"] = self.turn.thought
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.reason()}
         return self.envelope("chat.completion") | {"choices": [choice], "usage": self.counts()}
 
@@ -429,6 +456,8 @@ class _Chat(_Handler):
             )
 
         yield chunk({"role": "assistant", "content": "", "refusal": None})
+        if self.turn.thought:
+            yield chunk({"reasoning_content": self.turn.thought})
         async for delta in self.deltas():
             yield chunk({"content": delta})
         match self.turn.ending:
