@@ -371,7 +371,6 @@ class Answer:
         self._judge = Judge(plan, report)
         self._numbers = count(plan.first_number)
         self._turns: dict[int, Turn] = {}
-        self._reasons: dict[int, FinishReason] = {}
         self._usage: Usage | None = None
         self.done = False
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolsimlib.conversation import Image, Part, Raw, Role, Text
+from toolsimlib.conversation import Call, CallOutput, Image, Item, Message, Part, Raw, Role, Text
 from toolsimlib.plan import Dialect
 from toolsimlib.wire.fields import expect, optional, required, wrong_type
 
@@ -55,6 +55,19 @@ def _read_image(part: Mapping[str, Any], dialect: Dialect, param: str) -> Part:
             return Raw(dialect, part)
         case other:
             raise wrong_type(other, "a string or an object", f"{param}.image_url")
+
+
+def translate_item(item: Item, to: Dialect, notes: list[str]) -> Item:
+    """Return ``item`` as a backend of the dialect ``to`` can be told it; ``notes`` gets what it has no form for."""
+    match item:
+        case Message():
+            # Chat servers that know no developer role are many; the system role is the one that it took over.
+            role: Role = "system" if to == "chat" and item.role == "developer" else item.role
+            return Message(role, translate_parts(item.parts, to, notes), item.name)
+        case CallOutput():
+            return CallOutput(item.call_id, translate_parts(item.parts, to, notes), item.name)
+        case Call():
+            return item
 
 
 def translate_parts(parts: Iterable[Part], to: Dialect, notes: list[str]) -> tuple[Part, ...]:

@@ -15,6 +15,20 @@ _EXPECTED: Mapping[type, str] = {
     dict: "an object",
 }
 
+SHARED = (
+    "model",
+    "temperature",
+    "top_p",
+    "metadata",
+    "user",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "stream",
+)
+"""The fields that say the same in both dialects, under the same name."""
+
 
 def kind_of(value: object) -> str:
     """Name the JSON type of ``value`` with its article, as OpenAI's messages do."""

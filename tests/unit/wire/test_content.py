@@ -1,7 +1,7 @@
 import pytest
-from toolsimlib.conversation import Image, Raw, Text
+from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.content import chat_content, read_parts, responses_content, translate_parts
+from toolsimlib.wire.content import chat_content, read_parts, responses_content, translate_item, translate_parts
 
 FILE = {"type": "input_file", "file_data": "data:x", "filename": "a.pdf"}
 CHAT_FILE = {"type": "file", "file": {"file_data": "data:x", "filename": "a.pdf"}}
@@ -103,3 +103,19 @@ def test_responses_content():
         {"type": "input_image", "image_url": "v", "detail": "low"},
         FILE,
     ]
+
+
+def test_translate_item() -> None:
+    """Messages and outputs are told part by part, calls as they are; chat has system for developer."""
+    audio = Raw("chat", {"type": "input_audio", "input_audio": {}})
+    notes: list[str] = []
+    for role in ("system", "developer", "user", "assistant"):
+        message = Message(role, (Text("a"), Raw("chat", {"type": "other"})), "n")
+        there = "system" if role == "developer" else role
+        assert translate_item(message, "responses", notes) == Message(role, (Text("a"),), "n")
+        assert translate_item(message, "chat", []) == Message(there, message.parts, "n")
+    assert notes == ["content part"] * 4
+    output = CallOutput("c", (audio,), "f")
+    assert translate_item(output, "responses", []) == CallOutput("c", (Raw("responses", audio.part),), "f")
+    call = Call("c", "f", "{}")
+    assert translate_item(call, "chat", []) is call

@@ -7,26 +7,13 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.content import chat_content, read_parts, translate_parts
-from toolsimlib.wire.fields import expect, optional, required
+from toolsimlib.wire.content import chat_content, read_parts, translate_item
+from toolsimlib.wire.fields import SHARED, expect, optional, required
 from toolsimlib.wire.output_format import nested_format, output_format
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_choice, read_tools
 
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 
-# The Responses API's fields that say the same here under the same name.
-_SHARED = (
-    "model",
-    "temperature",
-    "top_p",
-    "metadata",
-    "user",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "stream",
-)
 # Those that are taken up in another shape, or whose absence changes nothing.
 _TRANSLATED = frozenset(
     {"input", "instructions", "max_output_tokens", "text", "reasoning", "store", "stream_options", "max_tool_calls"}
@@ -165,9 +152,9 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
         return list(request.items), []
     sent = {key: value for key, value in request.body.items() if value is not None}
     _refuse_stored(sent)
-    known = CONSUMED | _TRANSLATED | set(_SHARED) | set(_STORED)
+    known = CONSUMED | _TRANSLATED | set(SHARED) | set(_STORED)
     notes = [key[:40] for key in sent if key not in known]
-    items = [_translate(item, notes) for item in request.items]
+    items = [translate_item(item, "chat", notes) for item in request.items]
     instructions = sent.get("instructions")
     if instructions is not None:
         items.insert(0, Message("system", (Text(expect(instructions, str, "instructions")),)))
@@ -185,17 +172,6 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
             raise BadRequest(message, key, "previous_response_not_found")
         message = f"'{key}' is not supported: the backend speaks chat completions, which has nothing like it."
         raise BadRequest(message, key, "unsupported_parameter")
-
-
-def _translate(item: Item, notes: list[str]) -> Item:
-    match item:
-        case Message():
-            role: Role = "system" if item.role == "developer" else item.role
-            return Message(role, translate_parts(item.parts, "chat", notes))
-        case CallOutput():
-            return CallOutput(item.call_id, translate_parts(item.parts, "chat", notes), item.name)
-        case Call():
-            return item
 
 
 def compose(
@@ -220,7 +196,7 @@ def _compose_from_responses(
     request: ClientRequest, messages: Sequence[Message], *, keep_format: bool
 ) -> dict[str, Any]:
     sent = {key: value for key, value in request.body.items() if value is not None}
-    body: dict[str, Any] = {key: sent[key] for key in _SHARED if key in sent}
+    body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
     body["messages"] = [_write_message(message) for message in messages]
     if request.stream:  # A Response carries usage, which chat gives only when asked.
         body["stream_options"] = {"include_usage": True}

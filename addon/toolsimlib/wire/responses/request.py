@@ -7,27 +7,14 @@ from typing import Any
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Role, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.content import read_parts, responses_content, translate_parts
-from toolsimlib.wire.fields import expect, optional, required, wrong_type
+from toolsimlib.wire.content import read_parts, responses_content, translate_item
+from toolsimlib.wire.fields import SHARED, expect, optional, required, wrong_type
 from toolsimlib.wire.output_format import output_format
 from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, model_name, read_choice, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 _ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})
 
-# Chat's fields that say the same here under the same name.
-_SHARED = (
-    "model",
-    "temperature",
-    "top_p",
-    "metadata",
-    "user",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "stream",
-)
 # Chat's fields that are taken up in another shape, or mean nothing without the tools or the stream of the client.
 _TRANSLATED = frozenset(
     {"messages", "max_completion_tokens", "max_tokens", "response_format", "verbosity", "reasoning_effort", "store"}
@@ -176,19 +163,9 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     if request.n > 1:
         message = f"'n' is {request.n}, but the backend can only give one choice."
         raise BadRequest(message, "n", "unsupported_parameter")
-    known = CONSUMED | _TRANSLATED | set(_SHARED)
+    known = CONSUMED | _TRANSLATED | set(SHARED)
     notes = [key[:40] for key, value in request.body.items() if key not in known and value is not None]
-    return [_translate(item, notes) for item in request.items], notes
-
-
-def _translate(item: Item, notes: list[str]) -> Item:
-    match item:
-        case Message():
-            return Message(item.role, translate_parts(item.parts, "responses", notes), item.name)
-        case CallOutput():
-            return CallOutput(item.call_id, translate_parts(item.parts, "responses", notes), item.name)
-        case Call():
-            return item
+    return [translate_item(item, "responses", notes) for item in request.items], notes
 
 
 def compose(
@@ -217,7 +194,7 @@ def compose(
 
 def _compose_from_chat(request: ClientRequest, messages: Sequence[Message], *, keep_format: bool) -> dict[str, Any]:
     sent = {key: value for key, value in request.body.items() if value is not None}
-    body: dict[str, Any] = {key: sent[key] for key in _SHARED if key in sent}
+    body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
     # Leading system text is what `instructions` are for; some backends take no system message in `input`.
     leading = 0
     while leading < len(messages) - 1 and _is_instruction(messages[leading]):
