@@ -17,7 +17,8 @@ MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatModel}
 
 
 def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
-    def invoke(context: RunContext[Outcome], **arguments: Any) -> str:
+    # Not async, each call would run in a thread of its own, and which comes first would be chance.
+    async def invoke(context: RunContext[Outcome], **arguments: Any) -> str:
         context.deps.calls.append((declaration["name"], arguments))
         context.deps.ids.append(str(context.tool_call_id))
         return run_tool(declaration["name"], arguments)
