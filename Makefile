@@ -96,7 +96,7 @@ bench: setup  ## Measure speed: ratios against references in the same run
 	cd tests && ../$(BIN)/python -m bench.codex
 
 replay: $(VENV)/.addon  ## Replay flows/ and compare (UPDATE=1 to accept what came out)
-	$(BIN)/python -m toolsimlib.proxy.recordings.replay $(if $(UPDATE),--update) flows
+	$(BIN)/python -m toolsimlib.recordings.replay $(if $(UPDATE),--update) flows
 
 flows: setup  ## Make flows/ anew from real runs (ONLY=chat for those with that word in their names)
 	cd tests && ../$(BIN)/python -m flows.make $(ONLY)

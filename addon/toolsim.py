@@ -2,10 +2,10 @@
 
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.commands import Inspect
-from toolsimlib.proxy.recordings.capture import Capture
-from toolsimlib.proxy.recordings.pseudonymise import Pseudonymise
-from toolsimlib.proxy.recordings.replay import Replay
-from toolsimlib.proxy.recordings.server_replay import ServerReplay
+from toolsimlib.recordings.capture import Capture
+from toolsimlib.recordings.pseudonymise import Pseudonymise
+from toolsimlib.recordings.replay import Replay
+from toolsimlib.recordings.server_replay import ServerReplay
 
 server_replay = ServerReplay()
 addons = [server_replay, ToolSim(), Capture(), server_replay.handover, Replay(), Pseudonymise(), Inspect()]

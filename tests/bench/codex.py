@@ -17,8 +17,8 @@ import httpx
 from support import programs
 from support.mitmdump import Mitmdump
 from support.stub_model import Reply, StubModel
-from toolsimlib.backends.appserver import AppServer, Connection
-from toolsimlib.backends.textmodel import settings
+from toolsimlib.backends.codex.server import AppServer, Connection
+from toolsimlib.backends.codex.text_only import settings
 
 RUNS = 30
 AT_ONCE = 8

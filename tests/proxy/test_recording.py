@@ -16,7 +16,7 @@ from mitmproxy.io import read_flows_from_paths
 from support.line import Line, Reply, arrivals
 from support.mitmdump import Mitmdump
 from support.raw_backend import DONE, Answer, RawBackend, chat_frame, stream_of
-from toolsimlib.proxy.recordings.replay import recorded
+from toolsimlib.recordings.replay import recorded
 
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Bonn\\"}"}</tool_call>'
 MEBIBYTE = 1024 * 1024

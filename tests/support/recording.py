@@ -12,7 +12,7 @@ from mitmproxy.http import Headers, HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.exchange import OPEN
-from toolsimlib.proxy.recordings.capture import Capture, write
+from toolsimlib.recordings.capture import Capture, write
 
 TOOL = {
     "type": "function",

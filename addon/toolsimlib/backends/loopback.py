@@ -36,10 +36,10 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Dialect, Plan
 from toolsimlib.wire.chat.writer import ChatWriter
+from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.responses.request import echo
 from toolsimlib.wire.responses.writer import ResponsesWriter
-from toolsimlib.wire.text import dump
 
 # Images travel as data URLs inside of the JSON body; OpenAI's own limit is 512 MB for all of a request.
 MAX_BODY_BYTES = 512 * 1024 * 1024

@@ -13,8 +13,8 @@ from mitmproxy.flow import Flow
 from mitmproxy.http import HTTPFlow
 from mitmproxy.types import Data
 
-from toolsimlib.inspect.answer import read_answer
-from toolsimlib.inspect.show_request import conversation_rows, read_conversation
+from toolsimlib.pages.read_answer import read_answer
+from toolsimlib.pages.show_request import conversation_rows, read_conversation
 from toolsimlib.proxy import view
 from toolsimlib.wire.lenient import string
 

@@ -9,8 +9,8 @@ from mitmproxy import contentviews
 from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 from mitmproxy.http import HTTPFlow, Message, Request, Response
 
-from toolsimlib.inspect.show_answer import AnswerFacts, show_answer
-from toolsimlib.inspect.show_request import RequestFacts, show_request
+from toolsimlib.pages.show_answer import AnswerFacts, show_answer
+from toolsimlib.pages.show_request import RequestFacts, show_request
 from toolsimlib.proxy import route
 from toolsimlib.proxy.notes import REPORT
 from toolsimlib.wire.lenient import mapping

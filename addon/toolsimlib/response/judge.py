@@ -26,10 +26,10 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import StructuredCall
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
-from toolsimlib.response import body
-from toolsimlib.response.body import ARGUMENTS_KEY, Json, Written
+from toolsimlib.response import written as body
 from toolsimlib.response.repair import fit_name, mend
 from toolsimlib.response.sentinel import Block
+from toolsimlib.response.written import ARGUMENTS_KEY, Json, Written
 from toolsimlib.schema import CHECK_SECONDS, Finding, SchemaError, Validator, compile_schema
 
 # Reasons.

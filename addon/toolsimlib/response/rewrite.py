@@ -18,10 +18,10 @@ from toolsimlib.response.turn import Answer
 from toolsimlib.wire.chat.reader import ChatReader
 from toolsimlib.wire.chat.writer import ChatWriter
 from toolsimlib.wire.errors import error_body
+from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.reader import ResponsesReader
 from toolsimlib.wire.responses.writer import ResponsesWriter
 from toolsimlib.wire.sse import SSEDecoder, comment
-from toolsimlib.wire.text import dump
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 JSON = "application/json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.sax.saxutils import escape
 
 from toolsimlib.plan import Tool
-from toolsimlib.response.body import read_object
+from toolsimlib.response.written import read_object
 
 
 def use_tool_text(tool: Tool, arguments: str) -> str:

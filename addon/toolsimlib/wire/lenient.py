@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from toolsimlib.wire.text import dump
+from toolsimlib.wire.json_codec import dump
 
 
 def string(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice, Tool
-from toolsimlib.wire.fields import expect, kind_of, missing, optional, required, wrong_type
+from toolsimlib.wire.strict import expect, kind_of, missing, optional, required, wrong_type
 
 # The body's fields about client tools: read here, never sent on. The model gets the manifest instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.wire.content import chat_content, read_parts, translate_item
-from toolsimlib.wire.fields import SHARED, expect, optional, required
 from toolsimlib.wire.output_format import nested_format, output_format
+from toolsimlib.wire.strict import SHARED, expect, optional, required
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_choice, read_tools
 
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")

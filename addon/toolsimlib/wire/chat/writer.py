@@ -24,8 +24,8 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import Plan
+from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.sse import encode
-from toolsimlib.wire.text import dump, dump_string
 
 
 @dataclass(slots=True)

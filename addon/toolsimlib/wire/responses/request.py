@@ -8,8 +8,8 @@ from typing import Any
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Role, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.wire.content import read_parts, responses_content, translate_item
-from toolsimlib.wire.fields import SHARED, expect, optional, required, wrong_type
 from toolsimlib.wire.output_format import output_format
+from toolsimlib.wire.strict import SHARED, expect, optional, required, wrong_type
 from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, model_name, read_choice, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})

@@ -26,8 +26,8 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import Plan
+from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.sse import encode
-from toolsimlib.wire.text import dump, dump_string
 
 _PREFIX = {"function": "fc", "custom": "ctc"}
 # The one code of a failed response after which no client sends the request again: they should after a stream that

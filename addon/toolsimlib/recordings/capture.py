@@ -1,0 +1,297 @@
+"""Recording: one file per finished exchange, which holds both sides as two flows.
+
+1. ``backend``: the client's original request, with the backend's raw answer. This is what the addon works on: read with
+   the addon, ``mitmdump -nr FILE`` rewrites it by the ordinary hooks.
+2. ``client``: the rewritten request, with the answer as the client saw it. This is what the addon made of it.
+
+What ``flow.metadata["toolsim_capture"]`` says of each: its ``side``, the ``options`` of the operator's that were not at
+their default, ``refused`` if no backend was asked, ``missing_bytes`` by side if it was too long to be kept whole. The
+second flow's ``flow.metadata["toolsim"]`` is the report. Nothing in a file tells of secrets, machines or dates: times
+count from the request's beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+import mitmproxy.types
+from mitmproxy import command, ctx
+from mitmproxy.connection import Client, Server
+from mitmproxy.exceptions import CommandError, OptionsError
+from mitmproxy.flow import Flow
+from mitmproxy.http import Headers, HTTPFlow, Message, Response
+from mitmproxy.io import FlowWriter
+
+from toolsimlib.plan import Policy
+from toolsimlib.proxy import options
+from toolsimlib.proxy.exchange import OPEN
+from toolsimlib.proxy.keep import Tape
+from toolsimlib.proxy.notes import NOTE, REPORT, policy_as_dict
+from toolsimlib.recordings.redact import Redactor
+
+logger = logging.getLogger(__name__)
+
+Side = Literal["backend", "client"]
+
+HOST = "backend.test"
+"""Stands for every backend: where one listens is nobody's business."""
+NOWHERE = ("127.0.0.1", 0)
+
+_FAILED = "toolsim cannot record an exchange: %s"
+# Each holds its bodies: beyond so many the proxy has to wait for them.
+_MOST_PENDING = 16
+# Two threads must not find the same number free.
+_WRITING = threading.Lock()
+_UNNAMED = mitmproxy.types.Path("")
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+class Capture:
+    """Writes finished exchanges to ``toolsim_capture``. Listed after ToolSim, it sees flows as ToolSim leaves them."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._policy = Policy()
+        self._passing: dict[str, Tape] = {}
+        self._pending: set[asyncio.Future[Path]] = set()
+
+    def configure(self, updated: Iterable[str]) -> None:
+        """Make the folder. Raises OptionsError if that cannot be."""
+        if not any(name.startswith(options.PREFIX) for name in updated):
+            return
+        settings = options.parse(ctx.options)
+        self._policy = replace(settings.policy, backend="responses") if settings.own_backend else settings.policy
+        self._folder = Path(settings.capture).expanduser() if settings.capture else None
+        if self._folder is not None:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as problem:
+                raise OptionsError(f"toolsim_capture: {problem}") from problem  # type: ignore[no-untyped-call]
+
+    def request(self, flow: HTTPFlow) -> None:
+        """Note under which options a request was rewritten."""
+        exchange = OPEN.get(flow.id)
+        if exchange is not None and flow.live:
+            policy = exchange.plan.policy if exchange.plan is not None else self._policy
+            flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
+
+    def responseheaders(self, flow: HTTPFlow) -> None:
+        """Copy an answer that passes, as it passes."""
+        response = flow.response
+        if self._folder is not None and NOTE in flow.metadata and response is not None and response.stream is True:
+            tape = self._passing[flow.id] = Tape()
+
+            def copy(data: bytes) -> bytes:
+                tape.add(data)
+                return data
+
+            response.stream = copy
+
+    def response(self, flow: HTTPFlow) -> None:
+        """Write an exchange that is over."""
+        tape = self._passing.pop(flow.id, None)
+        if self._folder is None or not flow.live or NOTE not in flow.metadata:
+            return
+        if tape is not None and flow.response is not None:
+            flow.response.raw_content = tape.content()
+            if tape.missing:
+                flow.metadata[NOTE]["missing_bytes"] = {"client": tape.missing, "backend": tape.missing}
+        self._write(flow, self._folder)
+
+    def done(self) -> Awaitable[Any] | None:
+        """Wait for what is still being written. Not async: a reload of the script calls it without waiting."""
+        return asyncio.gather(*self._pending, return_exceptions=True) if self._pending else None
+
+    def error(self, flow: HTTPFlow) -> None:
+        """Forget an exchange that was aborted: what never ended is no example of anything."""
+        self._passing.pop(flow.id, None)
+
+    def _write(self, flow: HTTPFlow, folder: Path) -> None:
+        """Write in a thread: to search a long stream for secrets takes a second, and all others would have to wait."""
+        arguments = name(flow), sides(flow), folder
+        try:
+            loop = asyncio.get_running_loop() if len(self._pending) < _MOST_PENDING else None
+        except RuntimeError:
+            loop = None
+        if loop is not None:
+            future = loop.run_in_executor(None, _write_sides, *arguments)
+            self._pending.add(future)
+            future.add_done_callback(self._written)
+            return
+        try:
+            _write_sides(*arguments)
+        except OSError as problem:
+            logger.error(_FAILED, problem)
+
+    def _written(self, future: asyncio.Future[Path]) -> None:
+        self._pending.discard(future)
+        if not future.cancelled() and (problem := future.exception()) is not None:
+            logger.error(_FAILED, problem)
+
+    @command.command("toolsim.capture")  # type: ignore[untyped-decorator]
+    def capture(self, flows: Sequence[Flow], folder: mitmproxy.types.Path = _UNNAMED) -> None:
+        """Record finished exchanges in a folder: that of toolsim_capture, unless another one is named."""
+        target = Path(folder).expanduser() if folder else self._folder
+        if target is None:
+            raise CommandError("toolsim.capture: name a folder, or set toolsim_capture.")
+        ours = [flow for flow in flows if isinstance(flow, HTTPFlow) and NOTE in flow.metadata and flow.response]
+        if any("side" in flow.metadata[NOTE] for flow in ours):
+            raise CommandError("toolsim.capture: one side of a recorded exchange cannot be recorded again.")
+        if not ours:
+            raise CommandError("toolsim.capture: none of these flows is a finished exchange of toolsim's.")
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            names = [write(flow, target).name for flow in ours]
+        except OSError as problem:
+            raise CommandError(f"toolsim.capture: {problem}") from problem
+        logger.info("toolsim recorded %s", ", ".join(names))
+
+
+def write(flow: HTTPFlow, folder: Path) -> Path:
+    """Write both sides of a finished exchange to a new file of ``folder``; return its path. Raises OSError."""
+    return _write_sides(name(flow), sides(flow), folder)
+
+
+def _write_sides(stem: str, both: Sequence[HTTPFlow], folder: Path) -> Path:
+    written = dump(clean(both))
+    with _WRITING:
+        return _write_new(stem, written, folder)
+
+
+def _write_new(stem: str, written: bytes, folder: Path) -> Path:
+    taken = (each.stem.removeprefix(f"{stem}-") for each in folder.glob(f"{stem}-*.flow"))
+    number = 1 + max((int(each) for each in taken if each.isdecimal()), default=0)
+    path = folder / f"{stem}-{number:04}.flow"
+    part = folder / f".{path.name}.part"
+    # Conversations are for their owner's eyes; and whoever watches the folder shall see whole files only.
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+        opened.write(written)
+    part.replace(path)
+    return path
+
+
+def dump(flows: Iterable[HTTPFlow]) -> bytes:
+    """Return flows in mitmproxy's file format."""
+    buffer = io.BytesIO()
+    writer = FlowWriter(buffer)  # type: ignore[no-untyped-call]
+    for flow in flows:
+        writer.add(flow)
+    return buffer.getvalue()
+
+
+def name(flow: HTTPFlow) -> str:
+    """Return what an exchange was, in few words for a file's name: ``chat-stream-two-calls``."""
+    report: Mapping[str, Any] = flow.metadata.get(REPORT, {})
+    ending = flow.request.path.partition("?")[0].rstrip("/").rpartition("/")[2]
+    client = report.get("client") or ("responses" if ending == "responses" else "chat")
+    backend = report.get("backend") or client
+    over = "" if backend == client else f"-over-{backend}"
+    stream = report.get("stream") or _is_stream(flow.response)
+    return f"{client}{over}-{'stream' if stream else 'whole'}-{_outcome(flow, report)}"
+
+
+def _outcome(flow: HTTPFlow, report: Mapping[str, Any]) -> str:
+    assert flow.response is not None
+    if flow.metadata[NOTE]["refused"]:
+        return "refused"
+    if flow.response.status_code >= 400:
+        return f"status-{flow.response.status_code}"
+    if not report:
+        return "passed"
+    if report["error"]:
+        return "failed"
+    count = len(report["calls"])
+    return f"{_NUMBERS[count] if count < len(_NUMBERS) else count}-call{'s' if count != 1 else ''}"
+
+
+def sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
+    """Return both sides of a finished exchange: its backup is what came in, the flow itself what went out."""
+    note = flow.metadata[NOTE]
+    if "side" in note:
+        raise ValueError("this flow is one side of a recorded exchange already")
+    client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
+    backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
+    backend.revert()  # type: ignore[no-untyped-call]
+    client._backup = None
+    if note["refused"]:
+        backend.response = None
+    missing = note.get("missing_bytes") or flow.metadata.get(REPORT, {}).get("missing_bytes") or {}
+    for side, each in (("backend", backend), ("client", client)):
+        each.metadata = {NOTE: {"side": side, **note, "missing_bytes": dict(missing)}}
+    if REPORT in flow.metadata:
+        client.metadata[REPORT] = flow.metadata[REPORT]
+    backend.comment, backend.marked = "", ""
+    backend.error = client.error = None
+    return backend, client
+
+
+def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
+    """Take secrets, addresses, certificates and dates out of the sides of one exchange; return the same flows."""
+    redactor = Redactor()
+    for flow in flows:
+        for message in _messages(flow):
+            redactor.learn(_header_fields(message), flow.request.path)
+    start = min(flow.request.timestamp_start for flow in flows)
+    for position, flow in enumerate(flows):
+        request = flow.request
+        request.host, request.port = HOST, 443 if request.scheme == "https" else 80
+        request.authority = ""
+        request.path = redactor.path(request.path)
+        for message in _messages(flow):
+            _clean_message(message, redactor)
+            message.timestamp_start = round(message.timestamp_start - start, 3)
+            if message.timestamp_end is not None:
+                message.timestamp_end = round(message.timestamp_end - start, 3)
+        if "host" in request.headers:
+            request.headers["host"] = HOST
+        flow.metadata = redactor.value(flow.metadata)
+        flow.comment = redactor.text(flow.comment)
+        flow.timestamp_created = 0.0
+        flow.is_replay = None
+        said = [bytes([position]), request.path.encode("utf-8", "surrogateescape")]
+        for message in _messages(flow):
+            said += [repr(message.headers.fields).encode(), message.raw_content or b""]
+        flow.id = str(UUID(bytes=sha256(b"\0".join(said)).digest()[:16], version=4))
+        flow.client_conn = Client(peername=NOWHERE, sockname=NOWHERE, timestamp_start=0.0, id=f"{flow.id}-client")
+        flow.server_conn = Server(address=(HOST, request.port), id=f"{flow.id}-server")
+    return flows
+
+
+def _clean_message(message: Message, redactor: Redactor) -> None:
+    try:
+        content = message.get_content(strict=True) or b""
+    except ValueError:
+        content = b""  # What cannot be read cannot be cleaned.
+    had_content = message.raw_content is not None
+    message.headers = Headers(
+        (key.encode("latin-1"), value.encode("latin-1")) for key, value in redactor.headers(_header_fields(message))
+    )
+    message.headers.pop("content-encoding", None)
+    message.trailers = None
+    if had_content:
+        message.raw_content = redactor.body(content, message.headers.get("content-type", ""))
+    if "content-length" in message.headers:
+        message.headers["content-length"] = str(len(message.raw_content or b""))
+
+
+def _header_fields(message: Message) -> Iterator[tuple[str, str]]:
+    for key, value in message.headers.fields:
+        yield key.decode("latin-1"), value.decode("latin-1")
+
+
+def _messages(flow: HTTPFlow) -> list[Message]:
+    return [flow.request, flow.response] if flow.response is not None else [flow.request]
+
+
+def _is_stream(response: Response | None) -> bool:
+    return response is not None and response.headers.get("content-type", "").startswith("text/event-stream")

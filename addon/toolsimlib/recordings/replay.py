@@ -1,0 +1,235 @@
+"""Replaying recorded exchanges through the addon's own hooks, as mitmproxy calls them for a live one.
+
+``python -m toolsimlib.recordings.replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if
+what the addon makes of them is not what they hold; ``--update`` makes it what they hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mitmproxy.types
+from mitmproxy import command
+from mitmproxy.exceptions import CommandError, FlowReadException
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import read_flows_from_paths
+from mitmproxy.master import Master
+from mitmproxy.options import Options
+
+from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.exchange import OPEN
+from toolsimlib.proxy.notes import NOTE, REPORT
+from toolsimlib.recordings.capture import clean, dump
+from toolsimlib.recordings.compare import Difference, differences, told, with_old_chance
+
+logger = logging.getLogger(__name__)
+
+Cut = Callable[[bytes], Iterable[bytes]]
+
+MOST_SHOWN = 20
+
+
+class Replay:
+    """The command ``toolsim.replay``."""
+
+    @command.command("toolsim.replay")  # type: ignore[untyped-decorator]
+    def replay(self, path: mitmproxy.types.Path) -> None:
+        """Replay recorded exchanges (a file or a folder) through the addon, and log what is not as recorded.
+
+        Options that are set by hand count before those of the recording, so that one can see what they would change.
+        """
+        files = flow_files([Path(path).expanduser()])
+        if not files:
+            raise CommandError(f"toolsim.replay: no .flow file at {path}")
+        results = [replay_file(file) for file in files]
+        for result in results:
+            logger.log(logging.INFO if result.same else logging.WARNING, "%s", result)
+        logger.info("%s", summary(results))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a file's replay came to; ``note``: what could not be compared, ``problem``: why nothing could."""
+
+    path: Path
+    differences: tuple[Difference, ...] = ()
+    note: str = ""
+    problem: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Whether all is as recorded."""
+        return not self.differences and not self.problem
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"{self.path}: {self.problem}"
+        count = len(self.differences)
+        lines = [f"{self.path}: {f'{count} difference{"s" * (count > 1)}' if count else 'same'}"]
+        lines[0] += f" ({self.note})" if self.note else ""
+        lines += [f"  {each}" for each in self.differences[:MOST_SHOWN]]
+        lines += [f"  and {count - MOST_SHOWN} more"] if count > MOST_SHOWN else []
+        return "\n".join(lines)
+
+
+def at_once(data: bytes) -> list[bytes]:
+    """Cut a body not at all."""
+    return [data] if data else []
+
+
+def cut_by(chance: random.Random) -> Cut:
+    """Return a way to cut bodies at random places, often within an event, a line or a character."""
+
+    def cut(data: bytes) -> Iterator[bytes]:
+        start = 0
+        while start < len(data):
+            end = start + chance.choice((1, 2, 7, 30, 200, 1000))
+            yield data[start:end]
+            start = end
+
+    return cut
+
+
+def replay(stored: HTTPFlow, cut: Cut = at_once) -> HTTPFlow:
+    """Return the exchange that the addon makes of a recorded one's backend side: the client's side, as of today.
+
+    ``cut`` says in which pieces a stream arrives. Needs mitmproxy's context, with the addon's options.
+    """
+    addon = ToolSim()
+    addon.configure({"toolsim_backend"})
+    flow: HTTPFlow = stored.copy()  # type: ignore[no-untyped-call]
+    answer, flow.response = flow.response, None
+    addon.requestheaders(flow)
+    addon.request(flow)
+    if flow.response is not None:
+        addon.responseheaders(flow)
+        addon.response(flow)
+    elif answer is None:
+        addon.error(flow)
+    else:
+        body, answer.raw_content = answer.raw_content or b"", None
+        flow.response = answer
+        addon.responseheaders(flow)
+        stream = flow.response.stream
+        if stream is False:
+            flow.response.raw_content = body
+        passed = list(_streamed(flow, body, cut)) if callable(stream) else [body]
+        addon.response(flow)
+        if flow.response.raw_content is None:
+            flow.response.raw_content = b"".join(passed)
+    return flow
+
+
+def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
+    """Do with a streamed answer what ``EndableStream`` does."""
+    assert flow.response is not None
+    stream = flow.response.stream
+    assert callable(stream)
+    exchange = OPEN[flow.id]
+    for data in [*cut(body), b""]:
+        if not exchange.cut or not data:
+            chunks = stream(data)
+            yield from [chunks] if isinstance(chunks, bytes) else chunks
+
+
+def replay_file(path: Path, cut: Cut = at_once, *, update: bool = False) -> Result:
+    """Replay a file and compare; ``update``: write what came out, if it differs, and still return how it differed."""
+    try:
+        backend, client = recorded(path)
+    except (ValueError, FlowReadException) as problem:
+        return Result(path, problem=str(problem))
+    note = unanswerable(backend, client)
+    made = replay(backend, cut)
+    found = tuple(differences(told(made, answered=not note), told(client, answered=not note)))
+    if update and found:
+        accept(client, made, answered=not note)
+        path.write_bytes(dump(clean([backend, client])))
+    return Result(path, found, note)
+
+
+def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
+    """Give a recorded client's side what the addon made, but for times and random ids: those stay as they were."""
+    made.request.timestamp_start = client.request.timestamp_start
+    made.request.timestamp_end = client.request.timestamp_end
+    client.request = made.request
+    if not answered or made.response is None or client.response is None:
+        return
+    new, old = (
+        (each.raw_content or b"").decode("utf-8", "surrogateescape") for each in (made.response, client.response)
+    )
+    made.response.raw_content = with_old_chance(new, old).encode("utf-8", "surrogateescape")
+    made.response.timestamp_start = client.response.timestamp_start
+    made.response.timestamp_end = client.response.timestamp_end
+    client.response = made.response
+    client.comment, client.marked = made.comment, made.marked
+    if REPORT in made.metadata:
+        seconds = client.metadata.get(REPORT, {}).get("seconds", 0.0)
+        client.metadata[REPORT] = made.metadata[REPORT] | {"seconds": seconds}
+
+
+def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
+    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file holds no such."""
+    flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
+    said = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
+    if said != ["backend", "client"]:
+        raise ValueError(f"expected a recorded exchange (backend, client), got {said}")
+    backend, client = flows
+    return backend, client
+
+
+def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
+    """Return why an answer cannot be replayed: what the backend did not say has no record."""
+    note = backend.metadata[NOTE]
+    if note["missing_bytes"]:
+        return "the answer was too long to be kept whole: only the request is compared"
+    if backend.response is None and not note["refused"]:
+        return "the backend gave no answer: only the request is compared"
+    if client.metadata.get(REPORT, {}).get("error") == "backend_timeout":
+        return "the backend fell silent: only the request is compared"
+    return ""
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Return a folder's replay in one line."""
+    count, differing = len(results), sum(not result.same for result in results)
+    return f"{count} recorded exchange{'s' * (count != 1)}, {differing or 'none'} differ{'s' * (differing == 1)}"
+
+
+def flow_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the files that are named, and those in folders that are."""
+    return [file for path in paths for file in (sorted(path.glob("*.flow")) if path.is_dir() else [path])]
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    master = Master(Options())
+    master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
+    cut = at_once if arguments.cut is None else cut_by(random.Random(arguments.cut))
+    results = []
+    for file in flow_files(arguments.paths):
+        result = replay_file(file, cut, update=arguments.update)
+        results.append(result)
+        print(result, flush=True)
+    print(summary(results))
+    if not results:
+        return 2
+    return int(any(result.problem or (result.differences and not arguments.update) for result in results))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Replay files and folders; return the exit code."""
+    parser = argparse.ArgumentParser(prog="toolsimlib.recordings.replay", description=__doc__)
+    parser.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders of such")
+    parser.add_argument("--update", action="store_true", help="write what came out into the files")
+    parser.add_argument("--cut", type=int, metavar="SEED", help="let streams arrive cut at random places")
+    return asyncio.run(_main(parser.parse_args(words)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

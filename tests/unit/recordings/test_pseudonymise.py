@@ -1,0 +1,150 @@
+"""Stand-ins: other words of the same shape, and nothing else changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mitmproxy.exceptions import CommandError
+from support.recording import CALL, context, recording
+from toolsimlib.recordings.pseudonymise import Pseudonymise, Pseudonyms, pseudonymise
+from toolsimlib.recordings.replay import recorded, replay_file
+
+WORDS = Pseudonyms(["get_weather", "ls"], b"key")
+
+
+def shape(text: str) -> str:
+    return re.sub(r"[1-9]", "1", re.sub(r"[^\W\d_]", "a", text))
+
+
+def test_text() -> None:
+    """Letters for letters, case for case, the same word the same; punctuation, zeros and lengths stay."""
+    text = WORDS.text("Paris, paris and PARIS: 20.50 Euro")
+    assert shape(text) == shape("Paris, paris and PARIS: 20.50 Euro")
+    first, second, _, third = text.replace(",", "").replace(":", "").split()[:4]
+    assert first.lower() == second == third.lower()
+    assert first[0].isupper()
+    assert third.isupper()
+    assert "aris" not in text
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "<tool_call>",
+        "</tool_call>",
+        "<use_tool>",
+        '{"name":"get_weather","arguments":',
+        r"{\"city\":",
+        "get_weather",
+        "ls",
+        "true",
+        "null",
+        r"\n",
+        r"\u00e4",
+        "call_001",
+        "fc_012",
+    ],
+)
+def test_what_stays(kept: str) -> None:
+    """Tags, keys, names of tools, JSON's words and escapes, ids."""
+    assert kept in WORDS.text(f"Something {kept} else")
+
+
+def test_another_key_gives_other_words() -> None:
+    """Without the key no one can tell what a stand-in stood for."""
+    text = "It is clear in Paris."
+    assert WORDS.text(text) != Pseudonyms([], b"other").text(text)
+    assert Pseudonyms([]).text(text) != Pseudonyms([]).text(text)
+
+
+@given(st.text())
+def test_lengths_stay(text: str) -> None:
+    """Of any text: so a stream can be cut again where it was cut."""
+    assert len(WORDS.text(text)) == len(text)
+
+
+@given(st.lists(st.integers(1, 30), max_size=10))
+def test_stream_in_pieces(cuts: list[int]) -> None:
+    """A word that arrives in pieces is replaced as one word."""
+    text, rest, texts = f"Let me look at Paris. {CALL}", f"Let me look at Paris. {CALL}", []
+    for cut in cuts:
+        texts.append(rest[:cut])
+        rest = rest[cut:]
+    texts.append(rest)
+    events = [{"id": "c", "choices": [{"index": 0, "delta": {"content": each}}]} for each in texts]
+    data = b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events) + b"data: [DONE]\n\n"
+    lines = [line[6:] for line in WORDS.stream(data).decode().split("\n") if line.startswith("data: ")]
+    said = [json.loads(line)["choices"][0]["delta"]["content"] for line in lines[:-1]]
+    assert [len(each) for each in said] == [len(each) for each in texts]
+    assert "".join(said) == WORDS.text(text)
+    assert lines[-1] == "[DONE]"
+
+
+def test_data() -> None:
+    """The API's own words stay, everyone else's go; a schema's values change with the arguments that meet them."""
+    body = {
+        "model": "gpt-text",
+        "messages": [
+            {"role": "user", "content": "Hello there"},
+            {"role": "tool", "tool_call_id": "call_1", "content": "x1"},
+        ],
+        "tools": [
+            {
+                "type": "function",
+                "function": {
+                    "name": "get_weather",
+                    "description": "Tell it",
+                    "parameters": {
+                        "type": "object",
+                        "properties": {"unit": {"enum": ["metric"]}},
+                        "required": ["unit"],
+                    },
+                },
+            }
+        ],
+        "temperature": 1.5,
+    }
+    other = WORDS.value(body)
+    assert shape(json.dumps(other)) == shape(json.dumps(body))
+    assert other["model"] == "gpt-text"
+    assert [message["role"] for message in other["messages"]] == ["user", "tool"]
+    assert other["messages"][0]["content"] == WORDS.text("Hello there") != "Hello there"
+    function = other["tools"][0]["function"]
+    assert function["name"] == "get_weather"
+    assert function["parameters"]["required"] == ["unit"]
+    assert function["parameters"]["properties"]["unit"]["enum"] == [WORDS.text("metric")]
+    assert WORDS.text('{"unit": "metric"}') == f'{{"unit": "{WORDS.text("metric")}"}}'
+
+
+def test_files(tmp_path: Path) -> None:
+    """The backend's side is changed, the client's is made anew by the addon: so the recording replays."""
+    command = Pseudonymise()
+    with context():
+        for stream in (True, False):
+            path = recording(tmp_path, stream=stream)
+            report = recorded(path)[1].metadata["toolsim"]
+            pseudonymise(path, b"key")
+            assert b"Paris" not in path.read_bytes()
+            assert replay_file(path).same
+            assert recorded(path)[1].metadata["toolsim"] == report
+        before = path.read_bytes()
+        command.pseudonymise(str(tmp_path))
+        assert path.read_bytes() != before
+        (tmp_path / "other.flow").write_bytes(b"nonsense")
+        with pytest.raises(CommandError, match="other"):
+            command.pseudonymise(str(tmp_path))
+
+
+def test_log_probabilities_do_not_spell_the_words() -> None:
+    """The bytes of a token would be its text."""
+    words = Pseudonyms((), key=b"k")
+    event = {"choices": [{"logprobs": {"content": [{"token": "Paris", "logprob": -0.1, "bytes": [80, 97]}]}}]}
+    streamed = json.loads(words.stream(b"data: %s\n\n" % json.dumps(event).encode()).removeprefix(b"data: "))
+    assert streamed == words.value(event)
+    (token,) = streamed["choices"][0]["logprobs"]["content"]
+    assert token == {"token": words.text("Paris"), "logprob": -0.1, "bytes": None}

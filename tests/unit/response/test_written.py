@@ -1,0 +1,160 @@
+"""Bodies: what is written in them, as source text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.response.written import (
+    Json,
+    decode,
+    name_of,
+    read_elements,
+    read_json,
+    read_object,
+    read_value,
+    read_xml,
+    trim,
+    unescape,
+)
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), VALUES, max_size=5), st.sampled_from([None, 2]), st.text(max_size=3))
+def test_members_keep_their_source(value: dict[str, Any], indent: int | None, after: str) -> None:
+    """An object's members are what json reads, each with the very text it was read from."""
+    text = json.dumps(value, indent=indent)
+    got = read_object(text + after, 0)
+    assert got is not None
+    members, end = got
+    assert end == len(text)
+    assert {key: member.value for key, member in members.items()} == value
+    for member in members.values():
+        assert member.source in text
+        assert json.loads(member.source) == member.value
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,}', "{a:1}", '{"a" 1}', "[]", '{"a":1]'])
+def test_no_object(text: str) -> None:
+    """What is no whole object is None, never a part of one."""
+    assert read_object(text, 0) is None
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "[1,NaN]", "[" * 200_000, '"\n"', "1x", ""])
+def test_no_value(text: str) -> None:
+    """What JSON does not know is no value, though Python may read it or run out of stack."""
+    assert read_value(text) is None
+
+
+def test_integers_of_any_length() -> None:
+    """Integers beyond Python's limit are integers still, with their sign; all others are exact."""
+    digits = "7" * 5000
+    assert decode(f"[{digits},-{digits},12]", 0) == ([10**4299, -(10**4299), 12], 10_007)
+
+
+def test_members_are_bounded() -> None:
+    """An object with more members than any call has is not read as a call."""
+    assert read_object("{" + ",".join(f'"{i}":0' for i in range(256)) + "}", 0) is not None
+    assert read_object("{" + ",".join(f'"{i}":0' for i in range(257)) + "}", 0) is None
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=2, max_size=6), st.text(" \n,;"))
+def test_several_objects_split_at_their_borders(objects: list[dict[str, Any]], between: str) -> None:
+    """Objects side by side are read one by one, in order, each with its own source."""
+    sources = [json.dumps(each) for each in objects]
+    assert [call.source for call in read_json(between.join(sources), closed=True, repair=True)] == sources
+    assert [call.source for call in read_json(f"[{between.join(sources)}]", closed=True, repair=True)] == sources
+
+
+def test_array_without_its_end() -> None:
+    """Each object of an array counts, whether or not the array is closed."""
+    for body, mends in (('[{"name":"a"},{"name":"b"}', ("MISSING_BRACE",)), ('[{"name":"a"},{"name":"b"},]', ())):
+        calls = read_json(body, closed=True, repair=True)
+        assert [call.name for call in calls] == ["a", "b"]
+        assert calls[-1].mends == mends
+
+
+def test_rest_that_cannot_be_read() -> None:
+    """What follows the last readable object is one broken piece, to the end."""
+    calls = read_json('{"name":"a"} and more {"name":"b"}', closed=True, repair=True)
+    assert [(call.source, call.broken) for call in calls] == [
+        ('{"name":"a"}', False),
+        ('and more {"name":"b"}', True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ('{"name":"f"', "f"),
+        (" [ { 'name' : 'f' oops", "f"),
+        ('{"function":{"name":"f"', "f"),
+        ("\n<name>f</name><x>", "f"),
+        ('{"arguments":{"name":"f"', None),
+        ('{"name":" "', None),
+        ('{"name":"f', None),
+        ("", None),
+    ],
+)
+def test_name_of(source: str, name: str | None) -> None:
+    """The name of a broken call is read only from its beginning: elsewhere it may be an argument."""
+    assert name_of(source) == name
+
+
+@given(st.lists(st.tuples(st.from_regex(r"[a-z_][a-z0-9_.-]*", fullmatch=True), st.text()), max_size=6))
+def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
+    """Elements come out as written, unless a value holds its own closing tag."""
+    elements = [(name, value.replace("</", "< /")) for name, value in elements]
+    assert read_elements("\n".join(f"<{name}>{value}</{name}>" for name, value in elements)) == elements
+
+
+@pytest.mark.parametrize("text", ["x", "<a>", "<a>1</b>", "<a>1</a>x", "</a>", "<>1</>", "<a b</a>", "<a/>" * 300])
+def test_no_elements(text: str) -> None:
+    """Anything beside elements and white space makes the whole unreadable."""
+    assert read_elements(text) is None
+
+
+def test_xml_without_name() -> None:
+    """The first element must be the name."""
+    assert read_xml("<a>1</a><name>f</name>").broken
+    assert read_xml("<name> f </name>").name == "f"
+
+
+@given(st.text())
+def test_escaped_text_comes_back(text: str) -> None:
+    """Escaping the five and reading them again changes nothing, however often the text was escaped before."""
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    assert unescape(escaped.replace("'", "&apos;")) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "trimmed"),
+    [
+        ("\na\nb\n", "a\nb"),
+        ("\r\na\r\n", "a"),
+        ("\n\na\n", "\na"),
+        ("\n\n", ""),
+        ("\n", "\n"),
+        ("\r\n", "\r\n"),
+        ("\na", "\na"),
+        ("a\n", "a\n"),
+        (" \na\n", " \na\n"),
+    ],
+)
+def test_trim(text: str, trimmed: str) -> None:
+    """One newline goes from each end, but only if both are there."""
+    assert trim(text) == trimmed
+
+
+def test_read_value_keeps_white_space() -> None:
+    """A value's source is all of the text, the white space around it too."""
+    assert read_value(' {"a":1}\n') == Json(' {"a":1}\n', {"a": 1})
+    assert read_value("{} {}") is None
