@@ -32,7 +32,7 @@ $(VENV)/.addon: pyproject.toml .python-version
 	@touch $@
 
 $(VENV)/.everything: $(VENV)/.addon
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check,eval]'
 	@touch $@
 
 # The JavaScript clients and Codex; without npm their tests are skipped.

@@ -1,0 +1,155 @@
+"""The words of an evaluation: what is asked (case), by which way, what came of it (run), and which cases are asked.
+
+A suite is a list of cases. A case plays itself: it is handed a ``Send`` and asks as often as it wants, so that one
+question with one answer and a conversation with tools and state are the same thing to the rest of the evaluation. What
+happens around each question (the way to the model, clocks, tokens, traces, errors) is no business of a case's::
+
+    async def play(send: Send) -> Verdict:
+        answer = await send(Request(({"role": "user", "content": "…"},), tools))
+        return Verdict.failed("no_call", "expected …") if not answer.calls else Verdict.passed()
+
+A case lets ProviderError pass: it becomes ``http_error`` or ``timeout`` of that run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol, get_args
+
+from toolsimlib.runtime.turn import Call, Message, Send, Tool
+
+Label = Literal[
+    "no_call",
+    "wrong_tool",
+    "malformed_json",
+    "schema_violation",
+    "missing_required",
+    "hallucinated_parameter",
+    "type_coercion",
+    "escaping_error",
+    "truncation",
+    "parallel_collapse",
+    "needless_call",
+    "wrong_value",
+    "wrong_state",
+    "wrong_final_text",
+    "turn_limit",
+    "http_error",
+    "timeout",
+    "internal_error",
+]
+"""Why a run failed; the first that applies, in the order of a call's life.
+
+parallel_collapse: fewer calls than asked for; needless_call: a call that nobody asked for; wrong_value: a call that
+fits its schema with an argument that is not the expected one; wrong_state: the calls passed and did not do what was
+asked; turn_limit: the model never stopped calling; internal_error: the case itself raised, a bug of the evaluation.
+"""
+LABELS: tuple[Label, ...] = get_args(Label)
+
+WayName = Literal["toolsim", "native", "prompt"]
+"""How tools reach the model: through the addon, by the server's own ``tools``, or by a prompt and nothing else."""
+WAYS: tuple[WayName, ...] = get_args(WayName)
+
+Api = Literal["chat", "responses"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a case says of its own run; ``detail`` is one line for people."""
+
+    ok: bool
+    label: Label | None = None
+    detail: str = ""
+
+    @classmethod
+    def passed(cls) -> Verdict:
+        """Return the verdict of a run that did all that the case checks."""
+        return cls(True)
+
+    @classmethod
+    def failed(cls, label: Label, detail: str = "") -> Verdict:
+        """Return the verdict of a run that failed."""
+        return cls(False, label, detail)
+
+
+class PromptForm(Protocol):
+    """How the way ``prompt`` shows tools and reads calls, where a suite brings its own form."""
+
+    def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+        """Return the messages with the tools told in them, calls and outputs of the history as text."""
+
+    def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
+        """Return what of a model's text is prose, and the calls in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case. ``suite`` and ``id`` name it; ``kind`` tells cases that are about tools from plain chat."""
+
+    suite: str
+    id: str
+    play: Callable[[Send], Awaitable[Verdict]]
+    kind: Literal["tools", "chat"] = "tools"
+    form: PromptForm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is compared: one model with one sampling profile, asked by one way. ``setting``: addon options, as given."""
+
+    model: str
+    profile: str
+    way: WayName
+    api: Api
+    setting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One case, asked once in one cell.
+
+    ``ms``: from the first question to the verdict, waiting for a rate limit left out. ``repaired``, ``untagged``: calls
+    that toolsim mended, and calls that it found without the tag. ``steps``: one entry a question, as ``trace`` has it.
+    """
+
+    suite: str
+    case: str
+    kind: Literal["tools", "chat"]
+    trial: int
+    cell: Cell
+    ok: bool
+    label: Label | None
+    detail: str
+    ms: float
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    repaired: int = 0
+    untagged: int = 0
+    steps: tuple[dict[str, Any], ...] = field(default=())
+
+    @property
+    def key(self) -> str:
+        """Name the run within its evaluation; the same key is the same question in a resumed or compared report."""
+        cell = self.cell
+        parts = (self.suite, self.case, cell.model, cell.profile, cell.way, cell.api, cell.setting, str(self.trial))
+        return "|".join(parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, as ``runs.jsonl`` holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Run:
+        """Return what ``as_dict`` was made of. Raises TypeError and KeyError for anything else."""
+        return cls(**{**data, "cell": Cell(**data["cell"]), "steps": tuple(data["steps"])})
+
+
+def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
+    """Return ``size`` of the cases in their own order; None: all. The same seed gives the same cases of each suite."""
+    if size is None or size >= len(cases):
+        return list(cases)
+    chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")
+    return [cases[place] for place in sorted(chance.sample(range(len(cases)), size))]

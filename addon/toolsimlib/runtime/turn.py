@@ -1,0 +1,92 @@
+"""One model turn as data, whatever the wire: the request, the answer, and how a provider fails."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Message = dict[str, Any]
+"""A chat completions message: ``role``, ``content``, and for tools ``tool_calls`` or ``tool_call_id``."""
+
+ToolChoice = Literal["auto", "required", "none"]
+Finish = Literal["stop", "tool_calls", "length", "content_filter", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as the model may see it; ``parameters`` is a JSON schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call as the client received it; ``arguments`` is unparsed text, which may not be JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a model is asked. ``options`` are further fields of the body, such as ``temperature``."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    parallel: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model answered. Tokens are None when the server did not count them."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    finish: Finish = "stop"
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+    def message(self) -> Message:
+        """Return the answer as the assistant message that continues the conversation."""
+        message: Message = {"role": "assistant", "content": self.text or None}
+        if self.calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.calls
+            ]
+        else:
+            message["content"] = self.text
+        return message
+
+
+class ProviderError(Exception):
+    """The provider gave no answer: an HTTP error (``status``), no connection (None), or no answer in time.
+
+    ``code`` is the API's own error code, "" if there was none; ``retry_after`` is in seconds.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: str = "",
+        timed_out: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.timed_out = timed_out
+        self.retry_after = retry_after
+
+
+Send = Callable[[Request], Awaitable[Answer]]
+"""Sends one request to a model. Raises ProviderError."""

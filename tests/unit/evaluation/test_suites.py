@@ -1,0 +1,13 @@
+"""Suites by name."""
+
+from __future__ import annotations
+
+import pytest
+from toolsimlib.evaluation.suites import UnknownSuite, load
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "bfcl", "bfcl:"])
+def test_an_unknown_suite_is_named(name: str) -> None:
+    """A name that no suite has is an error that says which there are."""
+    with pytest.raises(UnknownSuite, match="scenarios and bfcl:CATEGORY"):
+        load(name)
