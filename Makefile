@@ -10,7 +10,7 @@ OPTIONS ?=
 # More arguments for pytest, such as ARGS="-m 'not slow' -x"
 ARGS ?=
 
-.PHONY: help setup run test check clients fuzz bench replay flows
+.PHONY: help setup run test quick check clients fuzz bench replay flows
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -83,6 +83,11 @@ run: $(VENV)/.addon  ## Serve BACKEND (scripted, codex or a URL) on 127.0.0.1:PO
 
 test: setup  ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)
+
+# Everything that proves the pure part, on all cores: the inner loop of a change.
+quick: setup  ## Run what proves the pure part, in seconds
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m 'not slow' \
+		tests/unit tests/flows tests/test_house.py tests/test_readme.py $(ARGS)
 
 clients: setup  ## Run the loops of all real clients
 	$(BIN)/python -m pytest tests/clients $(ARGS)

@@ -22,7 +22,7 @@ NEEDED_IN_CI = ("needs node", "needs codex", "needs chromium")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes more than ten seconds")
+    config.addinivalue_line("markers", "slow: takes seconds, or a real process: not in `make quick`")
     # mitmproxy's flow filters use the old names of pyparsing, and ldap3, which it imports, those of pyasn1.
     config.addinivalue_line("filterwarnings", "ignore::pyparsing.warnings.PyparsingDeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore:(tagMap|typeMap) is deprecated:DeprecationWarning")

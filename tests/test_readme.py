@@ -95,6 +95,7 @@ def aimed(snippet: str, url: str) -> str:
     return snippet.replace("http://127.0.0.1:8080", url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", blocks("python"))
 def test_python_snippets(snippet: str, scripted: str) -> None:
     """Each Python snippet works as it stands and prints what the model says."""
@@ -103,6 +104,7 @@ def test_python_snippets(snippet: str, scripted: str) -> None:
     assert "scripted" in run.stdout, run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", blocks("js"))
 def test_javascript_snippets(snippet: str, scripted: str, tmp_path: Path) -> None:
     """So does each JavaScript snippet."""

@@ -79,6 +79,7 @@ def test_nothing_of_a_machine(path: Path) -> None:
         assert word not in data, word
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_addon", [False, True], ids=["plain", "addon"])
 def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
     """``mitmdump -nr`` reads every file; with the addon it comes to what was recorded, without it nothing changes."""
@@ -108,6 +109,7 @@ def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
         assert not found, f"{path.stem}: {found}"
 
 
+@pytest.mark.slow
 def test_serves_live_clients() -> None:
     """``mitmdump -S`` answers every recorded request anew, as the addon answered it then."""
     served = [path for path in FILES if not unanswerable(*recorded(path))]

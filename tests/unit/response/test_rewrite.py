@@ -332,6 +332,7 @@ LONG = json.dumps(
 LONG_CALL = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': LONG}, ensure_ascii=False)}</tool_call>"
 
 
+@pytest.mark.slow
 @each_client
 @each_backend
 @pytest.mark.parametrize("size", [1, 1000])
@@ -346,6 +347,7 @@ def test_long_arguments_cut_at_every_byte(client: Dialect, backend: Dialect, siz
     assert read(client, True, chunks).items == [["call", "get_weather", LONG]]
 
 
+@pytest.mark.slow
 @each_client
 @each_backend
 def test_every_single_cut(client: Dialect, backend: Dialect) -> None:

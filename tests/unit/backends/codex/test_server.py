@@ -101,6 +101,7 @@ async def test_stopping_ends_a_child_that_will_not_end(
     assert caught.value.error.status == 503
 
 
+@pytest.mark.slow
 async def test_starts_that_fail_are_tried_again_ever_more_slowly(
     servers: list[AppServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
