@@ -17,7 +17,8 @@ import httpx
 from support import programs
 from support.mitmdump import Mitmdump
 from support.stub_model import Reply, StubModel
-from toolsimlib.backends.codex.server import AppServer, Connection
+from toolsimlib.backends.codex.child import Child
+from toolsimlib.backends.codex.server import AppServer
 from toolsimlib.backends.codex.text_only import settings
 
 RUNS = 30
@@ -26,21 +27,21 @@ clock = time.perf_counter
 TOOLS = [{"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}]
 
 
-async def bare(connection: Connection) -> float:
+async def bare(child: Child) -> float:
     """Return the seconds from thread/start to the first delta."""
     began = clock()
-    config = settings(connection.mcp_servers)
-    asked = {"ephemeral": True, "cwd": str(connection.folder), "baseInstructions": "", "config": config}
-    thread = (await connection.request("thread/start", asked))["thread"]["id"]
-    news = connection.listen(thread)
+    config = settings(child.mcp_servers)
+    asked = {"ephemeral": True, "cwd": str(child.workdir), "baseInstructions": "", "config": config}
+    thread = (await child.request("thread/start", asked))["thread"]["id"]
+    news = child.subscribe(thread)
     text = {"type": "text", "text": "hi"}
-    await connection.request("turn/start", {"threadId": thread, "input": [text]})
+    await child.request("turn/start", {"threadId": thread, "input": [text]})
     first = 0.0
     while (note := await news.get()) is not None and note.method != "turn/completed":
         if note.method == "item/agentMessage/delta" and not first:
             first = clock() - began
-    connection.forget(thread)
-    await connection.request("thread/unsubscribe", {"threadId": thread})
+    child.unsubscribe(thread)
+    await child.request("thread/unsubscribe", {"threadId": thread})
     return first
 
 
@@ -72,11 +73,11 @@ async def main() -> None:
         options = {"toolsim_backend": "codex", "toolsim_codex_command": f"{binary} app-server"}
         mitmdump = await asyncio.to_thread(Mitmdump(**options).__enter__)
         try:
-            connection = await server.connection()
+            child = await server.child()
             url = f"http://127.0.0.1:{mitmdump.port}"
             async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
-                await bare(connection), await through(client)
-                pairs = [(await bare(connection), await through(client)) for _ in range(RUNS)]
+                await bare(child), await through(client)
+                pairs = [(await bare(child), await through(client)) for _ in range(RUNS)]
                 medians = [1000 * statistics.median(way) for way in zip(*pairs, strict=True)]
                 print(f"codex: first text bare {medians[0]:.0f} ms, through addon and bridge {medians[1]:.0f} ms")
                 began = clock()
@@ -85,7 +86,7 @@ async def main() -> None:
                 through_rate = 3 * AT_ONCE / (clock() - began)
                 began = clock()
                 for _ in range(3):
-                    await asyncio.gather(*(bare(connection) for _ in range(AT_ONCE)))
+                    await asyncio.gather(*(bare(child) for _ in range(AT_ONCE)))
                 bare_rate = 3 * AT_ONCE / (clock() - began)
                 print(
                     f"codex: {AT_ONCE} at once, bare {bare_rate:.0f}/s, through addon and bridge {through_rate:.0f}/s"

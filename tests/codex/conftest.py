@@ -31,13 +31,13 @@ class Stage:
         return "".join(part["text"] for item in items if item["type"] == "message" for part in item["content"])
 
     @property
-    def connection(self) -> Any:
+    def child(self) -> Any:
         """The living child."""
-        return self.loopback.backend._server._connection  # type: ignore[attr-defined]
+        return self.loopback.backend._server._child  # type: ignore[attr-defined]
 
     @property
     def pid(self) -> int:
-        return int(self.connection._transport.get_pid())
+        return int(self.child.pid)
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ async def test_half_an_emoji_is_no_hang(stage: Any) -> None:
 
 async def test_what_codex_cannot_read_is_no_hang(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It never answers such a line; others are served meanwhile."""
-    monkeypatch.setattr(codex_backend, "_BEGIN_LIMIT", 1.0)
+    monkeypatch.setattr(codex_backend, "_ACCEPT_TIMEOUT", 1.0)
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(200):
         schema = {"properties": {"a": schema}}
@@ -164,14 +164,14 @@ async def test_what_codex_cannot_read_is_no_hang(stage: Any, monkeypatch: pytest
     assert await stage.text("y") == "echo y "
     assert (await deep).status_code == 504
     await asyncio.sleep(0.2)
-    assert (await stage.connection.request("thread/loaded/list", {}))["data"] == []
+    assert (await stage.child.request("thread/loaded/list", {}))["data"] == []
 
 
 async def test_a_refused_request_leaves_no_thread(stage: Any) -> None:
     """Codex refuses a conversation without a word after its thread has been started."""
     assert (await stage.post(input=[])).status_code == 400
     await asyncio.sleep(0.2)
-    assert (await stage.connection.request("thread/loaded/list", {}))["data"] == []
+    assert (await stage.child.request("thread/loaded/list", {}))["data"] == []
 
 
 async def test_twenty_at_once_are_not_mixed_up(stage: Any) -> None:
@@ -253,7 +253,7 @@ async def test_stopping_ends_the_child(stage: Any) -> None:
     while stage.stub.written < 2:
         await asyncio.sleep(0.02)
     group = stage.pid
-    folder = stage.connection.folder
+    folder = stage.child.workdir
     began = time.monotonic()
     await stage.loopback.stop()
     print(f"stopped in {time.monotonic() - began:.2f} s")
@@ -348,9 +348,9 @@ async def test_models(stage: Any) -> None:
 async def test_threads_are_unloaded(stage: Any) -> None:
     """A thread lives as long as its request."""
     await asyncio.gather(*(stage.text(f"{n}") for n in range(5)))
-    connection = stage.connection
+    child = stage.child
     for _ in range(50):
-        loaded = (await connection.request("thread/loaded/list", {}))["data"]
+        loaded = (await child.request("thread/loaded/list", {}))["data"]
         if not loaded:
             break
         await asyncio.sleep(0.1)

@@ -1,6 +1,8 @@
-"""A JSON-RPC peer over lines of JSON, without I/O: bytes in, messages out; calls in, bytes out.
+"""A JSON-RPC peer without I/O: bytes in, messages out; requests in, bytes out.
 
-The Codex app-server's dialect of it leaves the ``jsonrpc`` member out, and each message is one line.
+As the Codex app-server speaks it: one message per line, without the ``jsonrpc`` member. Either side may send requests
+and notifications. What cannot be read is reported as ``Unparsable`` and skipped: some versions and wrappers print log
+lines among the messages.
 """
 
 from __future__ import annotations
@@ -11,23 +13,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Far above any message that holds text; a line that never ends must not take all memory.
+from toolsimlib.wire.lenient import mapping
+
+# Far above any message that holds text; a line that never ends must not use up all memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 METHOD_NOT_FOUND = -32601
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """The other side's answer to our request ``id``."""
+class Response:
+    """The result of our request ``id``."""
 
     id: int
     result: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The other side's error for our request ``id``."""
+class ErrorResponse:
+    """The error that our request ``id`` met with."""
 
     id: int
     code: int
@@ -36,7 +40,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of the other side's, which awaits an answer."""
+    """A request from the other side, which awaits a response."""
 
     id: int | str
     method: str
@@ -45,20 +49,20 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """News from the other side."""
+    """A notification from the other side."""
 
     method: str
     params: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
-    """A line that is no message: not JSON, of no known shape, or over the limit (then without its text)."""
+class Unparsable:
+    """A line that is not a message: not JSON, of no known shape, or over the limit (then without its text)."""
 
     line: bytes
 
 
-Message = Reply | Refused | Request | Notification | Noise
+Message = Response | ErrorResponse | Request | Notification | Unparsable
 
 
 class Peer:
@@ -66,9 +70,9 @@ class Peer:
 
     def __init__(self) -> None:
         self._last_id = 0
-        self._pieces: list[bytes] = []
-        self._held = 0
-        self._skipping = False
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._oversized = False
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[int, bytes]:
         """Return a new request's id and its line."""
@@ -80,30 +84,30 @@ class Peer:
         return _line({"method": method})
 
     def refuse(self, request: Request, message: str) -> bytes:
-        """Return the line that refuses a request of the other side's."""
+        """Return the line that refuses a request from the other side."""
         return _line({"id": request.id, "error": {"code": METHOD_NOT_FOUND, "message": message}})
 
     def feed(self, data: bytes) -> list[Message]:
         """Return the messages that ``data`` completes; any bytes, cut anywhere. Never raises."""
         messages: list[Message] = []
-        *ended, rest = data.split(b"\n")
-        for part in ended:
-            self._hold(part)
-            line, skipped = b"".join(self._pieces), self._skipping
-            self._pieces, self._held, self._skipping = [], 0, False
-            if skipped:
-                messages.append(Noise(b""))
+        *complete, rest = data.split(b"\n")
+        for part in complete:
+            self._buffer(part)
+            line, oversized = b"".join(self._chunks), self._oversized
+            self._chunks, self._size, self._oversized = [], 0, False
+            if oversized:
+                messages.append(Unparsable(b""))
             elif line.strip():
                 messages.append(_read(line))
-        self._hold(rest)
+        self._buffer(rest)
         return messages
 
-    def _hold(self, part: bytes) -> None:
-        self._held += len(part)
-        if self._held > MAX_LINE_BYTES:
-            self._pieces, self._skipping = [], True
+    def _buffer(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > MAX_LINE_BYTES:
+            self._chunks, self._oversized = [], True
         elif part:
-            self._pieces.append(part)
+            self._chunks.append(part)
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
@@ -119,19 +123,15 @@ def _read(line: bytes) -> Message:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
-        return Noise(line)
+        return Unparsable(line)
     match message:
         case {"method": str(method), "id": int() | str() as number}:
-            return Request(number, method, _mapping(message.get("params")))
+            return Request(number, method, mapping(message.get("params")))
         case {"method": str(method)}:
-            return Notification(method, _mapping(message.get("params")))
+            return Notification(method, mapping(message.get("params")))
         case {"id": int(number), "error": {"code": int(code), "message": str(text)}}:
-            return Refused(number, code, text)
+            return ErrorResponse(number, code, text)
         case {"id": int(number), "result": result}:
-            return Reply(number, _mapping(result))
+            return Response(number, mapping(result))
         case _:
-            return Noise(line)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+            return Unparsable(line)

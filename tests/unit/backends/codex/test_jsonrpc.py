@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.backends.codex import jsonrpc
-from toolsimlib.backends.codex.jsonrpc import Message, Noise, Notification, Peer, Refused, Reply, Request
+from toolsimlib.backends.codex.jsonrpc import (
+    ErrorResponse,
+    Message,
+    Notification,
+    Peer,
+    Request,
+    Response,
+    Unparsable,
+)
 
 LINES = (
     b'{"id":1,"result":{"a":"\xc3\xa9\\n"}}\n'
@@ -18,17 +26,17 @@ LINES = (
     b'{"jsonrpc":"2.0","method":"bare"}\n'
 )
 MESSAGES: list[Message] = [
-    Reply(1, {"a": "é\n"}),
+    Response(1, {"a": "é\n"}),
     Notification("turn/started", {"threadId": "t"}),
     Request("x", "item/tool/call", {}),
-    Refused(2, -32600, "no"),
-    Noise(b"a log line"),
+    ErrorResponse(2, -32600, "no"),
+    Unparsable(b"a log line"),
     Notification("bare", {}),
 ]
 
 
-def test_each_kind_of_line_is_told_apart() -> None:
-    """Replies, errors, notifications, requests; everything else is noise."""
+def test_each_kind_of_line_is_recognised() -> None:
+    """Responses, errors, notifications, requests; everything else is unparsable."""
     assert Peer().feed(LINES) == MESSAGES
 
 
@@ -61,22 +69,22 @@ def test_a_lone_surrogate_is_replaced() -> None:
     assert json.loads(line.decode())["params"] == {"text": "x\ufffd y\U0001f600"}
 
 
-def test_deep_nesting_is_noise() -> None:
+def test_deep_nesting_is_unparsable() -> None:
     """The decoder's recursion limit is not ours to raise."""
-    assert isinstance(Peer().feed(b"[" * 100_000 + b"\n")[0], Noise)
+    assert isinstance(Peer().feed(b"[" * 100_000 + b"\n")[0], Unparsable)
 
 
-def test_a_line_without_end_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is dropped up to its end, and the next line is read."""
     monkeypatch.setattr(jsonrpc, "MAX_LINE_BYTES", 1000)
     peer = Peer()
     for _ in range(100):
         assert peer.feed(b"x" * 100) == []
-    assert sum(len(piece) for piece in peer._pieces) <= 1000
-    assert peer.feed(b'\n{"method":"m"}\n') == [Noise(b""), Notification("m", {})]
+    assert sum(len(chunk) for chunk in peer._chunks) <= 1000
+    assert peer.feed(b'\n{"method":"m"}\n') == [Unparsable(b""), Notification("m", {})]
 
 
-def test_what_we_say_is_one_line_each() -> None:
+def test_every_message_is_one_line() -> None:
     """Also with line ends in it; ids count up."""
     peer = Peer()
     first, line = peer.request("a", {"text": "x\ny"})

@@ -1,0 +1,158 @@
+"""The notifications of one Codex turn as backend events, without I/O.
+
+A turn, as Codex means it, may sample the model several times: whenever the model has called a tool, Codex answers the
+call and samples again. toolsim wants one sampling. Every tool is switched off, so Codex answers the calls that a
+model makes all the same with an error, and would go on sampling a model that keeps calling. Hence:
+
+- ``thread/tokenUsage/updated`` ends a sampling. Text before it was the answer: the turn is closed at the first sign
+  of a second sampling. Without text the model is sampled up to ``MAX_SAMPLINGS`` times.
+- ``item/agentMessage/delta`` is the text; ``item/completed`` repeats it whole and fills in what the deltas left out.
+- ``error`` with ``willRetry`` is a lost connection to the model's server. Codex starts the answer over, which goes
+  unnoticed before the first text and is a failure after it, since the same text would come twice.
+- A ``contextCompaction`` item means that Codex is replacing the history by its own summary, tool catalogue included:
+  a failure, as the model's own limit is.
+- ``turn/completed`` ends it. A token limit or a content filter has no status of its own: it is a failed turn whose
+  message names the reason of the model's server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolsimlib.backends.codex.errors import CONTEXT_EXCEEDED, turn_error
+from toolsimlib.backends.codex.jsonrpc import Notification
+from toolsimlib.errors import ApiError
+from toolsimlib.events import (
+    BackendEvent,
+    Closed,
+    Counted,
+    Failed,
+    Finished,
+    FinishReason,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.wire.lenient import count, mapping, string
+
+MAX_SAMPLINGS = 3
+
+
+class CodexTurn:
+    """Turns one turn's notifications into events; ``done`` once ``Closed`` or ``Failed`` was returned."""
+
+    def __init__(self, model: str | None) -> None:
+        self.done = False
+        self.opened = False
+        self._model = model
+        # Characters given so far, by message item.
+        self._given: dict[str, int] = {}
+        self._samplings = 0
+        self._usage: Usage | None = None
+        self._last_error: Mapping[str, Any] = {}
+
+    def open(self) -> list[BackendEvent]:
+        """Announce the answer, once."""
+        if self.opened:
+            return []
+        self.opened = True
+        return [Opened(model=self._model)]
+
+    def feed(self, notification: Notification) -> list[BackendEvent]:
+        """Return what a notification of the thread means; most mean nothing to a client."""
+        if self.done:
+            return []
+        params = notification.params
+        match notification.method:
+            case "item/started":
+                return self._item_started(mapping(params.get("item")))
+            case "item/agentMessage/delta":
+                return self._text(string(params.get("itemId")), string(params.get("delta")))
+            case "item/completed":
+                return self._item_completed(mapping(params.get("item")))
+            case "item/reasoning/summaryTextDelta" if delta := string(params.get("delta")):
+                return [*self.open(), ReasoningDelta(delta)]
+            case "item/reasoning/textDelta" if delta := string(params.get("delta")):
+                return [*self.open(), ReasoningDelta(delta, "text")]
+            case "item/reasoning/summaryPartAdded" if params.get("summaryIndex"):
+                return [*self.open(), ReasoningDelta("\n\n")]
+            case "thread/tokenUsage/updated":
+                self._usage = _usage(mapping(mapping(params.get("tokenUsage")).get("total")))
+                self._samplings += 1
+                return self._check_samplings() if self._samplings > 1 else []
+            case "error":
+                return self._error_notification(params)
+            case "turn/completed":
+                return self._completed(mapping(params.get("turn")))
+        return []
+
+    def fail(self, error: ApiError) -> list[BackendEvent]:
+        """End the answer with an error."""
+        self.done = True
+        return [Failed(error)]
+
+    def _item_started(self, item: Mapping[str, Any]) -> list[BackendEvent]:
+        match item.get("type"):
+            case "contextCompaction":
+                return self.fail(CONTEXT_EXCEEDED)
+            case "userMessage":
+                return []
+        return (self._check_samplings() if self._samplings else []) or self.open()
+
+    def _item_completed(self, item: Mapping[str, Any]) -> list[BackendEvent]:
+        if item.get("type") != "agentMessage":
+            return []
+        item_id = string(item.get("id"))
+        return self._text(item_id, string(item.get("text"))[self._given.get(item_id, 0) :])
+
+    def _check_samplings(self) -> list[BackendEvent]:
+        if self._given:
+            return self._close("stop")
+        if self._samplings >= MAX_SAMPLINGS:
+            message = "The model only called tools that it was not offered."
+            return self.fail(ApiError(message, code="no_text", status=502))
+        return []
+
+    def _text(self, item_id: str, text: str) -> list[BackendEvent]:
+        if not text:
+            return []
+        gap = [TextDelta("\n\n")] if self._given and item_id not in self._given else []
+        self._given[item_id] = self._given.get(item_id, 0) + len(text)
+        return [*self.open(), *gap, TextDelta(text)]
+
+    def _error_notification(self, params: Mapping[str, Any]) -> list[BackendEvent]:
+        self._last_error = mapping(params.get("error"))
+        if params.get("willRetry") is not True:
+            return []
+        return self.fail(turn_error(self._last_error)) if self._given else []
+
+    def _completed(self, turn: Mapping[str, Any]) -> list[BackendEvent]:
+        error = mapping(turn.get("error")) or self._last_error
+        match turn.get("status"):
+            case "completed":
+                return self._close("stop")
+            case "interrupted":
+                return self.fail(ApiError("The turn was interrupted.", code="interrupted", status=502, retry_after=1))
+            case _ if self._given and "max_output_tokens" in string(error.get("message")):
+                return self._close("length")
+            case _ if self._given and "content_filter" in string(error.get("message")):
+                return self._close("content_filter")
+        return self.fail(turn_error(error))
+
+    def _close(self, reason: FinishReason) -> list[BackendEvent]:
+        self.done = True
+        counted = [Counted(self._usage)] if self._usage else []
+        return [*self.open(), Finished(reason), *counted, Closed()]
+
+
+def _usage(total: Mapping[str, Any]) -> Usage | None:
+    usage = Usage(
+        input_tokens=count(total, "inputTokens"),
+        output_tokens=count(total, "outputTokens"),
+        total_tokens=count(total, "totalTokens"),
+        cached_tokens=count(total, "cachedInputTokens"),
+        reasoning_tokens=count(total, "reasoningOutputTokens"),
+    )
+    return usage if usage.input_tokens or usage.output_tokens else None

@@ -1,0 +1,132 @@
+"""A turn's notifications in, events out."""
+
+from typing import Any
+
+import pytest
+from toolsimlib.backends.codex.jsonrpc import Notification
+from toolsimlib.backends.codex.turn import CodexTurn
+from toolsimlib.events import (
+    BackendEvent,
+    Closed,
+    Counted,
+    Failed,
+    Finished,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+
+
+def note(method: str, **params: Any) -> Notification:
+    return Notification(method, {"threadId": "t", "turnId": "u", **params})
+
+
+def started(kind: str, name: str = "i") -> Notification:
+    return note("item/started", item={"type": kind, "id": name})
+
+
+def delta(text: str, item: str = "i") -> Notification:
+    return note("item/agentMessage/delta", itemId=item, delta=text)
+
+
+def counted(n: int) -> Notification:
+    return note("thread/tokenUsage/updated", tokenUsage={"total": {"inputTokens": n, "outputTokens": n}})
+
+
+def ended(status: str = "completed", **error: Any) -> Notification:
+    return note("turn/completed", turn={"status": status, "error": error or None})
+
+
+def play(*notes: Notification) -> list[BackendEvent]:
+    turn = CodexTurn("m")
+    return [event for each in notes for event in turn.feed(each)]
+
+
+def test_a_turn() -> None:
+    """Reasoning, text, usage, end."""
+    assert play(
+        note("warning", message="phantom"),
+        started("userMessage"),
+        started("reasoning", "r"),
+        note("item/reasoning/summaryPartAdded", summaryIndex=0),
+        note("item/reasoning/summaryTextDelta", delta="a"),
+        note("item/reasoning/summaryPartAdded", summaryIndex=1),
+        note("item/reasoning/textDelta", delta="b"),
+        note("item/completed", item={"type": "reasoning", "id": "r"}),
+        note("mcpServer/startupStatus/updated", name="unknown", status="failed"),
+        started("agentMessage"),
+        delta("c"),
+        delta("d"),
+        note("item/completed", item={"type": "agentMessage", "id": "i", "text": "cd"}),
+        counted(3),
+        ended(),
+        delta("too late"),
+    ) == [
+        Opened(model="m"),
+        ReasoningDelta("a"),
+        ReasoningDelta("\n\n"),
+        ReasoningDelta("b", "text"),
+        TextDelta("c"),
+        TextDelta("d"),
+        Finished("stop"),
+        Counted(Usage(input_tokens=3, output_tokens=3)),
+        Closed(),
+    ]
+
+
+def test_text_without_deltas_is_taken_from_the_item() -> None:
+    """All of it, or what the deltas left out."""
+    whole = note("item/completed", item={"type": "agentMessage", "id": "i", "text": "abc"})
+    assert play(whole, ended())[1] == TextDelta("abc")
+    assert play(delta("a"), whole, ended())[1:3] == [TextDelta("a"), TextDelta("bc")]
+
+
+def test_two_messages_are_kept_apart() -> None:
+    """A blank line between them."""
+    assert play(delta("a"), delta("b", "j"))[1:] == [TextDelta("a"), TextDelta("\n\n"), TextDelta("b")]
+
+
+def test_a_model_that_is_asked_again_has_answered_already() -> None:
+    """After a call that nobody serves; without any text it may try twice more."""
+    assert play(delta("a"), counted(1), started("agentMessage", "j"), delta("b", "j"))[-1] == Closed()
+    assert play(delta("a"), counted(1), counted(2))[-1] == Closed()
+    events = play(counted(1), counted(2), counted(3))
+    assert isinstance(events[-1], Failed)
+    assert play(counted(1), delta("a"), counted(2), ended())[-1] == Closed()
+
+
+def test_a_retry_is_silent_until_something_was_said() -> None:
+    """Then the same text would come again."""
+    retry = note("error", willRetry=True, error={"message": "reconnecting", "codexErrorInfo": None})
+    assert play(retry, delta("a"), ended())[-1] == Closed()
+    assert isinstance(play(delta("a"), retry)[-1], Failed)
+
+
+def test_codexs_own_summary_of_the_history_is_a_failure() -> None:
+    """The catalogue would be lost in it."""
+    [event] = play(started("contextCompaction"))
+    assert isinstance(event, Failed)
+    assert (event.error.status, event.error.code) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (ended("interrupted"), (502, "interrupted")),
+        (ended("failed"), (502, "server_error")),
+        (ended("failed", message="x", codexErrorInfo="usageLimitExceeded"), (429, "insufficient_quota")),
+        (note("turn/completed"), (502, "server_error")),
+    ],
+)
+def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -> None:
+    """A failure, never a quiet success."""
+    event = play(delta("a"), last)[-1]
+    assert isinstance(event, Failed)
+    assert (event.error.status, event.error.code) == expected
+
+
+def test_a_length_limit_keeps_the_text() -> None:
+    """It is how an answer may end."""
+    cut = ended("failed", message="Incomplete response returned, reason: max_output_tokens", codexErrorInfo="other")
+    assert play(delta("a"), cut)[-2:] == [Finished("length"), Closed()]
