@@ -1,8 +1,8 @@
-"""Ending an answer on our own terms: the one file that leans on mitmproxy's internals.
+"""Ending an answer on our own terms, with a subclass of mitmproxy's HTTP stream.
 
 mitmproxy's hooks can rewrite an answer but neither end it, nor speak while the backend is silent, nor save it when the
 backend dies: then ``HttpStream`` closes the client's connection. So new streams are made of a subclass, which asks the
-``Exchange`` that it carries. What it leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
+``Exchange`` that it carries. What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
 
 1. ``HttpLayer.make_stream`` makes its streams by the module's global name ``HttpStream``.
 2. ``state_stream_response_body`` given ``ResponseEndOfMessage`` runs the ``response`` hook and ends the client's answer
@@ -62,7 +62,7 @@ class EndableStream(HttpStream):
             yield from self.wake()
             return
         if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
-            exchange.heard()
+            exchange.note_backend_activity()
         yield from super()._handle_event(event)
 
     @override
@@ -70,7 +70,7 @@ class EndableStream(HttpStream):
         connected = yield from super().make_server_connection()
         if connected and (exchange := self.exchange) is not None:
             # Silence counts from now on: the request may have been held back before, by someone who looked at it.
-            exchange.heard()
+            exchange.note_backend_activity()
             yield RequestWakeup(exchange.next_tick())
         return connected
 
@@ -84,7 +84,7 @@ class EndableStream(HttpStream):
             return
         if exchange.cut:
             yield from self.end()
-        elif exchange.told and not self.lingering:
+        elif exchange.finished and not self.lingering:
             self.lingering = True
             yield RequestWakeup(LINGER_SECONDS)
 
@@ -113,7 +113,7 @@ class EndableStream(HttpStream):
             self.ended = True
             yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
         elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):
-            yield from self.answer(exchange.broken(event.message))
+            yield from self.answer(exchange.backend_unreachable(event.message))
         else:
             yield from super().handle_protocol_error(event)
 

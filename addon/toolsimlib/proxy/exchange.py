@@ -1,4 +1,25 @@
-"""One request of ours and its answer, while it is under way."""
+"""One request of ours and its answer, while it is under way.
+
+    request ──▶ rewrite ──▶ begin (the backend's headers) ──┬─▶ stream:  feed … feed, feed(b"")
+                                                            ├─▶ whole:   rewrite_whole
+                                                            └─▶ pass:    the backend's bytes, as they are
+
+Five outcomes, each of which ends the client's answer properly:
+
+1. *streamed*: the rewriter has given the client everything (``finished``). A backend that then does not hang up is
+   stopped at the next tick.
+2. *whole*: the answer was read to its end and rewritten at once.
+3. *passed*: not ours to rewrite, such as a backend's error response. From then on ``ours`` is false.
+4. *refused*: our own error takes the place of an answer that never began: a bad request, a backend that cannot be
+   reached or says nothing, a body that cannot be decoded. ``ours`` is false here too.
+5. *cut*: a stream ended before the backend did, because the turn was over, because of silence, or because of a bug of
+   ours. ``cut`` tells ``EndableStream`` to stop the backend and to end the client's answer.
+
+Three clocks, all monotonic. ``_started_at`` only measures. ``_last_input_at`` is when the backend last sent anything:
+``idle_timeout`` counts from there. ``_last_output_at`` is when the client last got anything: ``keepalive`` counts from
+there, since a client hears nothing while a call is being held back. mitmproxy's streams have no timers of their own:
+``EndableStream`` asks ``next_tick`` when to wake up, and then calls ``tick`` (in a stream) or ``overdue`` (before one).
+"""
 
 from __future__ import annotations
 
@@ -10,21 +31,24 @@ from collections.abc import Mapping
 from mitmproxy.http import HTTPFlow, Message, Response
 from mitmproxy.net.http import status_codes
 
-from toolsimlib.errors import ApiError
-from toolsimlib.plan import Plan
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import telemetry
-from toolsimlib.proxy.keep import Keeper
+from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter
 
 logger = logging.getLogger(__name__)
+
+MODE_HEADER = "x-proxy-output-mode"
 
 # Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
 _ENCODINGS = ("identity", "gzip", "deflate", "br", "zstd")
 
 
-def refusal(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error as a whole HTTP answer in the API's own shape."""
     response = Response.make(error.status, json.dumps({"error": error.body()}), {"content-type": "application/json"})
     if error.retry_after is not None:
@@ -39,7 +63,7 @@ def decoded(message: Message) -> bytes:
     """Return a whole body without its content encoding. Raises ValueError."""
     encoding = message.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in _ENCODINGS:
-        # mitmproxy would ask Python's codecs, which know much that is none of HTTP's.
+        # mitmproxy would ask Python's codecs, of which many have nothing to do with HTTP.
         raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_ENCODINGS)}")
     return message.get_content(strict=True) or b""
 
@@ -66,65 +90,97 @@ class Exchange:
         self.client_id = client_id
         self.ours = True
         self.cut = False
-        self.keeper = Keeper()
-        self.started = time.monotonic()
+        self.recorder = BodyRecorder()
         self._cors = cors
         self._keepalive = keepalive
         self._idle_timeout = idle_timeout
-        self._heard = self._said = self.started
+        self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
         self._rewriter: ResponseRewriter | None = None
 
     def __repr__(self) -> str:
         state = "waiting" if self._rewriter is None else "answering"
         return f"Exchange({'cut' if self.cut else state if self.ours else 'passing'})"
 
+    # -- the request --
+
+    def rewrite(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> None:
+        """Rewrite the request for its backend, or answer it with an error."""
+        try:
+            self._rewrite(flow, dialect, policy)
+        except BadRequest as bad:
+            flow.response = self.refuse(bad.error)
+        except Exception:
+            logger.exception("toolsim failed to rewrite a request; please report this.")
+            flow.response = self.refuse(ApiError("toolsim failed to rewrite the request.", code="internal_error"))
+
+    def _rewrite(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> None:
+        request = flow.request
+        try:
+            body = decoded(request)
+        except ValueError as problem:
+            raise BadRequest(f"The request body cannot be decoded: {problem}") from problem
+        mode = request.headers.get(MODE_HEADER)
+        rewritten = rewrite_request(dialect, request.path, body, policy, output_mode=mode, report=self.report)
+        if rewritten is None:
+            return
+        # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
+        flow.backup()  # type: ignore[no-untyped-call]
+        self.plan = rewritten.plan
+        for name in ("content-encoding", "transfer-encoding", MODE_HEADER):
+            request.headers.pop(name, None)
+        request.headers["accept-encoding"] = "identity"
+        request.path = rewritten.path
+        request.content = rewritten.body
+
+    # -- the answer --
+
     def begin(self, flow: HTTPFlow) -> None:
         """Decide at the backend's headers how the answer goes on: passed, streamed, or rewritten when it is whole."""
         response = flow.response
         assert response is not None
-        present = response.raw_content is not None  # made by another addon, or read from a file
+        is_present = response.raw_content is not None  # made by another addon, or read from a file
         if self.plan is None or not 200 <= response.status_code < 300:
             self.ours = False
-            response.stream = not present
-            if self.plan is not None and not present:
-                self.keeper.begin(response.copy())
+            response.stream = not is_present
+            if self.plan is not None and not is_present:
+                self.recorder.begin(response.copy())
                 response.stream = self._pass
             return
-        kind = response.headers.get("content-type", "")
+        content_type = response.headers.get("content-type", "")
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        is_stream = kind.partition(";")[0].strip().lower() == "text/event-stream"
-        if not (self.plan.stream and is_stream and encoding == "identity") or present:
+        is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
+        if not (self.plan.stream and is_stream and encoding == "identity") or is_present:
             # A stream that is compressed although we asked for none cannot be read in pieces: it is rewritten whole.
             response.stream = False
             return
-        self._rewriter = ResponseRewriter(self.plan, self.report, content_type=kind)
+        self._rewriter = ResponseRewriter(self.plan, self.report, content_type=content_type)
         # A copy: mitmproxy judges the backend's connection by the headers that the backend sent.
-        self.keeper.begin(response)
+        self.recorder.begin(response)
         response = flow.response = response.copy()
-        self._dress(response)
+        self._set_headers(response)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.feed
 
     @property
-    def told(self) -> bool:
+    def finished(self) -> bool:
         """Whether the client has been given all of a streamed answer."""
         return self._rewriter is not None and self._rewriter.done
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
         assert self._rewriter is not None
-        self.keeper.received.add(data)
+        self.recorder.received.add(data)
         try:
             chunks = self._rewriter.feed(data)
             self.cut = self.cut or self._rewriter.cut
         except Exception:
             chunks = self._crashed()
         if chunks:
-            self._said = time.monotonic()
-        return self._kept(chunks)
+            self._last_output_at = time.monotonic()
+        return self._recorded(chunks)
 
-    def finish(self, flow: HTTPFlow) -> None:
+    def rewrite_whole(self, flow: HTTPFlow) -> None:
         """Rewrite a whole answer, unless it was streamed or passed."""
         response = flow.response
         assert response is not None
@@ -135,106 +191,112 @@ class Exchange:
         except ValueError as problem:
             flow.response = self.refuse(ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
             return
-        self.keeper.whole(response)
+        self.recorder.whole(response)
         self._rewriter = ResponseRewriter(
             self.plan, self.report, content_type=response.headers.get("content-type", "application/json")
         )
         try:
             body = b"".join(self._rewriter.feed(content) + (self._rewriter.feed(b"") if content else []))
         except Exception:
-            flow.response = self.refuse(self._apology())
+            flow.response = self.refuse(self._internal_error())
             return
-        self._dress(response)
+        self._set_headers(response)
         response.status_code = self._rewriter.status
         response.reason = status_codes.RESPONSES.get(response.status_code, "")
         response.headers.update(telemetry.headers(self.report))
         response.content = body
 
-    def heard(self) -> None:
-        """Take note that the backend has sent something."""
-        self._heard = time.monotonic()
+    # -- the clocks --
+
+    def note_backend_activity(self) -> None:
+        """Count the backend's silence from now on."""
+        self._last_input_at = time.monotonic()
 
     def seconds(self) -> float:
         """Return how long this exchange has been under way."""
-        return time.monotonic() - self.started
+        return time.monotonic() - self._started_at
+
+    def next_tick(self) -> float:
+        """Return the seconds until ``tick`` has something to decide."""
+        now = time.monotonic()
+        due = self._last_output_at + self._keepalive
+        if self._idle_timeout:
+            due = min(due, self._last_input_at + self._idle_timeout)
+        # Never at once: the clocks of timers may differ a little.
+        return max(due - now, 0.01)
 
     def tick(self) -> list[bytes]:
-        """Speak while the backend is silent or a call is held back; give up when the silence is too long."""
+        """Return a keep-alive for the client of a stream, or the end of it when the backend's silence is too long."""
         assert self._rewriter is not None
         try:
-            if self.told:
+            if self.finished:
                 # The client has everything, but the backend does not hang up.
                 self.cut = True
                 return []
             if self._is_overdue():
                 self.cut = True
-                return self._kept(self._rewriter.fail(self._silence()))
-            if time.monotonic() - self._said < self._keepalive:
+                return self._recorded(self._rewriter.fail(self._timeout_error()))
+            if time.monotonic() - self._last_output_at < self._keepalive:
                 return []
-            self._said = time.monotonic()
-            return self._kept(self._rewriter.keepalive())
+            self._last_output_at = time.monotonic()
+            return self._recorded(self._rewriter.keepalive())
         except Exception:
-            return self._kept(self._crashed())
-
-    def next_tick(self) -> float:
-        """Return the seconds until ``tick`` has something to decide."""
-        now = time.monotonic()
-        due = self._said + self._keepalive
-        if self._idle_timeout:
-            due = min(due, self._heard + self._idle_timeout)
-        # Never at once: the clocks of timers may differ a little.
-        return max(due - now, 0.01)
+            return self._recorded(self._crashed())
 
     def overdue(self) -> Response | None:
-        """Return the whole answer that says that the backend was silent for too long."""
+        """Return the whole answer for a backend that has been silent for too long; None while there is still time."""
         if not self._is_overdue():
-            self._said = time.monotonic()
+            self._last_output_at = time.monotonic()
             return None
-        return self.refuse(self._silence())
+        return self.refuse(self._timeout_error())
 
-    def broken(self, message: str) -> Response:
-        """Return the whole answer that says that the backend could not be reached or went away."""
+    # -- errors --
+
+    def backend_unreachable(self, message: str) -> Response:
+        """Return the whole answer for a backend that could not be reached or went away."""
         return self.refuse(ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502))
 
     def refuse(self, error: ApiError) -> Response:
         """Return an error as the whole answer."""
         self.ours = False
         self.report.error = error.code or error.type
-        return refusal(error, self._cors)
+        return error_response(error, self._cors)
 
-    def _pass(self, data: bytes) -> bytes:
-        """Let through what is not ours to rewrite: an answer of the backend's that is an error."""
-        self.keeper.received.add(data)
-        self.keeper.sent.add(data)
-        return data
-
-    def _kept(self, chunks: list[bytes]) -> list[bytes]:
-        for chunk in chunks:
-            self.keeper.sent.add(chunk)
-        return chunks
-
-    def _is_overdue(self) -> bool:
-        return 0 < self._idle_timeout <= time.monotonic() - self._heard
-
-    def _silence(self) -> ApiError:
+    def _timeout_error(self) -> ApiError:
         return ApiError(f"The backend sent no data for {self._idle_timeout:g} s.", code="backend_timeout", status=504)
 
-    def _apology(self) -> ApiError:
+    def _internal_error(self) -> ApiError:
         logger.exception("toolsim failed to rewrite an answer; please report this.")
         return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
 
     def _crashed(self) -> list[bytes]:
-        """End a stream that we failed to rewrite: without this the client would wait for ever."""
+        """End a stream that we failed to rewrite: otherwise the client would wait for ever."""
         assert self._rewriter is not None
         self.cut = True
-        error = self._apology()
+        error = self._internal_error()
         self.report.error = error.code
         try:
             return self._rewriter.fail(error)
         except Exception:
             return []
 
-    def _dress(self, response: Response) -> None:
+    # -- small parts --
+
+    def _pass(self, data: bytes) -> bytes:
+        """Let a backend error response through."""
+        self.recorder.received.add(data)
+        self.recorder.sent.add(data)
+        return data
+
+    def _recorded(self, chunks: list[bytes]) -> list[bytes]:
+        for chunk in chunks:
+            self.recorder.sent.add(chunk)
+        return chunks
+
+    def _is_overdue(self) -> bool:
+        return 0 < self._idle_timeout <= time.monotonic() - self._last_input_at
+
+    def _set_headers(self, response: Response) -> None:
         assert self._rewriter is not None
         for name in _HOP_HEADERS:
             response.headers.pop(name, None)

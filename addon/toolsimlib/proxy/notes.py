@@ -1,4 +1,4 @@
-"""What a flow's metadata says of it, in plain data: the report of an exchange, and what a recording was made with."""
+"""A flow's metadata, in plain data: the report of an exchange, and under which options a recording was made."""
 
 from __future__ import annotations
 
@@ -19,28 +19,34 @@ NOTE = "toolsim_capture"
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
     """Return what of a policy is not at its default, as a flow's metadata may hold it."""
     default = Policy()
-    said = {field.name: getattr(policy, field.name) for field in fields(policy)}
+    values = {field.name: getattr(policy, field.name) for field in fields(policy)}
     return {
         name: sorted(value) if isinstance(value, frozenset) else value
-        for name, value in said.items()
+        for name, value in values.items()
         if value != getattr(default, name)
     }
 
 
 def is_stored(flow: HTTPFlow) -> bool:
-    """Tell whether a flow was read from a file, with an answer that the addon has not worked on."""
+    """Return whether a flow was read from a file, with an answer that the addon has not worked on."""
     return not flow.live and REPORT not in flow.metadata
 
 
-def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
-    """Return the policy under which a stored exchange was recorded; ``by_hand``: fields that ``policy`` decides."""
+def policy_for(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str], *, is_builtin: bool) -> Policy:
+    """Return the policy for one request: the operator's, or for a stored exchange that under which it was recorded.
+
+    ``by_hand``: the fields that the operator set, which count in either case. ``is_builtin``: the request goes to the
+    built-in backend, which speaks the Responses API.
+    """
+    if is_builtin:
+        return replace(policy, backend="responses")
     note = flow.metadata.get(NOTE, {})
     if "side" not in note:
         return policy
     default, decided = Policy(), set(by_hand)
-    said: dict[str, Any] = {field: getattr(policy, field) for field in decided}
+    values: dict[str, Any] = {field: getattr(policy, field) for field in decided}
     for field, value in note["options"].items():
         value = frozenset(value) if isinstance(value, list) else value
         if field not in decided and type(value) is type(getattr(default, field, None)):
-            said[field] = value
-    return replace(default, **said)
+            values[field] = value
+    return replace(default, **values)

@@ -1,29 +1,24 @@
-"""All options, in one table: what mitmproxy registers, what the operator may say, and what the rooms get of it."""
+"""All options in one table, and their registration with mitmproxy. ``settings.py`` reads their values."""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
-from urllib.parse import SplitResult, urlsplit
+from typing import Any
 
-from mitmproxy.exceptions import OptionsError
-
-from toolsimlib.plan import Policy
+from mitmproxy.addonmanager import Loader
 
 PREFIX = "toolsim_"
 
 Value = str | int | bool | tuple[str, ...]
-OwnBackend = Literal["codex", "scripted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option; its type is that of ``default``. A tuple is a sequence of words, which may also be set with commas.
+    """One option, of the type of its ``default``; a tuple is a sequence of words, which commas may separate too.
 
-    ``env`` is the flag of the predecessor that is read as the default, ``least`` the smallest number allowed.
+    ``env``: the predecessor's environment variable, which gives another default. ``minimum``: the smallest number.
     """
 
     name: str
@@ -31,7 +26,7 @@ class Option:
     help: str
     choices: tuple[str, ...] = ()
     env: str = ""
-    least: int = 0
+    minimum: int = 0
 
     @property
     def full_name(self) -> str:
@@ -49,8 +44,8 @@ OPTIONS = (
         "backend",
         "auto",
         "What answers. auto: the upstream speaks whichever API the client speaks. responses, chat: it speaks only this "
-        "API, and the other one is translated. codex, scripted: a backend of toolsim's own answers requests that are "
-        "addressed to the listener itself; codex runs the Codex app-server under your login, scripted is a "
+        "API, and the other one is translated. codex, scripted: a built-in backend answers requests that are addressed "
+        "to the listener itself; codex runs the Codex app-server under your login, scripted is a "
         "deterministic stand-in to try things with.",
         ("auto", "responses", "chat", "codex", "scripted"),
     ),
@@ -158,13 +153,13 @@ OPTIONS = (
         "max_tool_args_bytes",
         200_000,
         "Size limit of one call's arguments in bytes. A larger call fails (strict tools) or stays text.",
-        least=1,
+        minimum=1,
     ),
     Option(
         "max_tool_output_bytes",
         200_000,
         "Size limit of one tool output in bytes. A larger one is replaced by an error object that says so.",
-        least=1,
+        minimum=1,
     ),
     Option(
         "forward_hosted_tools",
@@ -213,59 +208,8 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
-    """Where requests are sent instead; ``path`` (without a slash at its end) goes before the endpoint's."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """Who may read answers across origins."""
-
-    patterns: tuple[str, ...] = ()
-
-    def allow(self, origin: str) -> bool:
-        """Tell whether an ``Origin`` header is listed."""
-        return any(_origin_matches(pattern, origin) for pattern in self.patterns)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the operator decided about the edge; ``own_backend`` is one of toolsim's own."""
-
-    policy: Policy = Policy()
-    own_backend: OwnBackend | None = None
-    upstream: Upstream | None = None
-    api_key: str = ""
-    codex_command: tuple[str, ...] = ("codex", "app-server")
-    codex_port: int = 0
-    scripted_port: int = 0
-    capture: str = ""
-    origins: Origins = Origins()
-    idle_timeout: float = 300.0
-
-    @property
-    def own_port(self) -> int:
-        """The port asked for by the own backend's option; 0 = any."""
-        return self.codex_port if self.own_backend == "codex" else self.scripted_port
-
-
-class Loader(Protocol):
-    """The part of mitmproxy's loader that is used."""
-
-    def add_option(
-        self, name: str, typespec: Any, default: Any, help: str, choices: Sequence[str] | None = None
-    ) -> None:
-        """Register one option."""
-
-
 def register(loader: Loader, environment: Mapping[str, str]) -> list[str]:
-    """Register all options, with the predecessor's flags as defaults; return a warning for each flag that is no use."""
+    """Register all options, with the predecessor's flags as defaults; return a warning for each invalid flag."""
     warnings = []
     for option in OPTIONS:
         default = option.default
@@ -278,35 +222,14 @@ def register(loader: Loader, environment: Mapping[str, str]) -> list[str]:
     return warnings
 
 
-def parse(values: Any) -> Settings:
-    """Return the settings of mitmproxy's option object. Raises OptionsError, naming the option, for a bad value."""
-    said: dict[str, Any] = {}
-    for option in OPTIONS:
-        try:
-            said[option.name] = _check(option, getattr(values, option.full_name))
-        except ValueError as problem:
-            raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
-    backend = said["backend"]
-    own = backend if backend in ("codex", "scripted") else None
-    policy = {name: said[name] for name in Policy.__dataclass_fields__} | {"backend": "auto" if own else backend}
-    edge = ("upstream", "api_key", "codex_command", "codex_port", "scripted_port", "capture")
-    return Settings(
-        policy=Policy(**policy),
-        own_backend=own,
-        origins=Origins(said["cors_origins"]),
-        idle_timeout=float(said["idle_timeout"]),
-        **{name: said[name] for name in edge},
-    )
-
-
 def _from_environment(option: Option, word: str) -> Value:
     word = word.strip("\r\n") if option.name == "tool_block_delimiter" else word.strip()
     if isinstance(option.default, bool):
         return _boolean(word)
     if isinstance(option.default, int):
         number = int(word) if re.fullmatch(r"[+-]?\d{1,12}", word) else None
-        if number is None or number < option.least:
-            raise ValueError(f"got {word!r}, expected a whole number, {option.least} or more")
+        if number is None or number < option.minimum:
+            raise ValueError(f"got {word!r}, expected a whole number, {option.minimum} or more")
         return number
     if not option.choices:
         return word
@@ -325,86 +248,3 @@ def _boolean(word: str) -> bool:
         case "0" | "false" | "no" | "off" | "n" | "f" | "disabled":
             return False
     raise ValueError(f"got {word!r}, expected true or false")
-
-
-def _check(option: Option, value: Any) -> Any:
-    if isinstance(option.default, tuple):
-        value = tuple(_words(value))
-    elif isinstance(value, int) and not isinstance(value, bool) and value < option.least:
-        raise ValueError(f"got {value}, expected {option.least} or more")
-    elif option.choices and value not in option.choices:
-        raise ValueError(f"got {value!r}, expected one of {', '.join(option.choices)}")
-    return _PARSERS[option.name](value) if option.name in _PARSERS else value
-
-
-def _words(values: Iterable[str]) -> list[str]:
-    return [word.strip() for value in values for word in value.split(",") if word.strip()]
-
-
-def _sentinel(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", value) or value in ("use_tool", "think"):
-        raise ValueError(f"got {value!r}, expected a tag name of at most 64 letters, digits, '_', '-' or '.'")
-    return value
-
-
-def _delimiter(value: str) -> str:
-    return value.replace("\\n", "\n").replace("\\t", "\t")
-
-
-def _port(value: int) -> int:
-    if value > 65535:
-        raise ValueError(f"got {value}, expected a port number from 0 to 65535")
-    return value
-
-
-def _command(value: str) -> tuple[str, ...]:
-    words = tuple(shlex.split(value))
-    if not words:
-        raise ValueError("got nothing, expected a command line")
-    return words
-
-
-def _upstream(value: str) -> Upstream | None:
-    if not value:
-        return None
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ValueError(f"got {value!r}, expected a URL such as http://127.0.0.1:11434/v1")
-    return Upstream(parts.scheme, parts.hostname, _url_port(parts), parts.path.rstrip("/"))
-
-
-def _url_port(parts: SplitResult) -> int:
-    return parts.port or (443 if parts.scheme == "https" else 80)
-
-
-def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        if value not in ("*", "null") and not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s*]*(:\*)?", value):
-            raise ValueError(f"got {value!r}, expected an origin such as https://example.com, without a path")
-    return values
-
-
-def _allowed_names(values: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(values)
-
-
-def _origin_matches(pattern: str, origin: str) -> bool:
-    if pattern == "*":
-        return True
-    if pattern.endswith(":*"):
-        stem, _, port = origin.lower().partition(pattern[:-2].lower())
-        return stem == "" and (port == "" or re.fullmatch(r":\d{1,5}", port) is not None) and origin != ""
-    return pattern.lower() == origin.lower()
-
-
-_PARSERS: Mapping[str, Callable[[Any], Any]] = {
-    "sentinel": _sentinel,
-    "tool_block_delimiter": _delimiter,
-    "codex_port": _port,
-    "scripted_port": _port,
-    "codex_command": _command,
-    "upstream": _upstream,
-    "cors_origins": _origins,
-    "tool_allowlist": _allowed_names,
-    "tool_denylist": _allowed_names,
-}

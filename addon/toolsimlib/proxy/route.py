@@ -1,27 +1,116 @@
-"""Who is addressed: pure questions about paths, hosts and headers."""
+"""Where a request goes. Pure: paths, hosts and headers in, a decision out.
+
+A request reaches us in one of three ways, and the way decides what we may do with it:
+
+1. *reverse*: mitmproxy stands in front of one backend. Whatever a client sends is for that backend, and we are the
+   server that it sees: we show metrics, check the key and answer preflights.
+2. *direct*: the request's target is the listener itself, though mitmproxy is an ordinary proxy. It is for the built-in
+   backend or for ``toolsim_upstream``; without either there is nothing to send it to.
+3. *through*: the request is on its way to some other host. It is none of our business, unless ``toolsim_upstream``
+   takes over the API requests of clients whose base URL cannot be set.
+
+A built-in backend can be the target in each of the three, so it is recognised by its address, not by the way.
+"""
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
-import re
-import socket
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
+from toolsimlib.errors import ApiError
 from toolsimlib.plan import Dialect
-from toolsimlib.proxy.options import Origins, Upstream
+from toolsimlib.proxy.address import LOOPBACK, Upstream, is_loopback
+from toolsimlib.proxy.cors import cors_headers, preflight_headers
+from toolsimlib.proxy.settings import Settings
 
 Endpoint = Literal["responses", "chat", "models"]
 
 METRICS = "/toolsim/metrics"
 
 _ENDINGS: Mapping[Endpoint, str] = {"responses": "/responses", "chat": "/chat/completions", "models": "/models"}
-# Headers of answers that a page's script needs and may not read without being allowed to.
-_EXPOSED = "retry-after, x-request-id, " + ", ".join(
-    f"x-toolsim-{name}"
-    for name in ("mode", "tool-call-count", "parse-failures", "strict-failures", "repairs", "truncated", "tool-cutoff")
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """What a decision looks at. ``headers`` has lower-case names, or ignores their case.
+
+    ``host``, ``port``: the target. ``is_reverse``, ``is_direct``: the way, see above. ``is_local``: the client is on
+    this machine.
+    """
+
+    method: str
+    host: str
+    port: int
+    path: str
+    headers: Mapping[str, str]
+    is_reverse: bool = False
+    is_direct: bool = False
+    is_local: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Let it go where it is addressed to; ``to_builtin``: that is the built-in backend."""
+
+    to_builtin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Send it to ``upstream`` instead, with ``path``; ``to_builtin``: that is the built-in backend."""
+
+    upstream: Upstream
+    path: str
+    to_builtin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer it here: with an error, or with ``page``. ``headers`` are added."""
+
+    error: ApiError | None = None
+    page: Literal["", "metrics"] = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Route = Pass | Forward | Answer
+
+
+def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
+    """Return where a request goes; ``builtin_port``: of the built-in backend on 127.0.0.1, None while it is not up."""
+    kind = endpoint(request.path)
+    plain = request.path.partition("?")[0]
+    we_are_the_server = request.is_reverse or request.is_direct
+    is_metrics = we_are_the_server and plain == METRICS and request.method in ("GET", "HEAD")
+    upstream = _other_target(request, kind, settings, builtin_port)
+    host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
+    to_builtin = port == builtin_port and is_loopback(host)
+    cors = cors_headers(settings.origins, request.headers.get("origin"))
+
+    if is_metrics or upstream or to_builtin or (kind and we_are_the_server):
+        if request.method == "OPTIONS" and (allowed := preflight_headers(settings.origins, request.headers)):
+            return Answer(headers=allowed)
+        error = _check_access(request, settings, to_builtin=to_builtin)
+        if error is not None:
+            return Answer(error, headers=cors)
+    if is_metrics:
+        return Answer(page="metrics")
+    if kind == "responses" and request.headers.get("upgrade", "").lower() == "websocket":
+        error = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
+        return Answer(error, headers=cors | {"upgrade": "HTTP/1.1", "connection": "upgrade"})
+    if upstream is not None:
+        if not upstream.port:
+            error = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
+            return Answer(error, headers=cors)
+        return Forward(upstream, join(upstream, request.path), to_builtin)
+    if request.is_direct and not request.is_reverse:
+        message = f"No such endpoint: {request.method} {plain}. There are /responses, /chat/completions, /models."
+        if kind:
+            message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
+        return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
+    return Pass(to_builtin)
 
 
 def endpoint(path: str) -> Endpoint | None:
@@ -45,54 +134,43 @@ def join(upstream: Upstream, path: str) -> str:
     return upstream.path + _ENDINGS[kind] + "".join(query)
 
 
-def is_loopback(address: str) -> bool:
-    """Tell whether an IP address, or the name ``localhost``, stays on this machine."""
-    if address == "localhost" or address.endswith(".localhost"):
-        return True
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return (mapped or parsed).is_loopback
-
-
-def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) -> bool:
-    """Tell whether a request's target is the very socket (``sockname``) that it came in on.
-
-    Only names that certainly mean this machine count: a foreign name that merely resolves to it may be a web page's
-    attempt to reach it (DNS rebinding).
-    """
-    if not sockname or port != sockname[1]:
-        return False
-    return is_loopback(host) or host in (sockname[0], socket.gethostname())
-
-
 def is_bearer(header: str, key: str) -> bool:
     """Compare an ``Authorization`` header with the key, in time that does not depend on where they differ."""
     scheme, _, token = header.strip().partition(" ")
-    said = token.strip().encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(said, key.encode("utf-8", "surrogateescape")) and scheme.lower() == "bearer"
+    sent = token.strip().encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(sent, key.encode("utf-8", "surrogateescape")) and scheme.lower() == "bearer"
 
 
-def cors(origins: Origins, origin: str | None) -> dict[str, str]:
-    """Return the headers that let a listed origin read an answer; none for others."""
-    if not origin or not origins.allow(origin):
-        return {}
-    return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin"}
-
-
-def preflight(origins: Origins, headers: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the headers that answer a preflight of a listed origin; None for anything else."""
-    allowed = cors(origins, headers.get("origin"))
-    if not allowed or "access-control-request-method" not in headers:
+def _other_target(
+    request: Incoming, kind: Endpoint | None, settings: Settings, builtin_port: int | None
+) -> Upstream | None:
+    """Return the backend of an API request that does not name it; its port is 0 while the built-in one is not up."""
+    if kind is None:
         return None
-    asked = headers.get("access-control-request-headers", "")
-    allowed |= {
-        "access-control-allow-methods": "GET, POST, OPTIONS",
-        "access-control-allow-headers": asked if re.fullmatch(r"[\w\-, ]+", asked) else "authorization, content-type",
-        "access-control-max-age": "600",
-    }
-    if headers.get("access-control-request-private-network") == "true":
-        allowed["access-control-allow-private-network"] = "true"
-    return allowed
+    if settings.upstream is not None:
+        # "/models" is also a page of many web sites; API clients send a key.
+        if not request.is_direct and kind == "models" and "authorization" not in request.headers:
+            return None
+        return settings.upstream
+    if settings.builtin is not None and request.is_direct:
+        return Upstream("http", LOOPBACK, builtin_port or 0)
+    return None
+
+
+def _check_access(request: Incoming, settings: Settings, *, to_builtin: bool) -> ApiError | None:
+    """Return why this client gets no answer; a built-in backend is guarded against web pages too."""
+    if settings.api_key:
+        if is_bearer(request.headers.get("authorization", ""), settings.api_key):
+            return None
+        message = "Incorrect API key provided: toolsim_api_key is set, and this is not it."
+        return ApiError(message, "invalid_request_error", "invalid_api_key", status=401)
+    if not to_builtin:
+        return None
+    if settings.builtin == "codex" and not request.is_local:
+        message = "The codex backend is served to other machines only with toolsim_api_key."
+        return ApiError(message, "invalid_request_error", "forbidden", status=403)
+    origin = request.headers.get("origin")
+    if origin and not settings.origins.allow(origin):
+        message = f"The origin {origin} is not listed in toolsim_cors_origins."
+        return ApiError(message, "invalid_request_error", "forbidden", status=403)
+    return None

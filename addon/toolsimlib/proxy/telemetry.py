@@ -64,17 +64,21 @@ def marker(report: Report, status: int | None) -> str:
 
 def headers(report: Report) -> dict[str, str]:
     """Return the headers of a whole answer."""
-    counted = {
-        "x-toolsim-tool-call-count": len(report.calls),
-        "x-toolsim-parse-failures": len(report.parse_failures),
-        "x-toolsim-strict-failures": len(report.strict_failures),
-        "x-toolsim-repairs": len(report.repairs),
+    values: dict[str, object] = {
+        "mode": report.mode,
+        "tool-call-count": len(report.calls),
+        "parse-failures": len(report.parse_failures),
+        "strict-failures": len(report.strict_failures),
+        "repairs": len(report.repairs),
+        "truncated": str(report.truncated).lower(),
     }
-    said = {"x-toolsim-mode": report.mode, "x-toolsim-truncated": str(report.truncated).lower()}
     if report.tool_cutoff:
-        said["x-toolsim-tool-cutoff"] = report.tool_cutoff
-    return said | {name: str(count) for name, count in counted.items()}
+        values["tool-cutoff"] = report.tool_cutoff
+    return {f"x-toolsim-{name}": str(value) for name, value in values.items()}
 
+
+HEADERS = tuple(headers(Report(tool_cutoff="any")))
+"""The names of all headers that an answer may have."""
 
 _HELP = {
     "exchanges_total": "Finished exchanges that offered tools, by both dialects, streaming and outcome.",

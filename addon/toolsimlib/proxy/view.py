@@ -7,17 +7,17 @@ from typing import Any
 
 from mitmproxy import contentviews
 from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
-from mitmproxy.http import HTTPFlow, Message, Request, Response
+from mitmproxy.http import HTTPFlow, Message, Request
 
 from toolsimlib.pages.show_answer import AnswerFacts, show_answer
 from toolsimlib.pages.show_request import RequestFacts, show_request
-from toolsimlib.proxy import route
-from toolsimlib.proxy.notes import REPORT
+from toolsimlib.proxy import route, sides
+from toolsimlib.proxy.notes import NOTE, REPORT
 from toolsimlib.wire.lenient import mapping
 
 NAME = "toolsim"
 
-# mitmproxy's own views say 1 for what they know best.
+# mitmproxy's own views return 1 for what they know best.
 _OURS = 2.0
 _NOT_OURS = -1.0
 
@@ -32,7 +32,7 @@ class TurnView(Contentview):
 
     @property
     def syntax_highlight(self) -> SyntaxHighlight:
-        """The page's own signs do the work; no language has them."""
+        """The page brings its own marks; no language has them."""
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
@@ -40,13 +40,14 @@ class TurnView(Contentview):
         flow, message = metadata.flow, metadata.http_message
         if not isinstance(flow, HTTPFlow):
             return show_request(data, RequestFacts())
-        told = report(flow)
+        reported = report(flow)
         if isinstance(message, Request):
-            return show_request(data, RequestFacts(_content(_incoming(flow).get("request")), told))
+            original = sides.incoming_request(flow)
+            return show_request(data, RequestFacts(body(original) if original is not None else None, reported))
         response = flow.response
         facts = AnswerFacts(
             status=response.status_code if response is not None else 0,
-            report=told,
+            report=reported,
             received=received(flow),
             own=_side(flow) == "backend",
             first_byte=_seconds(flow, response.timestamp_start if response is not None else None),
@@ -74,13 +75,13 @@ def _looks_ours(data: bytes, message: Message) -> bool:
 
 
 def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
-    """Return what was told of an exchange when it was over, None if it was not one of ours."""
-    told = flow.metadata.get(REPORT)
-    return told if isinstance(told, dict) else None
+    """Return the report of a finished exchange, None if it was not one of ours."""
+    found = flow.metadata.get(REPORT)
+    return found if isinstance(found, dict) else None
 
 
 def is_exchange(flow: HTTPFlow) -> bool:
-    """Tell whether a flow is a turn, be it one that toolsim had nothing to do with."""
+    """Return whether a flow is a turn, even one that toolsim did not touch."""
     return report(flow) is not None or route.dialect(flow.request.method, flow.request.path) is not None
 
 
@@ -91,27 +92,14 @@ def body(message: Message | None) -> bytes:
 
 
 def received(flow: HTTPFlow) -> bytes | None:
-    """Return the backend's own answer, None if the flow holds it itself or nobody kept it."""
-    return _content(_incoming(flow).get("response")) if report(flow) is not None else None
+    """Return the backend's own answer, None if the flow holds it itself or it was not recorded."""
+    response = sides.incoming_response(flow) if report(flow) is not None else None
+    return body(response) if response is not None else None
 
 
 def _side(flow: HTTPFlow) -> object:
     """Return which side's bodies a flow holds: "backend" after a revert, and in half of what is recorded."""
-    return (report(flow) or {}).get("side") or mapping(flow.metadata.get("toolsim_capture")).get("side")
-
-
-def _incoming(flow: HTTPFlow) -> Mapping[str, Any]:
-    """Return the state that "revert" would bring back, as ``keep.py`` left it."""
-    backup: Any = flow._backup
-    return backup if isinstance(backup, dict) else {}
-
-
-def _content(state: object) -> bytes | None:
-    """Return the body in the state of a message, decoded."""
-    if not isinstance(state, dict):
-        return None
-    kind: type[Message] = Response if "status_code" in state else Request
-    return body(kind.from_state(dict(state)))  # type: ignore[no-untyped-call]
+    return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
 
 
 def _seconds(flow: HTTPFlow, until: float | None) -> float | None:
@@ -128,6 +116,6 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Take it away again: mitmproxy's registry has no method for that."""
+    """Remove it: mitmproxy's registry has no method for that."""
     if contentviews.registry.get(NAME) is VIEW:
         del contentviews.registry._by_name[NAME]

@@ -33,10 +33,11 @@ from mitmproxy.http import Headers, HTTPFlow, Message, Response
 from mitmproxy.io import FlowWriter
 
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import options
+from toolsimlib.proxy import options, sides
 from toolsimlib.proxy.exchange import OPEN
-from toolsimlib.proxy.keep import Tape
+from toolsimlib.proxy.keep import BoundedBuffer
 from toolsimlib.proxy.notes import NOTE, REPORT, policy_as_dict
+from toolsimlib.proxy.settings import parse
 from toolsimlib.recordings.redact import Redactor
 
 logger = logging.getLogger(__name__)
@@ -62,15 +63,15 @@ class Capture:
     def __init__(self) -> None:
         self._folder: Path | None = None
         self._policy = Policy()
-        self._passing: dict[str, Tape] = {}
+        self._passing: dict[str, BoundedBuffer] = {}
         self._pending: set[asyncio.Future[Path]] = set()
 
     def configure(self, updated: Iterable[str]) -> None:
         """Make the folder. Raises OptionsError if that cannot be."""
         if not any(name.startswith(options.PREFIX) for name in updated):
             return
-        settings = options.parse(ctx.options)
-        self._policy = replace(settings.policy, backend="responses") if settings.own_backend else settings.policy
+        settings = parse(ctx.options)
+        self._policy = replace(settings.policy, backend="responses") if settings.builtin else settings.policy
         self._folder = Path(settings.capture).expanduser() if settings.capture else None
         if self._folder is not None:
             try:
@@ -89,23 +90,23 @@ class Capture:
         """Copy an answer that passes, as it passes."""
         response = flow.response
         if self._folder is not None and NOTE in flow.metadata and response is not None and response.stream is True:
-            tape = self._passing[flow.id] = Tape()
+            buffer = self._passing[flow.id] = BoundedBuffer()
 
             def copy(data: bytes) -> bytes:
-                tape.add(data)
+                buffer.add(data)
                 return data
 
             response.stream = copy
 
     def response(self, flow: HTTPFlow) -> None:
         """Write an exchange that is over."""
-        tape = self._passing.pop(flow.id, None)
+        buffer = self._passing.pop(flow.id, None)
         if self._folder is None or not flow.live or NOTE not in flow.metadata:
             return
-        if tape is not None and flow.response is not None:
-            flow.response.raw_content = tape.content()
-            if tape.missing:
-                flow.metadata[NOTE]["missing_bytes"] = {"client": tape.missing, "backend": tape.missing}
+        if buffer is not None and flow.response is not None:
+            flow.response.raw_content = buffer.content()
+            if buffer.missing:
+                flow.metadata[NOTE]["missing_bytes"] = {"client": buffer.missing, "backend": buffer.missing}
         self._write(flow, self._folder)
 
     def done(self) -> Awaitable[Any] | None:
@@ -118,7 +119,7 @@ class Capture:
 
     def _write(self, flow: HTTPFlow, folder: Path) -> None:
         """Write in a thread: to search a long stream for secrets takes a second, and all others would have to wait."""
-        arguments = name(flow), sides(flow), folder
+        arguments = name(flow), both_sides(flow), folder
         try:
             loop = asyncio.get_running_loop() if len(self._pending) < _MOST_PENDING else None
         except RuntimeError:
@@ -159,7 +160,7 @@ class Capture:
 
 def write(flow: HTTPFlow, folder: Path) -> Path:
     """Write both sides of a finished exchange to a new file of ``folder``; return its path. Raises OSError."""
-    return _write_sides(name(flow), sides(flow), folder)
+    return _write_sides(name(flow), both_sides(flow), folder)
 
 
 def _write_sides(stem: str, both: Sequence[HTTPFlow], folder: Path) -> Path:
@@ -214,15 +215,12 @@ def _outcome(flow: HTTPFlow, report: Mapping[str, Any]) -> str:
     return f"{_NUMBERS[count] if count < len(_NUMBERS) else count}-call{'s' if count != 1 else ''}"
 
 
-def sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
+def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
     """Return both sides of a finished exchange: its backup is what came in, the flow itself what went out."""
     note = flow.metadata[NOTE]
     if "side" in note:
         raise ValueError("this flow is one side of a recorded exchange already")
-    client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
-    backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
-    backend.revert()  # type: ignore[no-untyped-call]
-    client._backup = None
+    backend, client = sides.split(flow)
     if note["refused"]:
         backend.response = None
     missing = note.get("missing_bytes") or flow.metadata.get(REPORT, {}).get("missing_bytes") or {}

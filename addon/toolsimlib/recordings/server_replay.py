@@ -22,7 +22,8 @@ from mitmproxy.http import HTTPFlow, Request
 
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy import route
-from toolsimlib.proxy.exchange import refusal
+from toolsimlib.proxy.address import is_listener
+from toolsimlib.proxy.exchange import error_response
 from toolsimlib.proxy.notes import NOTE
 from toolsimlib.recordings.capture import clean
 from toolsimlib.recordings.compare import differences
@@ -56,7 +57,7 @@ class ServerReplay:
         request, playback = flow.request, _playback()
         if flow.response is not None or playback is None or route.endpoint(request.path) is None:
             return
-        if route.is_listener(request.host, request.port, flow.client_conn.sockname):
+        if is_listener(request.host, request.port, flow.client_conn.sockname):
             stored = next(_stored(playback), None)
             if stored is not None:
                 request.scheme, request.host, request.port = (
@@ -105,7 +106,7 @@ class Handover:
         if stored is None or stored.response is None:
             if is_lost:
                 message = "No recorded exchange began with this request; mitmproxy's log names the nearest."
-                flow.response = refusal(ApiError(message, "invalid_request_error", "not_recorded", status=404))
+                flow.response = error_response(ApiError(message, "invalid_request_error", "not_recorded", status=404))
             return
         if not ctx.options.server_replay_reuse:
             _take(playback, stored)

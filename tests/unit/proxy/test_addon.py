@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode
-from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
 from toolsimlib.backends.loopback import Loopback
 from toolsimlib.backends.scripted import ScriptedBackend
@@ -135,7 +133,7 @@ def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch
     def bug(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("toolsimlib.proxy.addon.rewrite_request", bug)
+    monkeypatch.setattr("toolsimlib.proxy.exchange.rewrite_request", bug)
     flow = run(addon, asked({"messages": [], "tools": TOOLS}))
     assert flow.response is not None
     assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (500, "internal_error")
@@ -156,57 +154,14 @@ def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any)
     assert addon.context.options.connection_strategy == expected
 
 
-HOSTS = [
-    ("127.0.0.1", "", True),
-    ("", "", True),
-    ("0.0.0.0", "", False),
-    ("192.168.1.5", "", False),
-    ("0.0.0.0", "k", True),
-]
-
-
-@pytest.mark.parametrize(("host", "key", "allowed"), HOSTS)
-def test_codex_on_an_address(host: str, key: str, allowed: bool, addon: Any) -> None:
-    """The codex backend on an address that others can reach needs a key."""
-    options = {"listen_host": host, "toolsim_backend": "codex", "toolsim_api_key": key}
-    if allowed:
-        addon.context.configure(addon, **options)
-    else:
-        with pytest.raises(OptionsError, match="toolsim_api_key"):
-            addon.context.configure(addon, **options)
-
-
 @pytest.fixture
 def loopback(addon: ToolSim) -> Iterator[Loopback]:
-    addon._loopback = Loopback(ScriptedBackend(), 4711)
-    yield addon._loopback
-    addon._loopback = None
+    addon._builtin._loopback = Loopback(ScriptedBackend(), 4711)
+    yield addon._builtin._loopback
+    addon._builtin._loopback = None
 
 
-PEERS = [
-    ("127.0.0.1", 4711, False),
-    ("10.0.0.9", 4711, True),
-    ("10.0.0.9", 80, False),
-    ("::ffff:127.0.0.1", 4711, False),
-]
-
-
-@pytest.mark.parametrize(("peer", "port", "refused"), PEERS)
-def test_tunnels_to_our_own_backend(peer: str, port: int, refused: bool, addon: ToolSim, loopback: Loopback) -> None:
-    """No other machine reaches its port through the proxy, by whatever name, unless it was let through before."""
-    client = tflow.tclient_conn()
-    client.peername = (peer, 1234)
-    server = tflow.tserver_conn()
-    server.address, server.error = ("rebound.example", port), None
-    addon.server_connect(ServerConnectionHookData(server, client))
-    assert bool(server.error) is refused
-    addon._admitted.add(client.id)
-    server.error = None
-    addon.server_connect(ServerConnectionHookData(server, client))
-    assert server.error is None
-
-
-def test_upstream_that_is_our_own_backend_is_guarded(addon: Any, loopback: Loopback) -> None:
+def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: Loopback) -> None:
     """Whichever way leads to the codex backend, other machines and foreign web pages need a key."""
     addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
     for peer, origin, status in (

@@ -7,7 +7,7 @@ from mitmproxy.http import HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
 from mitmproxy.types import CommandTypes
 from toolsimlib.proxy.commands import Inspect
-from toolsimlib.proxy.keep import Keeper
+from toolsimlib.proxy.keep import BodyRecorder
 
 MESSAGES = [
     {"role": "system", "content": "Be terse."},
@@ -26,9 +26,9 @@ def exchanged(**report: object) -> HTTPFlow:
     flow.backup()
     flow.response = Response.make(200, json.dumps({"choices": [{"message": {"tool_calls": CALLS}}]}))
     flow.metadata["toolsim"] = {"status": 200, "seconds": 1.0, **report}
-    keeper = Keeper()
-    keeper.whole(Response.make(200, json.dumps({"choices": [{"message": {"content": "as written"}}]})))
-    keeper.settle(flow)
+    recorder = BodyRecorder()
+    recorder.whole(Response.make(200, json.dumps({"choices": [{"message": {"content": "as written"}}]})))
+    recorder.store_in(flow)
     return flow
 
 

@@ -10,7 +10,7 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Plan
-from toolsimlib.proxy.exchange import Exchange, decoded, refusal
+from toolsimlib.proxy.exchange import Exchange, decoded, error_response
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 
@@ -113,7 +113,7 @@ def test_silence(clock: Clock) -> None:
         assert made.tick() == []
     assert made.next_tick() == 10
     clock.now += 5
-    made.heard()
+    made.note_backend_activity()
     assert made.next_tick() == 5
     clock.now += 5
     assert not made.cut
@@ -176,12 +176,12 @@ def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResponseRewriter, "feed", bug)
     made, flow = exchange(stream=False), answered(body=b"{}", content_type="application/json")
     made.begin(flow)
-    made.finish(flow)
+    made.rewrite_whole(flow)
     assert flow.response is not None
     assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (500, "internal_error")
 
 
-def test_finish_only_once() -> None:
+def test_rewritten_only_once() -> None:
     """An answer that was streamed or passed is left alone at the end."""
     for made, flow in (
         (exchange(), answered(content_type=SSE)),
@@ -190,16 +190,16 @@ def test_finish_only_once() -> None:
     ):
         made.begin(flow)
         before = flow.response
-        made.finish(flow)
+        made.rewrite_whole(flow)
         assert flow.response is before
 
 
-def test_refusal() -> None:
+def test_error_response() -> None:
     """The API's error object, with the headers that belong to its status."""
-    response = refusal(ApiError("no", "t", "c", "p", 503, retry_after=7), {"x-a": "b"})
+    response = error_response(ApiError("no", "t", "c", "p", 503, retry_after=7), {"x-a": "b"})
     assert json.loads(response.content or b"") == {"error": {"message": "no", "type": "t", "param": "p", "code": "c"}}
     assert (response.headers["retry-after"], response.headers["x-a"]) == ("7", "b")
-    assert refusal(ApiError("no", status=401)).headers["www-authenticate"] == "Bearer"
+    assert error_response(ApiError("no", status=401)).headers["www-authenticate"] == "Bearer"
 
 
 def test_decoded() -> None:

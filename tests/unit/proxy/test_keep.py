@@ -4,7 +4,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.io import FlowReader, FlowWriter
 from mitmproxy.test import tflow
-from toolsimlib.proxy.keep import Keeper, Tape, forget
+from toolsimlib.proxy.keep import BodyRecorder, BoundedBuffer, forget
 
 
 def exchanged(*, content: bytes | None) -> HTTPFlow:
@@ -20,24 +20,24 @@ def exchanged(*, content: bytes | None) -> HTTPFlow:
     return flow
 
 
-def test_a_tape_keeps_whole_chunks():
+def test_a_buffer_keeps_whole_chunks():
     """What does not fit is counted and not kept, nor is anything after it: a kept body has no holes."""
-    tape = Tape(limit=5)
+    buffer = BoundedBuffer(limit=5)
     for chunk in (b"ab", b"cd", b"efg", b"h"):
-        tape.add(chunk)
-    assert tape.content() == b"abcd"
-    assert tape.missing == 4
-    assert repr(tape) == "Tape(4 bytes kept, 4 not)"
+        buffer.add(chunk)
+    assert buffer.content() == b"abcd"
+    assert buffer.missing == 4
+    assert repr(buffer) == "BoundedBuffer(4 bytes kept, 4 not)"
 
 
 def test_both_sides_are_in_the_flow():
     """A streamed exchange ends with the client's bytes in the flow and the backend's in its backup."""
-    keeper, flow = Keeper(), exchanged(content=None)
+    recorder, flow = BodyRecorder(), exchanged(content=None)
     head = Response.make(200, headers={"server": "backend"})
-    keeper.begin(head)
-    keeper.received.add(b"from the backend")
-    keeper.sent.add(b"to the client")
-    keeper.settle(flow)
+    recorder.begin(head)
+    recorder.received.add(b"from the backend")
+    recorder.sent.add(b"to the client")
+    recorder.store_in(flow)
     assert flow.response is not None
     assert flow.response.raw_content == b"to the client"
     flow.revert()
@@ -48,9 +48,9 @@ def test_both_sides_are_in_the_flow():
 
 def test_reverting_takes_nothing_away():
     """Comment, mark and report stay; the report then says whose bodies these are."""
-    keeper, flow = Keeper(), exchanged(content=b"whole")
-    keeper.whole(Response.make(200, b"raw"))
-    keeper.settle(flow)
+    recorder, flow = BodyRecorder(), exchanged(content=b"whole")
+    recorder.whole(Response.make(200, b"raw"))
+    recorder.store_in(flow)
     assert "side" not in flow.metadata["toolsim"]
     flow.revert()
     assert flow.response is not None
@@ -61,11 +61,11 @@ def test_reverting_takes_nothing_away():
 
 def test_a_whole_answer_is_kept_as_it_came():
     """What is changed afterwards does not change what was kept, and a body that mitmproxy stored itself stays."""
-    keeper, flow = Keeper(), exchanged(content=b"raw")
+    recorder, flow = BodyRecorder(), exchanged(content=b"raw")
     assert flow.response is not None
-    keeper.whole(flow.response)
+    recorder.whole(flow.response)
     flow.response.content = b"rewritten"
-    keeper.settle(flow)
+    recorder.store_in(flow)
     assert flow.response.content == b"rewritten"
     flow.revert()
     assert flow.response.content == b"raw"
@@ -73,31 +73,31 @@ def test_a_whole_answer_is_kept_as_it_came():
 
 def test_without_an_answer_or_a_backup():
     """An exchange that was aborted before its answer, or that we never rewrote, is left as it is."""
-    keeper, flow = Keeper(), exchanged(content=None)
+    recorder, flow = BodyRecorder(), exchanged(content=None)
     flow.response = None
-    keeper.settle(flow)
+    recorder.store_in(flow)
     flow.revert()
     assert flow.response is None
     bare = tflow.tflow(resp=True)
-    Keeper().settle(bare)
+    BodyRecorder().store_in(bare)
     assert not bare.modified()
 
 
 def test_missing():
     """The sides of which something is missing are named with their numbers."""
-    keeper = Keeper()
-    assert keeper.missing == {}
-    keeper.sent = Tape(limit=1)
-    keeper.sent.add(b"too long")
-    assert keeper.missing == {"client": 8}
+    recorder = BodyRecorder()
+    assert recorder.missing == {}
+    recorder.sent = BoundedBuffer(limit=1)
+    recorder.sent.add(b"too long")
+    assert recorder.missing == {"client": 8}
 
 
 def test_a_kept_exchange_can_be_saved():
     """Both sides go through a flow file unharmed."""
-    keeper, flow = Keeper(), exchanged(content=None)
-    keeper.begin(Response.make(200))
-    keeper.received.add(b"raw \xff\x00")
-    keeper.settle(flow)
+    recorder, flow = BodyRecorder(), exchanged(content=None)
+    recorder.begin(Response.make(200))
+    recorder.received.add(b"raw \xff\x00")
+    recorder.store_in(flow)
     file = io.BytesIO()
     FlowWriter(file).add(flow)  # type: ignore[no-untyped-call]
     file.seek(0)
@@ -125,9 +125,9 @@ def test_a_replay_begins_anew():
 
 def test_an_old_answer_does_not_stay():
     """When a replay is aborted before its answer, the backup holds none either."""
-    keeper, flow = Keeper(), exchanged(content=b"")
+    recorder, flow = BodyRecorder(), exchanged(content=b"")
     flow._backup["response"] = Response.make(200, b"old").get_state()  # type: ignore[index]
     flow.response = None
-    keeper.settle(flow)
+    recorder.store_in(flow)
     flow.revert()
     assert flow.response is None

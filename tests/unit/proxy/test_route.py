@@ -1,12 +1,148 @@
-"""Paths, hosts and headers."""
+"""Where requests go: a table of decisions, without flows."""
 
 from __future__ import annotations
 
-import socket
+from dataclasses import replace
+from typing import Any
 
 import pytest
-from toolsimlib.proxy.options import Origins, Upstream
-from toolsimlib.proxy.route import cors, dialect, endpoint, is_bearer, is_listener, is_loopback, join, preflight
+from toolsimlib.proxy.address import Upstream
+from toolsimlib.proxy.cors import Origins
+from toolsimlib.proxy.route import Answer, Forward, Incoming, Pass, Route, decide, dialect, endpoint, is_bearer, join
+from toolsimlib.proxy.settings import Settings
+
+PORT = 4711
+UPSTREAM = Upstream("https", "up.example", 443, "/v2")
+CHAT = "/v1/chat/completions"
+
+REVERSE = Incoming("POST", "backend", 80, CHAT, {}, is_reverse=True)
+DIRECT = Incoming("POST", "127.0.0.1", 8080, CHAT, {}, is_direct=True)
+THROUGH = Incoming("POST", "api.example", 443, CHAT, {})
+TO_BUILTIN = Incoming("POST", "localhost", PORT, CHAT, {}, is_reverse=True)
+
+PLAIN = Settings()
+KEYED = Settings(api_key="k")
+TAKING_OVER = Settings(upstream=UPSTREAM)
+SCRIPTED = Settings(builtin="scripted", origins=Origins(("app://x",)))
+CODEX = replace(SCRIPTED, builtin="codex")
+TAKEN_OVER = Forward(UPSTREAM, "/v2/chat/completions")
+SERVED = Forward(Upstream("http", "127.0.0.1", PORT), CHAT, to_builtin=True)
+
+
+def of(request: Incoming, **changes: Any) -> Incoming:
+    return replace(request, **changes)
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+# request, settings -> where it goes; for an error its status
+DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
+    "reverse: the backend's": (REVERSE, PLAIN, Pass()),
+    "reverse: any path": (of(REVERSE, path="/x"), PLAIN, Pass()),
+    "reverse: metrics": (of(REVERSE, method="GET", path="/toolsim/metrics?x=1"), PLAIN, Answer(page="metrics")),
+    "reverse: metrics' head": (of(REVERSE, method="HEAD", path="/toolsim/metrics"), PLAIN, Answer(page="metrics")),
+    "reverse: metrics take no POST": (of(REVERSE, path="/toolsim/metrics"), PLAIN, Pass()),
+    "reverse: another upstream": (REVERSE, TAKING_OVER, TAKEN_OVER),
+    "reverse: another upstream for the API only": (of(REVERSE, path="/x"), TAKING_OVER, Pass()),
+    "reverse: the built-in backend itself": (TO_BUILTIN, SCRIPTED, Pass(to_builtin=True)),
+    "direct: the built-in backend": (DIRECT, SCRIPTED, SERVED),
+    "direct: no backend": (DIRECT, PLAIN, 404),
+    "direct: no such endpoint": (of(DIRECT, path="/x"), SCRIPTED, 404),
+    "direct: metrics": (of(DIRECT, method="GET", path="/toolsim/metrics"), SCRIPTED, Answer(page="metrics")),
+    "direct: another upstream": (DIRECT, TAKING_OVER, TAKEN_OVER),
+    "direct: another upstream's models": (
+        of(DIRECT, method="GET", path="/v1/models"),
+        TAKING_OVER,
+        Forward(UPSTREAM, "/v2/models"),
+    ),
+    "through: some other host": (THROUGH, SCRIPTED, Pass()),
+    "through: taken over": (THROUGH, TAKING_OVER, TAKEN_OVER),
+    "through: not the API": (of(THROUGH, path="/about"), TAKING_OVER, Pass()),
+    "through: a site's page of that name": (of(THROUGH, method="GET", path="/models"), TAKING_OVER, Pass()),
+    "through: the API's models": (
+        of(THROUGH, method="GET", path="/models", headers=bearer("any")),
+        TAKING_OVER,
+        Forward(UPSTREAM, "/v2/models"),
+    ),
+    "through: metrics are not ours": (of(THROUGH, method="GET", path="/toolsim/metrics"), PLAIN, Pass()),
+    "through: to the built-in backend's port": (of(TO_BUILTIN, is_reverse=False), SCRIPTED, Pass(to_builtin=True)),
+    "key: missing": (REVERSE, KEYED, 401),
+    "key: wrong": (of(REVERSE, headers=bearer("x")), KEYED, 401),
+    "key: right": (of(REVERSE, headers=bearer("k")), KEYED, Pass()),
+    "key: metrics too": (of(REVERSE, method="GET", path="/toolsim/metrics"), KEYED, 401),
+    "key: not our business": (THROUGH, KEYED, Pass()),
+    "key: taken over": (THROUGH, replace(TAKING_OVER, api_key="k"), 401),
+    "key: opens codex to other machines": (
+        of(DIRECT, is_local=False, headers=bearer("k")),
+        replace(CODEX, api_key="k"),
+        SERVED,
+    ),
+    "key: opens the built-in backend to any origin": (
+        of(DIRECT, headers=bearer("k") | {"origin": "https://evil.example"}),
+        replace(SCRIPTED, api_key="k"),
+        SERVED,
+    ),
+    "codex: another machine": (of(DIRECT, is_local=False), CODEX, 403),
+    "codex: this machine": (DIRECT, CODEX, SERVED),
+    "codex: another machine by its address": (of(TO_BUILTIN, is_local=False), CODEX, 403),
+    "codex: another machine by an upstream": (
+        of(THROUGH, is_local=False),
+        replace(CODEX, upstream=Upstream("http", "127.0.0.1", PORT)),
+        403,
+    ),
+    "scripted: another machine": (of(DIRECT, is_local=False), SCRIPTED, SERVED),
+    "origin: unlisted": (of(DIRECT, headers={"origin": "https://evil.example"}), SCRIPTED, 403),
+    "origin: listed": (of(DIRECT, headers={"origin": "app://x"}), SCRIPTED, SERVED),
+    "origin: the backend's to judge": (of(REVERSE, headers={"origin": "https://evil.example"}), PLAIN, Pass()),
+    "websocket": (of(REVERSE, path="/v1/responses", headers={"upgrade": "WebSocket"}), PLAIN, 426),
+    "websocket of another kind": (of(REVERSE, path="/v1/realtime", headers={"upgrade": "websocket"}), PLAIN, Pass()),
+}
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_where_a_request_goes(name: str) -> None:
+    """The way it came, its path, the key and the settings decide."""
+    request, settings, expected = DECISIONS[name]
+    found = decide(request, settings, PORT)
+    if isinstance(expected, int):
+        assert isinstance(found, Answer)
+        assert found.error is not None
+        assert found.error.status == expected
+    else:
+        assert found == expected
+
+
+def test_builtin_backend_that_is_not_up() -> None:
+    """While it starts, or if it cannot, clients are told to come back."""
+    found = decide(DIRECT, SCRIPTED, None)
+    assert isinstance(found, Answer)
+    assert found.error is not None
+    assert (found.error.status, found.error.retry_after) == (503, 1)
+
+
+def test_preflight_needs_no_key() -> None:
+    """A preflight carries none: a listed origin's is answered where we are the server; any other one is refused."""
+    settings = replace(KEYED, builtin="scripted", origins=Origins(("app://x",)))
+    for incoming in (REVERSE, DIRECT):
+        for origin, expected in (("app://x", None), ("app://y", 401)):
+            headers = {"origin": origin, "access-control-request-method": "POST"}
+            found = decide(of(incoming, method="OPTIONS", headers=headers), settings, PORT)
+            assert isinstance(found, Answer)
+            assert (found.error and found.error.status) == expected
+            assert found.headers.get("access-control-allow-origin") == (None if expected else origin)
+    headers = {"origin": "app://x", "access-control-request-method": "POST"}
+    assert decide(of(THROUGH, method="OPTIONS", headers=headers), settings, PORT) == Pass()
+
+
+def test_errors_can_be_read_by_a_listed_origin() -> None:
+    """A page's script sees why it was refused."""
+    settings = replace(KEYED, origins=Origins(("app://x",)))
+    found = decide(of(REVERSE, headers={"origin": "app://x"}), settings, PORT)
+    assert isinstance(found, Answer)
+    assert found.headers["access-control-allow-origin"] == "app://x"
+
 
 PATHS: list[tuple[str, str | None]] = [
     ("/v1/responses", "responses"),
@@ -52,31 +188,6 @@ def test_join(base: str, path: str, expected: str) -> None:
     assert join(Upstream("http", "h", 80, base), path) == expected
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost", "a.localhost"])
-def test_loopback(address: str) -> None:
-    """All of these stay on this machine."""
-    assert is_loopback(address)
-
-
-@pytest.mark.parametrize(
-    "address", ["10.0.0.1", "0.0.0.0", "::", "::ffff:10.0.0.1", "localhost.evil", "127.0.0.1.evil", ""]
-)
-def test_not_loopback(address: str) -> None:
-    """None of these certainly does."""
-    assert not is_loopback(address)
-
-
-def test_listener() -> None:
-    """A target is the listener if its port is, and its name certainly means this machine."""
-    sockname = ("192.168.1.5", 8080)
-    for host in ("localhost", "127.0.0.1", "192.168.1.5", socket.gethostname()):
-        assert is_listener(host, 8080, sockname)
-    assert not is_listener("localhost", 8081, sockname)
-    assert not is_listener("rebound.example", 8080, sockname)
-    assert not is_listener("localhost", 8080, None)
-    assert is_listener("::1", 8080, ("::1", 8080, 0, 0))
-
-
 @pytest.mark.parametrize("header", ["Bearer key", "bearer key", "BEARER   key "])
 def test_bearer(header: str) -> None:
     """The scheme's case and spaces do not matter."""
@@ -87,26 +198,3 @@ def test_bearer(header: str) -> None:
 def test_not_bearer(header: str) -> None:
     """Anything else is refused, and nothing raises."""
     assert not is_bearer(header, "key")
-
-
-def test_cors() -> None:
-    """A listed origin is named; there is no header for others, and none without one."""
-    origins = Origins(("app://x",))
-    assert cors(origins, "app://x")["access-control-allow-origin"] == "app://x"
-    assert cors(origins, "app://y") == cors(origins, None) == {}
-
-
-def test_preflight() -> None:
-    """A preflight gets what it asks for, unless that is no list of headers; other requests get nothing."""
-    origins = Origins(("app://x",))
-    asked = {"origin": "app://x", "access-control-request-method": "POST"}
-    assert preflight(origins, {"origin": "app://x"}) is None
-    assert preflight(origins, asked | {"origin": "app://y"}) is None
-    for headers, expected in (("a, x-b", "a, x-b"), ("a\r\nx: y", "authorization, content-type")):
-        answer = preflight(origins, asked | {"access-control-request-headers": headers})
-        assert answer is not None
-        assert answer["access-control-allow-headers"] == expected
-        assert "access-control-allow-private-network" not in answer
-    private = preflight(origins, asked | {"access-control-request-private-network": "true"})
-    assert private is not None
-    assert private["access-control-allow-private-network"] == "true"

@@ -10,7 +10,7 @@ from mitmproxy.http import HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
 from toolsimlib.proxy import view
 from toolsimlib.proxy.commands import Inspect
-from toolsimlib.proxy.keep import Keeper
+from toolsimlib.proxy.keep import BodyRecorder
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 CLIENT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [TOOL]}
@@ -46,10 +46,10 @@ def exchanged() -> HTTPFlow:
     flow = make()
     flow.backup()
     flow.request.text = json.dumps(BACKEND)
-    keeper = Keeper()
-    keeper.whole(Response.make(200, json.dumps(SAID), JSON))
+    recorder = BodyRecorder()
+    recorder.whole(Response.make(200, json.dumps(SAID), JSON))
     flow.metadata["toolsim"] = dict(REPORT)
-    keeper.settle(flow)
+    recorder.store_in(flow)
     return flow
 
 

@@ -17,9 +17,9 @@ from mitmproxy.io import read_flows_from_paths
 from mitmproxy.test import tflow
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.keep import Tape
-from toolsimlib.proxy.notes import NOTE, REPORT, is_stored, recorded_policy
-from toolsimlib.recordings.capture import Capture, sides, write
+from toolsimlib.proxy.keep import BoundedBuffer
+from toolsimlib.proxy.notes import NOTE, REPORT, is_stored, policy_for
+from toolsimlib.recordings.capture import Capture, both_sides, write
 from toolsimlib.recordings.pseudonymise import Pseudonymise
 from toolsimlib.recordings.replay import Replay
 
@@ -150,7 +150,7 @@ def test_passing_streams_are_copied_as_they_pass(mitm: Any, tmp_path: Path) -> N
 
 def test_too_long_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not kept is counted, and said in the file."""
-    monkeypatch.setattr(Tape.__init__, "__defaults__", (100,))
+    monkeypatch.setattr(BoundedBuffer.__init__, "__defaults__", (100,))
     exchange(question(stream=True, tools=[]), *chat_stream("x" * 1000))
     exchange(question(stream=True), *chat_stream("x" * 1000))
     for name in files(tmp_path):
@@ -184,8 +184,8 @@ def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
     assert flow.metadata[NOTE]["options"] == {"sentinel": "act", "tool_denylist": ["a", "b"]}
     backend, _ = read(tmp_path / files(tmp_path)[0])
     recorded = Policy(sentinel="act", tool_denylist=frozenset({"a", "b"}))
-    assert recorded_policy(backend, Policy(repair="off"), ()) == recorded
-    by_hand = recorded_policy(backend, Policy(sentinel="mine"), ["sentinel"])
+    assert policy_for(backend, Policy(repair="off"), (), is_builtin=False) == recorded
+    by_hand = policy_for(backend, Policy(sentinel="mine"), ["sentinel"], is_builtin=False)
     assert by_hand == Policy(sentinel="mine", tool_denylist=frozenset({"a", "b"}))
 
 
@@ -193,14 +193,14 @@ def test_options_of_another_version_are_read_over() -> None:
     """An option that there is no more, or of another type, decides nothing."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
-    assert recorded_policy(flow, Policy(), ()) == Policy(history="sentinel")
+    assert policy_for(flow, Policy(), (), is_builtin=False) == Policy(history="sentinel")
 
 
 def test_a_live_exchange_has_the_options_of_now() -> None:
     """What was noted when a flow came by first says nothing of the day that it is sent again."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
-    assert recorded_policy(flow, Policy(), ()) == Policy()
+    assert policy_for(flow, Policy(), (), is_builtin=False) == Policy()
 
 
 def test_off_by_default(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_one_side_is_no_exchange(mitm: Any, tmp_path: Path) -> None:
     exchange(question(), *chat_answer("Words."))
     _, client = read(tmp_path / files(tmp_path)[0])
     with pytest.raises(ValueError, match="one side"):
-        sides(client)
+        both_sides(client)
     with pytest.raises(ValueError, match="one side"):
         write(client, tmp_path)
 

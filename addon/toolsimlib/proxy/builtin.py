@@ -1,0 +1,133 @@
+"""The built-in backends: one of them runs on the loopback of this process, for those who are let in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from mitmproxy.connection import Client
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.http import HTTPFlow
+
+from toolsimlib.backends.codex.backend import CodexBackend
+from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
+from toolsimlib.backends.scripted import ScriptedBackend
+from toolsimlib.proxy.address import LOOPBACK, is_loopback
+from toolsimlib.proxy.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+class BuiltinBackend:
+    """Runs the built-in backend that the settings name, if any."""
+
+    def __init__(self) -> None:
+        self._settings = Settings()
+        self._loopback: Loopback | None = None
+        # Connections of clients that were let through to it.
+        self._admitted: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int | None:
+        """Its port on 127.0.0.1, None while it is not up."""
+        return self._loopback.port if self._loopback else None
+
+    # -- its life --
+
+    def start(self, settings: Settings) -> asyncio.Task[None]:
+        """Serve what the settings name, in place of what was served before."""
+        self._settings = settings
+        return self._spawn(self._serve(settings))
+
+    def update(self, settings: Settings) -> None:
+        """Start anew if other settings need another backend."""
+        if _config(settings) != _config(self._settings):
+            self.start(settings)
+
+    def stop(self) -> asyncio.Task[None]:
+        """Stop serving."""
+        return self._spawn(self._stop())
+
+    async def _serve(self, settings: Settings) -> None:
+        await self._stop()
+        if settings.builtin is None:
+            return
+        loopback = Loopback(_make_backend(settings), settings.builtin_port)
+        try:
+            await loopback.start()
+        except OSError as problem:
+            logger.error("toolsim cannot serve its %s backend: %s", settings.builtin, problem)
+            return
+        self._loopback = loopback
+        logger.info(
+            "toolsim: the %s backend answers on this listener, under /v1, and on %s:%d",
+            settings.builtin,
+            LOOPBACK,
+            loopback.port,
+        )
+
+    async def _stop(self) -> None:
+        loopback, self._loopback = self._loopback, None
+        if loopback is not None:
+            await loopback.stop()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        # asyncio itself holds tasks only weakly.
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- who may reach it --
+
+    def admit(self, flow: HTTPFlow) -> None:
+        """Let a request whose sender has been checked through to the backend."""
+        self._admitted.add(flow.client_conn.id)
+        if self._loopback is not None:
+            flow.request.headers[TOKEN] = self._loopback.token
+
+    def forget(self, client: Client) -> None:
+        """Forget that a client was admitted."""
+        self._admitted.discard(client.id)
+
+    def is_at(self, host: str, port: int) -> bool:
+        """Return whether an address is the backend's."""
+        return port == self.port and is_loopback(host)
+
+    def may_connect(self, client: Client, address: tuple[str, int] | None) -> bool:
+        """Return whether a client may have a connection to ``address``.
+
+        A client on another machine could tunnel to the backend past all checks, by any name that leads to it.
+        """
+        if self.port is None or address is None or address[1] != self.port:
+            return True
+        return is_local(client) or client.id in self._admitted
+
+
+def is_local(client: Client) -> bool:
+    """Return whether a client is on this machine."""
+    return bool(client.peername) and is_loopback(str(client.peername[0]))
+
+
+def check_listeners(settings: Settings, hosts: Iterable[str]) -> None:
+    """Raise OptionsError if the settings would lend the Codex login to other machines."""
+    if settings.builtin != "codex" or settings.api_key:
+        return
+    for host in hosts:
+        # Without a host mitmproxy listens everywhere; requests from other machines are then refused one by one.
+        if host and not is_loopback(host):
+            message = f"toolsim_backend=codex on {host} would lend your login to others: set toolsim_api_key."
+            raise OptionsError(message)  # type: ignore[no-untyped-call]
+
+
+def _config(settings: Settings) -> tuple[object, ...]:
+    return settings.builtin, settings.builtin_port, settings.codex_command
+
+
+def _make_backend(settings: Settings) -> TextBackend:
+    if settings.builtin == "scripted":
+        return ScriptedBackend()
+    return CodexBackend(settings.codex_command)

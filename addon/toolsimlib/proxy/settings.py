@@ -1,0 +1,143 @@
+"""What the operator decided: the options' values, checked and parsed once."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from mitmproxy.exceptions import OptionsError
+
+from toolsimlib.plan import Policy
+from toolsimlib.proxy.address import Upstream
+from toolsimlib.proxy.cors import Origins
+from toolsimlib.proxy.options import OPTIONS, Option
+
+Builtin = Literal["codex", "scripted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator decided about the edge; ``builtin``: the built-in backend that answers, if any."""
+
+    policy: Policy = Policy()
+    builtin: Builtin | None = None
+    upstream: Upstream | None = None
+    api_key: str = ""
+    codex_command: tuple[str, ...] = ("codex", "app-server")
+    codex_port: int = 0
+    scripted_port: int = 0
+    capture: str = ""
+    origins: Origins = Origins()
+    idle_timeout: float = 300.0
+
+    @property
+    def builtin_port(self) -> int:
+        """The port that the built-in backend's option asks for; 0 = any free one."""
+        return self.codex_port if self.builtin == "codex" else self.scripted_port
+
+    def needs_lazy_connections(self, is_reverse: bool) -> bool:
+        """Return whether mitmproxy must not connect before it has read a request.
+
+        Eagerly connected, a target that is down or does not exist ends the client's connection before we hear of the
+        request; and requests that are sent elsewhere need no live target.
+        """
+        return is_reverse or self.builtin is not None or self.upstream is not None
+
+
+def parse(values: Any) -> Settings:
+    """Return the settings of mitmproxy's option object. Raises OptionsError, naming the option, for a bad value."""
+    parsed: dict[str, Any] = {}
+    for option in OPTIONS:
+        try:
+            parsed[option.name] = _check(option, getattr(values, option.full_name))
+        except ValueError as problem:
+            raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
+    backend = parsed["backend"]
+    builtin = backend if backend in ("codex", "scripted") else None
+    policy = {name: parsed[name] for name in Policy.__dataclass_fields__} | {"backend": "auto" if builtin else backend}
+    edge = ("upstream", "api_key", "codex_command", "codex_port", "scripted_port", "capture")
+    return Settings(
+        policy=Policy(**policy),
+        builtin=builtin,
+        origins=Origins(parsed["cors_origins"]),
+        idle_timeout=float(parsed["idle_timeout"]),
+        **{name: parsed[name] for name in edge},
+    )
+
+
+def _check(option: Option, value: Any) -> Any:
+    if isinstance(option.default, tuple):
+        value = tuple(_words(value))
+    elif isinstance(value, int) and not isinstance(value, bool) and value < option.minimum:
+        raise ValueError(f"got {value}, expected {option.minimum} or more")
+    elif option.choices and value not in option.choices:
+        raise ValueError(f"got {value!r}, expected one of {', '.join(option.choices)}")
+    return _PARSERS[option.name](value) if option.name in _PARSERS else value
+
+
+def _words(values: Iterable[str]) -> list[str]:
+    return [word.strip() for value in values for word in value.split(",") if word.strip()]
+
+
+def _sentinel(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", value) or value in ("use_tool", "think"):
+        raise ValueError(f"got {value!r}, expected a tag name of at most 64 letters, digits, '_', '-' or '.'")
+    return value
+
+
+def _delimiter(value: str) -> str:
+    return value.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _port(value: int) -> int:
+    if value > 65535:
+        raise ValueError(f"got {value}, expected a port number from 0 to 65535")
+    return value
+
+
+def _command(value: str) -> tuple[str, ...]:
+    words = tuple(shlex.split(value))
+    if not words:
+        raise ValueError("got no words, expected a command line")
+    return words
+
+
+def _upstream(value: str) -> Upstream | None:
+    if not value:
+        return None
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"got {value!r}, expected a URL such as http://127.0.0.1:11434/v1")
+    return Upstream(parts.scheme, parts.hostname, _url_port(parts), parts.path.rstrip("/"))
+
+
+def _url_port(parts: SplitResult) -> int:
+    return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if value not in ("*", "null") and not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s*]*(:\*)?", value):
+            raise ValueError(f"got {value!r}, expected an origin such as https://example.com, without a path")
+    return values
+
+
+def _allowed_names(values: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(values)
+
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "sentinel": _sentinel,
+    "tool_block_delimiter": _delimiter,
+    "codex_port": _port,
+    "scripted_port": _port,
+    "codex_command": _command,
+    "upstream": _upstream,
+    "cors_origins": _origins,
+    "tool_allowlist": _allowed_names,
+    "tool_denylist": _allowed_names,
+}

@@ -1,0 +1,102 @@
+"""The two sides of a finished exchange, in one flow. The only file that touches a flow's backup.
+
+The flow itself is what left us: the rewritten request, and the answer as the client got it. Its backup, which
+mitmproxy's "revert" brings back, is what came in: the client's own request and the backend's own answer. Both are
+mitmproxy's ordinary forms, so that any flow file holds them too.
+
+mitmproxy has methods to make a backup and to revert to it, but none to look into it or to add to it. What this leans
+on, in ``mitmproxy.flow`` 12.2, is checked when the addon is loaded:
+
+1. ``flow.backup()`` stores ``flow.get_state()`` in ``flow._backup``, a dict, and None means that there is none.
+2. Its keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked`` and
+   ``metadata`` are the flow's own.
+3. ``flow.revert()`` takes the whole state back and leaves no backup.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from mitmproxy.connection import Client, Server
+from mitmproxy.http import HTTPFlow, Message, Request, Response
+
+from toolsimlib.proxy.notes import REPORT
+
+logger = logging.getLogger(__name__)
+
+
+def incoming(flow: HTTPFlow) -> Mapping[str, Any]:
+    """Return the state that "revert" would bring back; an empty one if there is none."""
+    return _backup(flow) or {}
+
+
+def incoming_request(flow: HTTPFlow) -> Request | None:
+    """Return the client's own request, None if the flow holds it itself."""
+    state = incoming(flow).get("request")
+    return _message(Request, state)
+
+
+def incoming_response(flow: HTTPFlow) -> Response | None:
+    """Return the backend's own answer, None if the flow holds it itself or it was not recorded."""
+    state = incoming(flow).get("response")
+    return _message(Response, state)
+
+
+def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
+    """Give the backup, if there is one, the backend's answer, and all that the flow says about the exchange.
+
+    To be called last: reverting must take away neither comment nor mark nor report.
+    """
+    backup = _backup(flow)
+    if backup is None:
+        return
+    metadata = deepcopy(flow.metadata)
+    metadata.get(REPORT, {})["side"] = "backend"
+    backup |= {"comment": flow.comment, "marked": flow.marked, "metadata": metadata}
+    backup["response"] = None if response is None else response.get_state()  # type: ignore[no-untyped-call]
+
+
+def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
+    """Return both sides as flows of their own: what came in, and what left us. Neither has a backup."""
+    backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
+    client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
+    backend.revert()  # type: ignore[no-untyped-call]
+    client._backup = None
+    return backend, client
+
+
+def check() -> None:
+    """Log an error, which ends mitmproxy's start, unless its flows work as described above."""
+    if problem := _problem():
+        logger.error("This mitmproxy is not one that toolsim knows (mitmproxy>=12.2,<13): %s.", problem)
+
+
+def _problem() -> str:
+    flow = HTTPFlow(Client(peername=("", 0), sockname=("", 0)), Server(address=None))
+    flow.request = Request.make("GET", "http://before/")
+    try:
+        flow.backup()  # type: ignore[no-untyped-call]
+        flow.request = Request.make("GET", "http://after/")
+        backup = flow._backup
+        if not isinstance(backup, dict) or not {"request", "response", "comment", "marked", "metadata"} <= set(backup):
+            return "flow.backup() does not store the flow's state in flow._backup"
+        set_incoming_response(flow, Response.make(200))
+        before, after = split(flow)
+        if (before.request.host, after.request.host) != ("before", "after") or before.response is None:
+            return "flow.revert() does not bring back the state in flow._backup"
+    except Exception as error:
+        return f"flow.backup() and flow.revert() do not work as they did: {error!r}"
+    return ""
+
+
+def _backup(flow: HTTPFlow) -> dict[str, Any] | None:
+    # Typed as a flow, it holds the flow's state.
+    backup: Any = flow._backup
+    return backup if isinstance(backup, dict) else None
+
+
+def _message[M: Message](kind: type[M], state: object) -> M | None:
+    return kind.from_state(dict(state)) if isinstance(state, dict) else None  # type: ignore[no-untyped-call]

@@ -1,0 +1,62 @@
+"""Which web pages may read answers."""
+
+from __future__ import annotations
+
+import pytest
+from toolsimlib.proxy.cors import Origins, add_cors, cors_headers, preflight_headers
+
+ORIGINS: list[tuple[tuple[str, ...], str, bool]] = [
+    (("http://localhost:*",), "http://localhost", True),
+    (("http://localhost:*",), "http://localhost:80", True),
+    (("http://localhost:*",), "http://LOCALHOST:80", True),
+    (("http://localhost:*",), "https://localhost:80", False),
+    (("http://localhost:*",), "http://localhost:80/", False),
+    (("http://localhost:*",), "http://localhost:", False),
+    (("http://localhost:*",), "http://localhost.evil", False),
+    (("http://localhost:*",), "evil http://localhost", False),
+    (("app://obsidian.md",), "app://obsidian.md", True),
+    (("app://obsidian.md",), "app://obsidian.md:1", False),
+    (("null",), "null", True),
+    (("*",), "https://anyone", True),
+    ((), "https://anyone", False),
+]
+
+
+@pytest.mark.parametrize(("patterns", "origin", "allowed"), ORIGINS)
+def test_origins(patterns: tuple[str, ...], origin: str, allowed: bool) -> None:
+    """An origin is listed as a whole, ``:*`` standing for any port or none."""
+    assert Origins(patterns).allow(origin) is allowed
+
+
+def test_cors() -> None:
+    """A listed origin is named; there is no header for others, and none without one."""
+    origins = Origins(("app://x",))
+    assert cors_headers(origins, "app://x")["access-control-allow-origin"] == "app://x"
+    assert cors_headers(origins, "app://y") == cors_headers(origins, None) == {}
+
+
+def test_preflight() -> None:
+    """A preflight gets what it asks for, unless that is no list of headers; other requests get nothing."""
+    origins = Origins(("app://x",))
+    asked = {"origin": "app://x", "access-control-request-method": "POST"}
+    assert preflight_headers(origins, {"origin": "app://x"}) is None
+    assert preflight_headers(origins, asked | {"origin": "app://y"}) is None
+    for headers, expected in (("a, x-b", "a, x-b"), ("a\r\nx: y", "authorization, content-type")):
+        answer = preflight_headers(origins, asked | {"access-control-request-headers": headers})
+        assert answer is not None
+        assert answer["access-control-allow-headers"] == expected
+        assert "access-control-allow-private-network" not in answer
+    private = preflight_headers(origins, asked | {"access-control-request-private-network": "true"})
+    assert private is not None
+    assert private["access-control-allow-private-network"] == "true"
+
+
+def test_headers_are_added_to_an_answer() -> None:
+    """What the backend varies by stays, and a backend's own rule is left alone."""
+    allowed = cors_headers(Origins(("*",)), "app://x")
+    headers = {"vary": "Accept"}
+    add_cors(headers, allowed)
+    assert (headers["access-control-allow-origin"], headers["vary"]) == ("app://x", "Accept, Origin")
+    own = {"access-control-allow-origin": "*"}
+    add_cors(own, allowed)
+    assert own == {"access-control-allow-origin": "*"}

@@ -1,0 +1,108 @@
+"""The options' values: how they are read, and which are refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from mitmproxy.addonmanager import Loader
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.options import Options
+from toolsimlib.plan import Policy
+from toolsimlib.proxy.address import Upstream
+from toolsimlib.proxy.cors import Origins
+from toolsimlib.proxy.options import OPTIONS, register
+from toolsimlib.proxy.settings import Settings, parse
+
+
+def load(*specs: str) -> Settings:
+    """Set options of a real option manager as a user does."""
+    options = Options()
+    assert register(Loader(SimpleNamespace(options=options)), {}) == []
+    options.set(*specs)
+    return parse(options)
+
+
+def test_defaults() -> None:
+    """Nothing said: the policy's own defaults, and nothing of the edge."""
+    settings = load()
+    assert settings.policy == Policy()
+    assert (settings.builtin, settings.upstream, settings.api_key, settings.idle_timeout) == (None, None, "", 300.0)
+
+
+GOOD: list[tuple[str, str, object]] = [
+    ("backend=chat", "policy.backend", "chat"),
+    ("backend=codex", "builtin", "codex"),
+    ("backend=codex", "policy.backend", "auto"),
+    ("tool_allowlist=a, b,,c", "policy.tool_allowlist", frozenset("abc")),
+    (r"tool_block_delimiter=\n--\n", "policy.tool_block_delimiter", "\n--\n"),
+    ("sentinel=x-call", "policy.sentinel", "x-call"),
+    ("use_tool=false", "policy.use_tool", False),
+    ("upstream=http://h:81/v1/", "upstream", Upstream("http", "h", 81, "/v1")),
+    ("upstream=https://h", "upstream", Upstream("https", "h", 443)),
+    ("upstream=http://[::1]:9/", "upstream", Upstream("http", "::1", 9)),
+    ("codex_command=codex -c 'a=\"b c\"' app-server", "codex_command", ("codex", "-c", 'a="b c"', "app-server")),
+    ("idle_timeout=0", "idle_timeout", 0.0),
+    ("cors_origins=*", "origins", Origins(("*",))),
+]
+
+
+@pytest.mark.parametrize(("said", "where", "value"), GOOD)
+def test_values_are_read(said: str, where: str, value: object) -> None:
+    """A value set as a user sets it arrives parsed."""
+    found: Any = load(f"toolsim_{said}")
+    for name in where.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+BAD = [
+    ("sentinel=", "tag name"),
+    ("sentinel=a b", "tag name"),
+    ("sentinel=use_tool", "tag name"),
+    ("sentinel=<x>", "tag name"),
+    ("upstream=example.com", "a URL"),
+    ("upstream=ftp://h", "a URL"),
+    ("upstream=http://", "a URL"),
+    ("upstream=http://h:99999", "range"),
+    ("upstream=http://h/?a=1", "a URL"),
+    ("upstream=http://user@h/", "a URL"),
+    ("tool_block_max=-1", "0 or more"),
+    ("max_tool_args_bytes=0", "1 or more"),
+    ("codex_port=65536", "65535"),
+    ("codex_command=", "command line"),
+    ("codex_command='x", "quotation"),
+    ("cors_origins=localhost", "an origin"),
+    ("cors_origins=http://x/path", "an origin"),
+]
+
+
+@pytest.mark.parametrize(("said", "reason"), BAD)
+def test_bad_values_are_refused(said: str, reason: str) -> None:
+    """The message names the option, and what was expected."""
+    with pytest.raises(OptionsError, match=reason) as refused:
+        load(f"toolsim_{said}")
+    assert str(refused.value).startswith(f"toolsim_{said.partition('=')[0]}: ")
+
+
+def test_choice_that_mitmproxy_did_not_check() -> None:
+    """A value that came past the option manager is checked too."""
+    values = {option.full_name: option.default for option in OPTIONS} | {"toolsim_repair": "brave"}
+    with pytest.raises(OptionsError, match="toolsim_repair: got 'brave', expected one of safe, off"):
+        parse(SimpleNamespace(**values))
+
+
+@pytest.mark.parametrize(
+    ("specs", "is_reverse", "needed"),
+    [
+        ((), False, False),
+        ((), True, True),
+        (("toolsim_upstream=http://h",), False, True),
+        (("toolsim_backend=scripted",), False, True),
+        (("toolsim_backend=chat",), False, False),
+    ],
+)
+def test_lazy_connections(specs: tuple[str, ...], is_reverse: bool, needed: bool) -> None:
+    """mitmproxy must not connect ahead where a dead target would end the client's connection."""
+    assert load(*specs).needs_lazy_connections(is_reverse) is needed
