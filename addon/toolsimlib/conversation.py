@@ -1,4 +1,4 @@
-"""What was said so far, in one form for both dialects: the neutral middle of a request."""
+"""A conversation in one form for both dialects: what a request is between the two wires."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from toolsimlib.events import ToolKind
-from toolsimlib.plan import Choice, Dialect, Tool
+from toolsimlib.plan import AnswerForm, Choice, Dialect, Tool
 
 Role = Literal["system", "developer", "user", "assistant"]
 
@@ -75,21 +75,28 @@ Item = Message | Call | CallOutput
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A client's request, read. ``body`` is the JSON object as sent, from which everything that is not ours travels on.
+    """A client's request, read once. Outside ``wire`` nobody opens ``body``, the JSON object as sent.
 
     ``tools`` are the client's own (function and custom), ``hosted`` the declarations of all other kinds, as sent.
-    ``notes`` name what was dropped (``item_reference``, ``reasoning``, …), for the log.
+    ``form``: how the client wants its answer. ``instructions``: those that stand beside the items (Responses).
+    ``answer_format``: the structured output that it demands, in the flat
+    shape of ``text.format``, None for plain text. ``highest_call``: the highest number among the ids in its history
+    that we may have made, 0 if there is none. ``stored_history``: what of the history only the backend holds, by the
+    previous response's id, or "" where a conversation holds it; None if the request shows it all. ``notes`` name what
+    was dropped (``item_reference``, ``reasoning``, …), for the log.
     """
 
     dialect: Dialect
     body: Mapping[str, Any]
     items: tuple[Item, ...]
+    form: AnswerForm = AnswerForm()
+    instructions: str = ""
     tools: tuple[Tool, ...] = ()
     hosted: tuple[Mapping[str, Any], ...] = ()
     choice: Choice = Choice()
     parallel: bool = True
-    stream: bool = False
-    include_usage: bool = False
     n: int = 1
-    legacy_functions: bool = False
+    answer_format: Mapping[str, Any] | None = None
+    highest_call: int = 0
+    stored_history: str | None = None
     notes: tuple[str, ...] = field(default_factory=tuple)

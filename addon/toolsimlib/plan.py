@@ -1,6 +1,6 @@
-"""The luggage that a request leaves for its answer: tools, choice, limits.
+"""What an answer needs to know about its request: tools, choice, limits, and how the client wants it written.
 
-Plain frozen values, shared by nobody else.
+Plain frozen values. ``Policy`` is the operator's, ``Plan`` one request's; both only say what was decided.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Dialect = Literal["responses", "chat"]
 class Tool:
     """One tool that the client runs, in one shape for both dialects and all wrappings.
 
-    ``name`` is what the model reads and writes (``ns__name`` inside of a namespace); ``wire_name`` and ``namespace``
+    ``name`` is what the model reads and writes (``ns__name`` inside a namespace); ``wire_name`` and ``namespace``
     are what the client gets back. A custom tool has ``kind="custom"``: the model sees one string parameter ``input``,
     ``grammar`` is its format. ``parameters`` is the client's JSON schema as sent; None means "any object".
     """
@@ -73,33 +73,50 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """How the client wants its answer written: all that a writer needs of a request.
+
+    ``echo`` holds the Response object's fields that come from the request (Responses only), ``include_usage`` asks for
+    the usage chunk of a chat stream, ``legacy_functions`` for chat's ``function_call`` shape.
+    """
+
+    stream: bool = False
+    model: str = ""
+    include_usage: bool = False
+    legacy_functions: bool = False
+    echo: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """All that an answer needs to know of its request.
+    """What one answer needs to know about its request.
 
     ``tools`` are those on offer: ``tool_choice``, allow and deny lists have already masked the rest, whose names are in
     ``masked``. ``any_strict`` counts every declared tool, ``choices`` is chat's ``n``. ``first_number`` is the number
-    of the first call of this answer. ``echo`` holds the Response object's fields that come from the request
-    (Responses), ``legacy_functions`` asks for chat's ``function_call`` shape.
+    of the first call of this answer. ``stops_after_tools``: the first other text after a call ends the turn.
+    ``answer_format``: the flat ``text.format`` that an answer in words has to obey, None for plain text.
     """
 
     client: Dialect
     backend: Dialect
-    stream: bool
-    model: str
+    form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
     masked: frozenset[str] = frozenset()
     any_strict: bool = False
     choice: Choice = Choice()
     one_call: bool = False
+    stops_after_tools: bool = False
     choices: int = 1
     policy: Policy = Policy()
     first_number: int = 1
-    include_usage: bool = False
-    legacy_functions: bool = False
-    echo: Mapping[str, Any] = field(default_factory=dict)
+    answer_format: Mapping[str, Any] | None = None
 
     @property
-    def stops_after_tools(self) -> bool:
-        """Whether the first other text after a call ends the turn: a chat message has no place for such text."""
-        setting = self.policy.stop_after_tools
-        return setting == "on" or (setting == "auto" and self.client == "chat")
+    def stream(self) -> bool:
+        """Whether the client reads the answer as a stream of events."""
+        return self.form.stream
+
+    @property
+    def legacy_functions(self) -> bool:
+        """Whether the answer has chat's old ``function_call`` shape, which holds one call."""
+        return self.form.legacy_functions

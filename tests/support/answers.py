@@ -11,9 +11,10 @@ from typing import Any
 import httpx
 import openai
 from toolsimlib.events import FinishReason
-from toolsimlib.plan import Dialect, Plan, Policy, Tool
+from toolsimlib.plan import AnswerForm, Dialect, Plan, Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.wire.dialect import APIS
 
 USAGE = {"responses": ("input_tokens", "output_tokens"), "chat": ("prompt_tokens", "completion_tokens")}
 
@@ -88,17 +89,18 @@ def plan(client: Dialect, backend: Dialect, stream: bool, tools: Sequence[Tool] 
     """Return a plan; ``policy`` may be a dict of policy fields."""
     policy = Policy(**fields.pop("policy", {}))
     echo = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {}, "temperature": 1.0}
-    strict = any(tool.strict for tool in tools)
+    form = AnswerForm(
+        stream, "text-model", include_usage=True, echo=echo, legacy_functions=fields.pop("legacy_functions", False)
+    )
+    stops = policy.stop_after_tools
     return Plan(
         client,
         backend,
-        stream,
-        "text-model",
+        form,
         tuple(tools),
-        any_strict=strict,
+        any_strict=any(tool.strict for tool in tools),
+        stops_after_tools=stops == "on" or (stops == "auto" and not APIS[client].text_follows_calls),
         policy=policy,
-        echo=echo,
-        include_usage=True,
         **fields,
     )
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tornado.httpserver import HTTPServer
@@ -18,7 +19,6 @@ from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
-from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import (
     BackendEvent,
@@ -34,12 +34,9 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Dialect, Plan
-from toolsimlib.wire.chat.writer import ChatWriter
+from toolsimlib.plan import Dialect
+from toolsimlib.wire.dialect import APIS, Writer
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.lenient import mapping, string
-from toolsimlib.wire.responses.request import echo
-from toolsimlib.wire.responses.writer import ResponsesWriter
 
 # Images travel as data URLs inside of the JSON body; OpenAI's own limit is 512 MB for all of a request.
 MAX_BODY_BYTES = 512 * 1024 * 1024
@@ -201,7 +198,7 @@ class _Answers(_Handler):
             return
 
     async def _write_all(self, dialect: Dialect, body: dict[str, Any], events: AsyncIterator[BackendEvent]) -> None:
-        writer: ResponsesWriter | ChatWriter | None = None
+        writer: Writer | None = None
         stream = body.get("stream") is True
         reason: FinishReason = "stop"
         usage: Usage | None = None
@@ -240,11 +237,6 @@ class _Answers(_Handler):
             self.finish(dump(writer.body))
 
 
-def _writer(dialect: Dialect, body: Mapping[str, Any], opened: Opened) -> ResponsesWriter | ChatWriter:
-    model = opened.model or string(body.get("model"))
-    stream = body.get("stream") is True
-    if dialect == "responses":
-        sent = ClientRequest("responses", body, (), parallel=body.get("parallel_tool_calls") is not False)
-        return ResponsesWriter(Plan("responses", "responses", stream, model, echo=echo(sent)))
-    usage = mapping(body.get("stream_options")).get("include_usage") is True
-    return ChatWriter(Plan("chat", "chat", stream, model, include_usage=usage))
+def _writer(dialect: Dialect, body: Mapping[str, Any], opened: Opened) -> Writer:
+    form = APIS[dialect].answer_form(body)
+    return APIS[dialect].writer(replace(form, model=opened.model or form.model))

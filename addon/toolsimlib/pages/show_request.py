@@ -143,7 +143,7 @@ def _facts(
         yield request.dialect
     yield clip(string(body.get("model")), 80)
     if request is not None:
-        yield "streamed" if request.stream else "whole"
+        yield "streamed" if request.form.stream else "whole"
     if asked is not None and asked.tools:
         yield f"tool_choice {_choice(asked.choice)}"
         if not asked.parallel:

@@ -1,9 +1,26 @@
-"""A client's request as a backend's request, with the plan for its answer."""
+"""A client's request becomes a backend's request, and leaves the plan for its answer.
+
+Three stages, each with one input and one output, so that a loop over several model turns can repeat the last alone::
+
+    read      body bytes ─▶ ClientRequest        the client's API; 400s for what it got wrong
+    plan      ClientRequest, Policy ─▶ Plan      which tools are on offer, how many calls, which number is the first
+    compose   ClientRequest, Plan ─▶ body bytes  the backend's API; tools and history as text
+
+``compose`` in its turn has six steps:
+
+1. ``adopt``: the items as the backend's API can be told them. What it cannot be told is noted or, where leaving it out
+   would change the question, a 400.
+2. Hosted tools, which the backend itself would run, stay or are noted.
+3. ``flatten``: calls and outputs become records in messages, neighbours of one role become one message.
+4. With tools on offer, the manifest is placed before the conversation.
+5. After a long history or a tool's output, a one-line reminder closes the last user message.
+6. ``compose``: the messages in the client's own body, or in a new one for the other API.
+
+A request that has nothing to do with tools never comes this way over a backend of its own API: it passes byte for byte.
+"""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -14,18 +31,13 @@ from toolsimlib.conversation import CallOutput, ClientRequest, Item, Message
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Dialect, Plan, Policy, Tool
 from toolsimlib.report import Report
-from toolsimlib.request.manifest import manifest, place, remind, reminder
-from toolsimlib.request.transcript import flatten
+from toolsimlib.request.manifest import manifest, reminder
+from toolsimlib.request.transcript import flatten, place, remind
 from toolsimlib.schema import SchemaError, compile_schema
-from toolsimlib.wire.chat import request as chat
-from toolsimlib.wire.output_format import output_format
-from toolsimlib.wire.responses import request as responses
+from toolsimlib.wire.dialect import APIS, Api
+from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.tools import schema_param
 
-_ENDINGS: Mapping[Dialect, str] = {"responses": "/responses", "chat": "/chat/completions"}
-
-# Ids that we may have made. More digits than this we never reach, so that such an id cannot meet one of ours.
-_OWN_ID = re.compile(r"(?:fc|call|ctc)_([0-9]{1,15})")
 # With a history that the backend holds, numbers start anywhere in this range: see first_number.
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
@@ -52,72 +64,90 @@ def rewrite_request(
     a request that is not ours and passes byte for byte: no JSON object, or no tools and no history of calls for a
     backend of the same dialect. Raises BadRequest for what deserves a 400.
     """
-    document = _read_json(body)
-    if document is None:
+    client = APIS[dialect]
+    backend = client if policy.backend == "auto" else APIS[policy.backend]
+    # What Python cannot hold without loss (NaN, numbers beyond its own) is left to the backend as well.
+    document = parse_object(body, parse_float=_finite, parse_constant=_finite)
+    if document is None or (backend is client and not client.uses_tools(document)):
         return None
-    backend: Dialect = dialect if policy.backend == "auto" else policy.backend
-    uses_tools = chat.uses_tools if dialect == "chat" else responses.uses_tools
-    if backend == dialect and not uses_tools(document):
-        return None
-    report.client, report.backend = dialect, backend
+    report.client, report.backend = client.name, backend.name
     policy = _with_output_mode(policy, output_mode, report)
     try:
-        read = chat.read_request if dialect == "chat" else responses.read_request
-        request = read(document)
-        report.dropped.extend(request.notes)
-        plan = _plan(request, backend, policy, first_number(request, body))
-        report.model, report.stream, report.mode = plan.model, plan.stream, policy.output_mode
-        report.tools.extend(tool.name for tool in plan.tools)
-        written = _write_json(_compose(request, plan, report))
+        request = read(client, document, report)
+        planned = plan(request, backend, policy, report)
+        written = compose(request, planned, report)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
-    return Rewritten(plan, written, path if backend == dialect else _exchange_ending(path, dialect, backend))
+    return Rewritten(planned, written, path if backend is client else _exchange_ending(path, client, backend))
 
 
-def first_number(request: ClientRequest, body: bytes) -> int:
-    """Return the number for the first call of the answer: one more than the highest in the request's own history.
-
-    What a backend holds (``previous_response_id``, ``conversation``) cannot be seen. The number then starts at a place
-    that a hash chooses: of that response's id, or of the whole request, since a conversation's id does not change.
-    """
-    call_ids = chat.call_ids if request.dialect == "chat" else responses.call_ids
-    own = (_OWN_ID.fullmatch(each) for each in call_ids(request.body))
-    number = max((int(found[1]) for found in own if found), default=0) + 1
-    previous = request.body.get("previous_response_id") if request.dialect == "responses" else None
-    stored = request.body.get("conversation") if request.dialect == "responses" else None
-    if previous is None and stored is None:
-        return number
-    seed = previous.encode("utf-8", "surrogatepass") if isinstance(previous, str) else body
-    return max(number, _STORED_START + int.from_bytes(sha256(seed).digest()) % _STORED_RANGE)
+def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
+    """Read a client's request. Raises BadRequest with the exact param."""
+    request = client.read(document)
+    report.model, report.stream = request.form.model, request.form.stream
+    report.dropped.extend(request.notes)
+    return request
 
 
-def _plan(request: ClientRequest, backend: Dialect, policy: Policy, number: int) -> Plan:
+def plan(request: ClientRequest, backend: Api, policy: Policy, report: Report) -> Plan:
+    """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
     for tool in request.tools:
         if tool.strict and tool.parameters is not None:
             _compile(request, tool, tool.parameters)
     offered = tuple(tool for tool in request.tools if _is_offered(request, tool, policy))
     if request.choice.mode == "required" and not offered:
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
-        raise BadRequest(message, "function_call" if request.legacy_functions else "tool_choice", "invalid_value")
-    model = request.body.get("model")
+        raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     names = {tool.name for tool in offered}
+    stops = policy.stop_after_tools
+    report.mode = policy.output_mode
+    report.tools.extend(tool.name for tool in offered)
     return Plan(
         client=request.dialect,
-        backend=backend,
-        stream=request.stream,
-        model=model if isinstance(model, str) else "",
+        backend=backend.name,
+        form=request.form,
         tools=offered,
         masked=frozenset(tool.name for tool in request.tools if tool.name not in names),
         any_strict=any(tool.strict for tool in request.tools),
         choice=request.choice,
         one_call=not (request.parallel and policy.parallel_tool_calls),
+        stops_after_tools=stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls),
         choices=request.n,
         policy=policy,
-        first_number=number,
-        include_usage=request.include_usage,
-        legacy_functions=request.legacy_functions,
-        echo=responses.echo(request) if request.dialect == "responses" else {},
+        first_number=first_number(request),
+        answer_format=request.answer_format,
     )
+
+
+def first_number(request: ClientRequest) -> int:
+    """Return the number for the first call of the answer: one more than the highest in the request's own history.
+
+    A history that the backend holds cannot be seen. The number then starts at a place that a hash chooses: of the
+    previous response's id, or of the whole request, since a conversation's id does not change.
+    """
+    number = request.highest_call + 1
+    if request.stored_history is None:
+        return number
+    seed = (request.stored_history or dump(request.body)).encode()
+    return max(number, _STORED_START + int.from_bytes(sha256(seed).digest()) % _STORED_RANGE)
+
+
+def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
+    """Return the body for the backend: the request with its tools and its history of calls as text.
+
+    Raises BadRequest where the backend cannot be told something that the client asked for.
+    """
+    api = APIS[plan.backend]
+    items, notes = api.adopt(request)
+    keep_hosted = plan.policy.forward_hosted_tools and plan.backend == plan.client
+    if not keep_hosted:
+        notes.extend(_hosted_note(each) for each in request.hosted)
+    report.dropped.extend(notes)
+    messages = flatten(items, plan.policy, report)
+    if plan.tools:
+        messages = _with_manifest(request, plan, items, messages)
+    # A backend that enforces a form of answer could never write a call block: the manifest asks for it instead.
+    return dump(api.compose(request, messages, keep_format=not plan.tools, keep_hosted=keep_hosted)).encode()
 
 
 def _compile(request: ClientRequest, tool: Tool, parameters: Mapping[str, Any]) -> None:
@@ -125,8 +155,7 @@ def _compile(request: ClientRequest, tool: Tool, parameters: Mapping[str, Any]) 
         compile_schema(parameters)
     except SchemaError as error:
         message = f"Invalid schema for function '{tool.wire_name}': {error}"
-        param = schema_param(request.body, tool.name)
-        raise BadRequest(message, param, "invalid_function_parameters") from error
+        raise BadRequest(message, schema_param(request, tool.name), "invalid_function_parameters") from error
 
 
 def _is_offered(request: ClientRequest, tool: Tool, policy: Policy) -> bool:
@@ -136,21 +165,6 @@ def _is_offered(request: ClientRequest, tool: Tool, policy: Policy) -> bool:
     return request.choice.mode != "none" and chosen and allowed and not names & policy.tool_denylist
 
 
-def _compose(request: ClientRequest, plan: Plan, report: Report) -> dict[str, Any]:
-    adopt = chat.adopt if plan.backend == "chat" else responses.adopt
-    items, notes = adopt(request)
-    keep_hosted = plan.policy.forward_hosted_tools and plan.backend == plan.client
-    if not keep_hosted:
-        notes.extend(_hosted_note(each) for each in request.hosted)
-    report.dropped.extend(notes)
-    messages = flatten(items, plan.policy, report)
-    if plan.tools:
-        messages = _with_manifest(request, plan, items, messages)
-    compose = chat.compose if plan.backend == "chat" else responses.compose
-    # A backend that enforces a form of answer could never write a call block: the manifest asks for it instead.
-    return compose(request, messages, keep_format=not plan.tools, keep_hosted=keep_hosted)
-
-
 def _with_manifest(request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message]) -> list[Message]:
     policy = plan.policy
     text = manifest(
@@ -158,7 +172,7 @@ def _with_manifest(request: ClientRequest, plan: Plan, items: Iterable[Item], me
         plan.choice,
         sentinel=policy.sentinel,
         one_call=plan.one_call,
-        answer_format=output_format(request),
+        answer_format=plan.answer_format,
     )
     messages = place(messages, text, _manifest_role(plan))
     if len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items):
@@ -167,9 +181,8 @@ def _with_manifest(request: ClientRequest, plan: Plan, items: Iterable[Item], me
 
 
 def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:
-    if plan.policy.manifest_role != "auto":
-        return plan.policy.manifest_role
-    return "system" if plan.backend == "chat" else "developer"
+    role = plan.policy.manifest_role
+    return APIS[plan.backend].manifest_role if role == "auto" else role
 
 
 def _hosted_note(declared: Mapping[str, Any]) -> str:
@@ -189,19 +202,10 @@ def _with_output_mode(policy: Policy, wish: str | None, report: Report) -> Polic
             return policy
 
 
-def _exchange_ending(path: str, client: Dialect, backend: Dialect) -> str:
+def _exchange_ending(path: str, client: Api, backend: Api) -> str:
     plain, mark, query = path.partition("?")
-    plain = plain.rstrip("/").removesuffix(_ENDINGS[client])
-    return f"{plain}{_ENDINGS[backend]}{mark}{query}"
-
-
-def _read_json(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in ``body``, or None: NaN, and numbers beyond Python's, are left to the backend too."""
-    try:
-        document = json.loads(body, parse_float=_finite, parse_constant=_finite)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+    plain = plain.rstrip("/").removesuffix(client.ending)
+    return f"{plain}{backend.ending}{mark}{query}"
 
 
 def _finite(text: str) -> float:
@@ -209,10 +213,3 @@ def _finite(text: str) -> float:
     if not isfinite(number):
         raise ValueError(f"{text} cannot be written as JSON")
     return number
-
-
-def _write_json(document: Mapping[str, Any]) -> bytes:
-    try:
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # A lone surrogate, which JSON can hold only escaped.
-        return json.dumps(document, separators=(",", ":")).encode()

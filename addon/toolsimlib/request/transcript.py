@@ -1,8 +1,10 @@
-"""History as text: calls and outputs become lines in messages, and neighbours of one role become one message."""
+"""A conversation as the messages of a text-only backend: history as text, and the manifest in its place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
 
 from toolsimlib.conversation import Call, CallOutput, Item, Message, Part, Role, Text
 from toolsimlib.plan import Policy
@@ -35,6 +37,54 @@ def flatten(items: Iterable[Item], policy: Policy, report: Report) -> list[Messa
                 draft.record("user", output_record(item.call_id, output))
                 draft.parts(part for part in item.parts if not isinstance(part, Text))
     return draft.finish()
+
+
+def place(messages: Sequence[Message], text: str, role: Literal["developer", "system", "user"]) -> list[Message]:
+    """Return ``messages`` with the manifest ``text`` in its place, before the conversation itself.
+
+    As ``system`` it closes the first system message at the beginning, the one that a chat template knows. As
+    ``developer`` it closes all of the instructions at the beginning. As ``user`` it opens the first user message.
+    """
+    placed = list(messages)
+    head = next((index for index, each in enumerate(placed) if each.role not in ("system", "developer")), len(placed))
+    same = [index for index, each in enumerate(placed) if each.role == role]
+    match role:
+        case "user" if same:
+            placed[same[0]] = _opened(placed[same[0]], text)
+        case "system" if same and same[0] < head:
+            placed[same[0]] = _closed(placed[same[0]], text)
+        case "developer" if head - 1 in same:
+            placed[head - 1] = _closed(placed[head - 1], text)
+        case "system":
+            placed.insert(0, Message(role, (Text(text),)))
+        case _:
+            placed.insert(head, Message(role, (Text(text),)))
+    return placed
+
+
+def remind(messages: Sequence[Message], line: str) -> list[Message]:
+    """Return ``messages`` with ``line`` at the end of the last user message, if there is one."""
+    reminded = list(messages)
+    for index in range(len(reminded) - 1, -1, -1):
+        if reminded[index].role == "user":
+            reminded[index] = _closed(reminded[index], line)
+            break
+    return reminded
+
+
+def _opened(message: Message, text: str) -> Message:
+    first = message.parts[0] if message.parts else None
+    if isinstance(first, Text):
+        return replace(message, parts=(Text(f"{text}\n\n{first.text}"), *message.parts[1:]))
+    return replace(message, parts=(Text(text), *message.parts))
+
+
+def _closed(message: Message, text: str) -> Message:
+    last = message.parts[-1] if message.parts else None
+    if isinstance(last, Text):
+        joined = f"{last.text}\n\n{text}" if last.text else text
+        return replace(message, parts=(*message.parts[:-1], Text(joined)))
+    return replace(message, parts=(*message.parts, Text(text)))
 
 
 class _Draft:

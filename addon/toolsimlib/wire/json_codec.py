@@ -1,26 +1,82 @@
-"""JSON text as it goes over the wire."""
+"""JSON as it comes and goes over the wire.
+
+JSON may hold half of a surrogate pair, escaped (``"\\ud83d"``); UTF-8 cannot. Most are pairs that a backend cut in two,
+at the limit of a delta: those are joined (``Joiner``). What stays alone is no text and becomes U+FFFD, at the door:
+where bytes come in, and where they go out, since the JSON inside a model's text can spell one too.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Any
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]").search
 
-def dump(value: Any) -> str:
-    """Return compact JSON in one line; a lone surrogate, which UTF-8 cannot carry, is escaped."""
-    text = _encoder.encode(value)
+
+def parse_object(
+    data: bytes,
+    *,
+    parse_float: Callable[[str], Any] | None = None,
+    parse_constant: Callable[[str], Any] | None = None,
+) -> dict[str, Any] | None:
+    """Return the JSON object that ``data`` is, None where it is none, or one that Python cannot hold. Never raises.
+
+    ``parse_float`` and ``parse_constant`` as in ``json.loads``; a ValueError of theirs makes it none.
+    """
+    try:
+        value = json.loads(data, parse_float=parse_float, parse_constant=parse_constant)
+        if _SURROGATE_ESCAPE(data):
+            value = json.loads(whole_text(json.dumps(value, ensure_ascii=False)))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def whole_text(text: str) -> str:
+    """Return ``text`` with the halves of surrogate pairs joined, and U+FFFD for those that stand alone."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"))
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+class Joiner[Key]:
+    """The texts of one answer, as they come in deltas: a surrogate pair may be cut between two deltas of one key."""
+
+    def __init__(self) -> None:
+        self._halves: dict[Key, str] = {}
+
+    def join(self, key: Key, text: str) -> str:
+        """Return what of the text ``key`` is whole now; "" while there is nothing but half a character."""
+        if text.isascii() and not self._halves:
+            return text
+        text = self._halves.pop(key, "") + text
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._halves[key], text = text[-1], text[:-1]
+        return whole_text(text)
+
+    def end(self, key: Key) -> str:
+        """Return what stands for a half of ``key`` that nothing completed, "" where there is none."""
+        return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
+
+    def open_keys(self) -> list[Key]:
+        """Return the keys whose text ends in half a character."""
+        return list(self._halves)
+
+
+def dump(value: Any) -> str:
+    """Return compact JSON in one line."""
+    return whole_text(_encoder.encode(value))
 
 
 def dump_string(text: str) -> str:
     """Return one JSON string, quotes included: the hot path of every delta."""
-    if text.isascii():
-        return encode_basestring(text)
-    return dump(text)
+    return encode_basestring(text if text.isascii() else whole_text(text))

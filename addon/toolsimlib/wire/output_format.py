@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolsimlib.conversation import ClientRequest
 
+def flat_format(wanted: object) -> Mapping[str, Any] | None:
+    """Return the JSON that a client demands in the flat shape of ``text.format``, None if plain text will do.
 
-def output_format(request: ClientRequest) -> Mapping[str, Any] | None:
-    """Return the JSON that the client demands in the flat Responses shape, or None if plain text will do."""
-    if request.dialect == "chat":
-        wanted = request.body.get("response_format")
-    else:
-        text = request.body.get("text")
-        wanted = text.get("format") if isinstance(text, dict) else None
+    Either shape is read on either endpoint, since clients mix them.
+    """
     if not isinstance(wanted, dict) or wanted.get("type") not in ("json_schema", "json_object"):
         return None
     nested = wanted.get("json_schema")

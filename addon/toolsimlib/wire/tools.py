@@ -1,4 +1,4 @@
-"""``tools`` and ``tool_choice`` of both dialects, in all their wrappings, as ``Tool`` and ``Choice``.
+"""``tools`` of both dialects, in all their wrappings, as ``Tool``s.
 
 Either dialect's shape is read on either endpoint: flat (``{type, name, parameters}``) and nested
 (``{type, function: {name, parameters}}``), because clients mix them (LangChain sends nested ones to Responses).
@@ -7,13 +7,14 @@ Either dialect's shape is read on either endpoint: flat (``{type, name, paramete
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Choice, Tool
-from toolsimlib.wire.strict import expect, kind_of, missing, optional, required, wrong_type
+from toolsimlib.plan import Tool
+from toolsimlib.wire.strict import expect, missing, optional, required, wrong_type
 
 # The body's fields about client tools: read here, never sent on. The model gets the manifest instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
@@ -69,9 +70,10 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     return tuple(tools.values()), tuple(hosted)
 
 
-def schema_param(body: Mapping[str, Any], name: str) -> str:
-    """Return the path of the schema that ``body`` declares last for the model name ``name``."""
-    params = [each.param for each in _declarations(body) if isinstance(each, _Declaration) and each.tool.name == name]
+def schema_param(request: ClientRequest, name: str) -> str:
+    """Return the path of the schema that the request declares last for the model name ``name``."""
+    declared = _declarations(request.body)
+    params = [each.param for each in declared if isinstance(each, _Declaration) and each.tool.name == name]
     return f"{params[-1]}.parameters"
 
 
@@ -191,111 +193,3 @@ def _name(fields: Mapping[str, Any], param: str) -> str:
     # The name is the client's own text: quoted to a length that can be read.
     message = f"Invalid '{param}': expected a string that matches '^{_NAME.pattern}$', but got '{name[:64]}' instead."
     raise BadRequest(message, param, "invalid_value")
-
-
-def read_choice(
-    value: object, tools: Sequence[Tool], *, hosted: bool, param: Literal["tool_choice", "function_call"]
-) -> tuple[Choice, list[str]]:
-    """Read ``tool_choice``, or the legacy ``function_call``, against the declared ``tools``.
-
-    ``hosted`` tells whether hosted tools are declared besides, which may satisfy "required". Returns the choice and
-    what of it was ignored, for the log. Raises BadRequest with the exact param.
-    """
-    match value:
-        case None | "auto":
-            return Choice(), []
-        case "none":
-            return Choice("none"), []
-        case "required" if param == "tool_choice":
-            if tools:
-                return Choice("required"), []
-            if hosted:
-                return Choice(), ["tool_choice:required"]
-            raise BadRequest("'tool_choice' is 'required', but no tool is declared in 'tools'.", param, "invalid_value")
-        case str():
-            expected = "'none', 'auto' and 'required'" if param == "tool_choice" else "'none' and 'auto'"
-            message = f"Invalid value for '{param}': expected an object or one of {expected}, but got '{value[:64]}'."
-            raise BadRequest(message, param, "invalid_value")
-        case dict() if param == "function_call":
-            return _forced([required(value, "name", str, f"{param}.name")], _Index(tools), param), []
-        case dict():
-            return _read_choice_object(value, _Index(tools))
-        case _:
-            raise wrong_type(value, "a string or an object", param)
-
-
-class _Index:
-    """The declared tools by what a choice may call them: the model's name, or the client's own."""
-
-    def __init__(self, tools: Iterable[Tool]) -> None:
-        self._names: dict[str, set[str]] = {}
-        for tool in tools:
-            self._names.setdefault(tool.name, set()).add(tool.name)
-            self._names.setdefault(tool.wire_name, set()).add(tool.name)
-
-    def find(self, name: str) -> set[str]:
-        """Return the model names that ``name`` stands for; none if it is not declared."""
-        return self._names.get(name, set())
-
-
-def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[Choice, list[str]]:
-    match value.get("type"):
-        case "function" | "custom":
-            return _forced([_chosen_name(value, "tool_choice")], index, "tool_choice"), []
-        case "allowed_tools":
-            nested = optional(value, "allowed_tools", dict, "tool_choice.allowed_tools")
-            if nested is not None:
-                return _allowed(nested, index, "tool_choice.allowed_tools")
-            return _allowed(value, index, "tool_choice")
-        case str(kind):
-            return Choice(), [f"tool_choice:{kind[:40]}"]
-        case None:
-            raise missing("tool_choice.type")
-        case kind:
-            raise wrong_type(kind, "a string", "tool_choice.type")
-
-
-def _chosen_name(value: dict[str, Any], param: str) -> str:
-    """Return the name in ``{type, name}`` or ``{type, function: {name}}`` (``custom`` likewise)."""
-    kind = value["type"]
-    nested = optional(value, kind, dict, f"{param}.{kind}")
-    if nested is not None:
-        return required(nested, "name", str, f"{param}.{kind}.name")
-    name = required(value, "name", str, f"{param}.name")
-    return model_name(name, optional(value, "namespace", str, f"{param}.namespace"))
-
-
-def _forced(names: Sequence[str], index: _Index, param: str) -> Choice:
-    found = frozenset(each for name in names for each in index.find(name))
-    if not found:
-        listed = ", ".join(f"'{name[:64]}'" for name in names[:10])
-        raise BadRequest(f"'{param}' names {listed}, which is not declared in 'tools'.", param, "invalid_value")
-    return Choice("required", found)
-
-
-def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[Choice, list[str]]:
-    """Read a hard limit. A name that is not declared is ignored as long as another one is."""
-    mode = value.get("mode", "auto")
-    if mode not in ("auto", "required"):
-        got = f"'{mode[:64]}'" if isinstance(mode, str) else kind_of(mode)
-        message = f"Invalid value for '{param}.mode': expected 'auto' or 'required', but got {got}."
-        raise BadRequest(message, f"{param}.mode", "invalid_value")
-    names: list[str] = []
-    notes: list[str] = []
-    for position, each in enumerate(required(value, "tools", list, f"{param}.tools")):
-        path = f"{param}.tools[{position}]"
-        entry = expect(each, dict, path)
-        kind = required(entry, "type", str, f"{path}.type")
-        if kind in ("function", "custom"):
-            names.append(_chosen_name(entry, path))
-        else:
-            notes.append(f"tool_choice:{kind[:40]}")
-    known = [name for name in names if index.find(name)]
-    if len(known) < len(names):
-        notes.append("tool_choice:undeclared")
-    if not known and names:
-        _forced(names, index, "tool_choice")
-    if not known:  # Only hosted tools are allowed: none of the client's own may be called.
-        return Choice("auto", frozenset()), notes
-    chosen = _forced(known, index, "tool_choice")
-    return Choice("required" if mode == "required" else "auto", chosen.names), notes

@@ -4,8 +4,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.answers import plan as plan_for
 from toolsimlib.pages.show_answer import AnswerFacts, show_answer
-from toolsimlib.plan import Choice, Plan, Policy, Tool
+from toolsimlib.plan import Tool
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 
@@ -25,16 +26,7 @@ JSON = st.recursive(
 
 def exchange(text, *, dialect="responses", stream=True, tools=(LAX,), **policy):
     """Rewrite an answer that says ``text``; return the backend's bytes, the client's, and the report."""
-    plan = Plan(
-        dialect,
-        dialect,
-        stream,
-        "m",
-        tools=tuple(tools),
-        any_strict=any(tool.strict for tool in tools),
-        choice=Choice(),
-        policy=Policy(**policy),
-    )
+    plan = plan_for(dialect, dialect, stream, tools, policy=policy)
     pieces = [text[at : at + 7] for at in range(0, len(text), 7)]
     if not stream and dialect == "chat":
         received = json.dumps({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}).encode()

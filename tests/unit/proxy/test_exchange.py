@@ -9,7 +9,7 @@ import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import Plan
+from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.proxy.exchange import Exchange, decoded, error_response
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def exchange(*, stream: bool = True, planned: bool = True, keepalive: float = 10, idle_timeout: float = 60) -> Exchange:
     made = Exchange(Report(), client_id="c", cors={}, keepalive=keepalive, idle_timeout=idle_timeout)
     if planned:
-        made.plan = Plan(client="chat", backend="chat", stream=stream, model="m")
+        made.plan = Plan("chat", "chat", AnswerForm(stream, "m"))
     return made
 
 

@@ -85,7 +85,7 @@ def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every place where the id stands."""
-    monkeypatch.setattr(toolsimlib.wire.responses.writer, "_PREFIX", {"function": "call"})
+    monkeypatch.setattr(toolsimlib.wire.responses.writer, "RESPONSES_PREFIXES", {"function": "call"})
     found = lines(stream)
     assert any("response.output_item.added].data.item.id: got" in line for line in found)
     assert all("call_002" in line and "fc_002" in line for line in found)
@@ -93,7 +93,7 @@ def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_ids_that_start_anew_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule that ids go on after the history's."""
-    monkeypatch.setattr("toolsimlib.request.rewrite.first_number", lambda request, body: 1)
+    monkeypatch.setattr("toolsimlib.request.rewrite.first_number", lambda request: 1)
     assert any('got "fc_001", expected "fc_002"' in line for line in lines(stream))
 
 
@@ -139,7 +139,7 @@ def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
 def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An update writes what came out and tells the difference; ids, times and the report's seconds stay."""
     before = recorded(stream)[1]
-    monkeypatch.setattr(toolsimlib.wire.responses.writer, "_PREFIX", {"function": "call"})
+    monkeypatch.setattr(toolsimlib.wire.responses.writer, "RESPONSES_PREFIXES", {"function": "call"})
     result = replay_file(stream, update=True)
     assert result.differences
     assert replay_file(stream).same
@@ -214,7 +214,7 @@ def test_command(
     replay = Replay()
     replay.replay(str(tmp_path))
     assert "1 recorded exchange, none differ" in caplog.text
-    monkeypatch.setattr(toolsimlib.wire.responses.writer, "_PREFIX", {"function": "call"})
+    monkeypatch.setattr(toolsimlib.wire.responses.writer, "RESPONSES_PREFIXES", {"function": "call"})
     replay.replay(str(stream))
     assert "1 recorded exchange, 1 differs" in caplog.text
     assert "call_002" in caplog.text
@@ -231,7 +231,7 @@ def test_summary() -> None:
 def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The module is green, red, and green again after an update; and red where there is nothing."""
     assert main([str(stream.parent), "--cut", "1"]) == 0
-    monkeypatch.setattr(toolsimlib.wire.responses.writer, "_PREFIX", {"function": "call"})
+    monkeypatch.setattr(toolsimlib.wire.responses.writer, "RESPONSES_PREFIXES", {"function": "call"})
     assert main([str(stream)]) == 1
     assert "expected" in capsys.readouterr().out
     assert main([str(stream), "--update"]) == 0

@@ -2,9 +2,8 @@ import json
 import re
 
 import pytest
-from toolsimlib.conversation import Image, Message, Text
 from toolsimlib.plan import Choice, Tool
-from toolsimlib.request.manifest import HEADING, compact_schema, manifest, place, remind, reminder
+from toolsimlib.request.manifest import HEADING, compact_schema, manifest, reminder
 
 WEATHER = Tool(
     "get_weather",
@@ -19,10 +18,6 @@ PATCH = Tool("apply_patch", "apply_patch", kind="custom", grammar="lark:\nstart:
 
 def write(*tools, choice=None, sentinel="tool_call", one_call=False, answer_format=None):
     return manifest(tools, choice or Choice(), sentinel=sentinel, one_call=one_call, answer_format=answer_format)
-
-
-def say(role, *texts):
-    return Message(role, tuple(Text(text) for text in texts))
 
 
 def blocks(text, tag="tool_call"):
@@ -136,49 +131,6 @@ def test_answer_format():
 def test_compact_schema(schema, compact):
     """Only the keywords go: a property, a definition or a value that is called so stays."""
     assert compact_schema(schema) == compact
-
-
-SYSTEM, MORE, DEVELOPER = say("system", "s"), say("system", "t"), say("developer", "d")
-USER, ASSISTANT = say("user", "u"), say("assistant", "a")
-
-
-@pytest.mark.parametrize(
-    ("role", "messages", "placed"),
-    [
-        ("system", [USER], [say("system", "M"), USER]),
-        ("system", [SYSTEM, DEVELOPER, MORE, USER], [say("system", "s\n\nM"), DEVELOPER, MORE, USER]),
-        ("system", [DEVELOPER, USER], [say("system", "M"), DEVELOPER, USER]),
-        ("system", [USER, SYSTEM], [say("system", "M"), USER, SYSTEM]),
-        ("developer", [USER], [say("developer", "M"), USER]),
-        ("developer", [SYSTEM, USER], [SYSTEM, say("developer", "M"), USER]),
-        ("developer", [SYSTEM, DEVELOPER, USER], [SYSTEM, say("developer", "d\n\nM"), USER]),
-        ("developer", [DEVELOPER, SYSTEM, USER], [DEVELOPER, SYSTEM, say("developer", "M"), USER]),
-        ("developer", [USER, DEVELOPER], [say("developer", "M"), USER, DEVELOPER]),
-        ("developer", [], [say("developer", "M")]),
-        ("user", [SYSTEM, USER], [SYSTEM, say("user", "M\n\nu")]),
-        ("user", [ASSISTANT, USER], [ASSISTANT, say("user", "M\n\nu")]),
-        ("user", [SYSTEM, ASSISTANT], [SYSTEM, say("user", "M"), ASSISTANT]),
-        ("user", [Message("user", (Image("x"),))], [Message("user", (Text("M"), Image("x")))]),
-        ("system", [say("system", "")], [say("system", "M")]),
-    ],
-)
-def test_place(role, messages, placed):
-    """The manifest stands before the talk itself, merged into a neighbour of its own role."""
-    assert place(messages, "M", role) == placed
-
-
-@pytest.mark.parametrize(
-    ("messages", "reminded"),
-    [
-        ([USER, ASSISTANT], [say("user", "u\n\nR"), ASSISTANT]),
-        ([USER, ASSISTANT, say("user", "v")], [USER, ASSISTANT, say("user", "v\n\nR")]),
-        ([Message("user", (Image("x"),))], [Message("user", (Image("x"), Text("R")))]),
-        ([SYSTEM], [SYSTEM]),
-    ],
-)
-def test_remind(messages, reminded):
-    """The reminder closes the last user message, wherever that stands."""
-    assert remind(messages, "R") == reminded
 
 
 def test_reminder_is_one_line():

@@ -109,11 +109,11 @@ def test_responses_request():
     ]
     assert last.splitlines()[0] == '[function_call_output call_id=fc_007 output="x"]'
     plan = rewritten.plan
-    assert (plan.client, plan.backend, plan.stream, plan.model) == ("responses", "responses", True, "m")
+    assert (plan.client, plan.backend, plan.form.stream, plan.form.model) == ("responses", "responses", True, "m")
     assert [tool.name for tool in plan.tools] == ["f", "g"]
-    assert (plan.any_strict, plan.one_call, plan.first_number, plan.include_usage) == (True, True, 8, True)
-    assert plan.echo["parallel_tool_calls"] is False
-    assert len(plan.echo["tools"]) == 3
+    assert (plan.any_strict, plan.one_call, plan.first_number, plan.form.include_usage) == (True, True, 8, True)
+    assert plan.form.echo["parallel_tool_calls"] is False
+    assert len(plan.form.echo["tools"]) == 3
     assert report == Report(
         client="responses",
         backend="responses",
@@ -140,8 +140,8 @@ def test_chat_request():
     assert system.startswith("Be good.\n\n# CLIENT TOOL CATALOG\n")
     assert [each for each, _ in texts(rewritten)] == ["system", "user", "assistant", "user"]
     plan = rewritten.plan
-    assert (plan.client, plan.backend, plan.first_number, plan.include_usage) == ("chat", "chat", 4, True)
-    assert plan.echo == {}
+    assert (plan.client, plan.backend, plan.first_number, plan.form.include_usage) == ("chat", "chat", 4, True)
+    assert plan.form.echo == {}
 
 
 def test_history_alone():
@@ -247,7 +247,7 @@ def test_structured_output_beside_tools(make):
 def test_echo_keeps_the_format():
     """The client reads its own demand in the Response."""
     wanted = {"type": "json_object"}
-    assert responses(tools=[F], text={"format": wanted}).plan.echo["text"]["format"] == wanted
+    assert responses(tools=[F], text={"format": wanted}).plan.form.echo["text"]["format"] == wanted
 
 
 def test_hosted_tools_can_be_forwarded():
@@ -311,7 +311,7 @@ def test_no_tools_over_the_other_dialect():
     rewritten = responses(Policy(backend="chat"), temperature=0, include=["x"], report=report)
     assert sent(rewritten) == {"model": "m", "messages": [USER], "temperature": 0}
     assert (rewritten.plan.tools, rewritten.plan.choice) == ((), Choice())
-    assert rewritten.plan.echo["temperature"] == 0
+    assert rewritten.plan.form.echo["temperature"] == 0
     assert report.dropped == ["include"]
     assert sent(chat(Policy(backend="responses")))["input"][0]["content"] == [{"type": "input_text", "text": "hi"}]
 
@@ -431,13 +431,13 @@ def test_the_client_goes_before_the_operator():
 @pytest.mark.parametrize("model", [None, 3])
 def test_no_model(model):
     """The backend may have a model of its own: an absent one is no fault of the request."""
-    assert responses(tools=[F], model=model).plan.model == ""
+    assert responses(tools=[F], model=model).plan.form.model == ""
 
 
 def test_text_is_kept():
-    """Text travels as itself; a lone surrogate, which UTF-8 cannot hold, travels escaped."""
+    """Text travels as itself; a lone surrogate, which UTF-8 cannot hold, is no text and becomes U+FFFD."""
     assert "é 🌍".encode() in responses(tools=[F], input="é 🌍").body
-    assert texts(responses(tools=[F], input="\ud800"))[-1] == ("user", "\ud800")
+    assert texts(responses(tools=[F], input="\ud800"))[-1] == ("user", "\ufffd")
 
 
 def test_deep_nesting():
@@ -523,4 +523,4 @@ def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role)
     if rewritten is not None:
         written = json.loads(rewritten.body)
         assert not written.keys() & {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
-        json.dumps(dict(rewritten.plan.echo))
+        json.dumps(dict(rewritten.plan.form.echo))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
-from toolsimlib.request.transcript import flatten
+from toolsimlib.request.transcript import flatten, place, remind
 
 
 def say(role, *texts, name=None):
@@ -158,3 +158,46 @@ def test_long_histories_are_joined_in_linear_time():
     """Ten thousand records in one message are no ten thousand copies of it (which would take minutes)."""
     [message] = flat(*(Call(f"call_{number}", "f", '{"text":"' + "x" * 500 + '"}') for number in range(10_000)))
     assert len(message.parts[0].text) > 5_000_000
+
+
+SYSTEM, MORE, DEVELOPER = say("system", "s"), say("system", "t"), say("developer", "d")
+USER, ASSISTANT = say("user", "u"), say("assistant", "a")
+
+
+@pytest.mark.parametrize(
+    ("role", "messages", "placed"),
+    [
+        ("system", [USER], [say("system", "M"), USER]),
+        ("system", [SYSTEM, DEVELOPER, MORE, USER], [say("system", "s\n\nM"), DEVELOPER, MORE, USER]),
+        ("system", [DEVELOPER, USER], [say("system", "M"), DEVELOPER, USER]),
+        ("system", [USER, SYSTEM], [say("system", "M"), USER, SYSTEM]),
+        ("developer", [USER], [say("developer", "M"), USER]),
+        ("developer", [SYSTEM, USER], [SYSTEM, say("developer", "M"), USER]),
+        ("developer", [SYSTEM, DEVELOPER, USER], [SYSTEM, say("developer", "d\n\nM"), USER]),
+        ("developer", [DEVELOPER, SYSTEM, USER], [DEVELOPER, SYSTEM, say("developer", "M"), USER]),
+        ("developer", [USER, DEVELOPER], [say("developer", "M"), USER, DEVELOPER]),
+        ("developer", [], [say("developer", "M")]),
+        ("user", [SYSTEM, USER], [SYSTEM, say("user", "M\n\nu")]),
+        ("user", [ASSISTANT, USER], [ASSISTANT, say("user", "M\n\nu")]),
+        ("user", [SYSTEM, ASSISTANT], [SYSTEM, say("user", "M"), ASSISTANT]),
+        ("user", [Message("user", (Image("x"),))], [Message("user", (Text("M"), Image("x")))]),
+        ("system", [say("system", "")], [say("system", "M")]),
+    ],
+)
+def test_place(role, messages, placed):
+    """The manifest stands before the talk itself, merged into a neighbour of its own role."""
+    assert place(messages, "M", role) == placed
+
+
+@pytest.mark.parametrize(
+    ("messages", "reminded"),
+    [
+        ([USER, ASSISTANT], [say("user", "u\n\nR"), ASSISTANT]),
+        ([USER, ASSISTANT, say("user", "v")], [USER, ASSISTANT, say("user", "v\n\nR")]),
+        ([Message("user", (Image("x"),))], [Message("user", (Image("x"), Text("R")))]),
+        ([SYSTEM], [SYSTEM]),
+    ],
+)
+def test_remind(messages, reminded):
+    """The reminder closes the last user message, wherever that stands."""
+    assert remind(messages, "R") == reminded

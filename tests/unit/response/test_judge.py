@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.answers import plan as make_plan
 from toolsimlib.events import StructuredCall
-from toolsimlib.plan import Choice, Plan, Policy, Tool
+from toolsimlib.plan import Choice, Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
 from toolsimlib.response.sentinel import Block
@@ -21,17 +22,7 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
 
 
 def plan_for(*tools: Tool, masked: tuple[str, ...] = (), choice: Choice = AUTO, **policy: Any) -> Plan:
-    return Plan(
-        "responses",
-        "chat",
-        True,
-        "m",
-        tools=tools,
-        masked=frozenset(masked),
-        any_strict=any(tool.strict for tool in tools),
-        choice=choice,
-        policy=Policy(**policy),
-    )
+    return make_plan("responses", "chat", True, tools, masked=frozenset(masked), choice=choice, policy=policy)
 
 
 def json_block(body: str) -> Block:

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import json
+import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.wire.json_codec import dump, dump_string
+from toolsimlib.wire.json_codec import Joiner, dump, dump_string, parse_object, whole_text
+
+GRIN = "\U0001f600"
+HALVES = "\ud83d", "\ude00"
 
 
 @given(st.text())
 def test_a_string(text: str) -> None:
-    """Any string, lone surrogates too: one line, UTF-8, and the same string when it is read."""
+    """Any string: one line, UTF-8, and the same string when it is read, but for halves of surrogate pairs."""
     written = dump_string(text)
-    assert json.loads(written.encode().decode()) == text
+    assert json.loads(written.encode().decode()) == whole_text(text)
     assert "\n" not in written
 
 
@@ -19,5 +24,58 @@ def test_a_string(text: str) -> None:
 def test_a_value(value: dict[str, object]) -> None:
     """Any value: compact, one line, UTF-8."""
     written = dump(value)
-    assert json.loads(written.encode().decode()) == value
+    assert json.loads(written.encode().decode()) == json.loads(whole_text(json.dumps(value, ensure_ascii=False)))
     assert "\n" not in written
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [("", ""), ("a", "a"), ("ü", "ü"), (GRIN, GRIN), ("".join(HALVES), GRIN), ("a\ud83d", "a�"), ("\ude00b", "�b")],
+)
+def test_whole_text(text: str, whole: str) -> None:
+    """Halves of a pair that stand together are joined, one that stands alone is no text."""
+    assert whole_text(text) == whole
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"{}", {}),
+        (b'{"a":"\\ud83d\\ude00"}', {"a": GRIN}),
+        (b'{"a":"\\ud83d","\\uDE00":[1.5]}', {"a": "�", "�": [1.5]}),
+        (b"[]", None),
+        (b"{", None),
+        (b"\xff", None),
+        (b"[" * 100_000, None),
+        (b'{"a":' + b"9" * 5_000 + b"}", None),
+    ],
+)
+def test_parse_object(data: bytes, value: object) -> None:
+    """An object is read, its text whole; anything else is none."""
+    assert parse_object(data) == value
+
+
+def test_numbers_can_be_refused() -> None:
+    """NaN is read unless the caller refuses it."""
+
+    def refuse(_text: str) -> None:
+        raise ValueError
+
+    assert math.isnan((parse_object(b'{"a":NaN}') or {})["a"])
+    assert parse_object(b'{"a":NaN}', parse_constant=refuse) is None
+
+
+@given(st.text(), st.data())
+def test_joiner(text: str, data: st.DataObject) -> None:
+    """However a text is cut into deltas, even within a character, the whole text comes out."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    joiner: Joiner[str] = Joiner()
+    told, at = "", 0
+    while at < len(units):
+        size = 2 * data.draw(st.integers(1, 3))
+        told += joiner.join("a", units[at : at + size].decode("utf-16-le", "surrogatepass"))
+        assert joiner.join("b", "x") == "x"
+        at += size
+    assert told + joiner.end("a") == whole_text(text)
+    assert joiner.end("a") == ""
+    assert joiner.open_keys() == []

@@ -1,4 +1,24 @@
-"""A chat backend's answer, streamed or whole, as backend events."""
+"""A chat backend's answer, streamed or whole, as backend events.
+
+    stream  := chunk* [DONE]?
+    chunk   := {"choices": [{"index", "delta": {content?, tool_calls?, …}, "finish_reason"}], "usage"?} | {"error"}
+
+That is the specification; what servers make of it is this. Each rule is known from a server that is in use.
+
+ 1. ``[DONE]`` is the terminator; what follows it, or an error, says nothing.
+ 2. Many servers leave ``[DONE]`` out: a stream that ends without it is whole if every choice said why it ended.
+ 3. Reasoning has two names: ``reasoning_content`` (DeepSeek, vLLM, llama.cpp) and ``reasoning`` (OpenRouter, Ollama).
+ 4. ``content`` may be a list of parts (Mistral).
+ 5. The first chunk may be empty of choices and say ``created: 0`` (Azure).
+ 6. A call comes in fragments, found by their ``index``. Some servers leave it out (Gemini's gateway: then the position
+    counts), some give every call the index 0: a fragment that has a name again, and an id of its own, is the next call.
+ 7. Arguments may come as an object where the API has a string of JSON.
+ 8. Errors in mid-stream come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
+    without choices, and as the finish reason ``error`` (OpenRouter, Mistral).
+ 9. Finish reasons have local names for "cut": see ``_REASONS``. An unknown one counts as ``stop``.
+10. A last line that the end of the stream cut off is no chunk, and no error of its own.
+11. A surrogate pair may be cut between two deltas.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +43,20 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.wire.errors import no_answer, read_error
+from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
 from toolsimlib.wire.sse import ServerSentEvent
 
+type _Text = TextDelta | ReasoningDelta | RefusalDelta
+
 
 class ChatReader:
-    """Reads one answer. Whatever the backend sends, it raises nothing.
-
-    The terminator is ``[DONE]``; a stream that ends without it is whole if every choice has said why it ended, since
-    many servers leave ``[DONE]`` out.
-    """
+    """Reads one answer. Whatever the backend sends, it raises nothing."""
 
     def __init__(self) -> None:
         self._opened = False
         self._closed = False
-        # By choice: whether it has ended, and its structured calls so far, by index, which come in fragments. Several
-        # at one index: some backends call every call of an answer the first.
-        self._ended: dict[int, bool] = {}
-        self._calls: dict[int, dict[int, list[_CallParts]]] = {}
+        self._choices: dict[int, _Choice] = {}
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
         """Return what one chunk of the stream says. What comes behind ``[DONE]`` or an error says nothing."""
@@ -48,7 +64,7 @@ class ChatReader:
             return []
         if sse.data == "[DONE]":
             self._closed = True
-            return [*self._flush(), Closed()]
+            return [*(event for _, choice in sorted(self._choices.items()) for event in choice.rest()), Closed()]
         try:
             chunk = json.loads(sse.data)
         except (ValueError, RecursionError):
@@ -69,7 +85,7 @@ class ChatReader:
             events += self._choice(choice, mapping(choice.get("delta")))
             if self._closed:
                 return events
-        return events + _counted(chunk)
+        return events + _counted(chunk) if chunk.get("usage") else events
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return what a whole chat completion says."""
@@ -88,8 +104,8 @@ class ChatReader:
         return [*events, Closed()]
 
     def end(self) -> list[BackendEvent]:
-        """Return what the end of the stream says: all is well if every choice has ended."""
-        if self._closed or not self._ended or not all(self._ended.values()):
+        """Return what the end of the stream says: all is well if every choice has ended (rule 2)."""
+        if self._closed or not self._choices or not all(choice.ended for choice in self._choices.values()):
             return []
         self._closed = True
         return [Closed()]
@@ -100,53 +116,85 @@ class ChatReader:
         self._opened = True
         return [
             Opened(
-                created_at=seconds(chunk.get("created")) or None,  # Azure's first chunk says 0.
+                created_at=seconds(chunk.get("created")) or None,  # Rule 5.
                 model=string(chunk.get("model")) or None,
                 system_fingerprint=string(chunk.get("system_fingerprint")) or None,
                 service_tier=string(chunk.get("service_tier")) or None,
             )
         ]
 
-    def _choice(self, choice: Mapping[str, Any], delta: Mapping[str, Any]) -> list[BackendEvent]:
-        index = count(choice, "index")
-        self._ended.setdefault(index, False)
-        events: list[BackendEvent] = []
-        # `reasoning_content` is DeepSeek's and vLLM's name, `reasoning` OpenRouter's and Ollama's.
-        if text := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):
-            events.append(ReasoningDelta(text, "text", index))
-        if text := _content(delta.get("content")):
-            events.append(TextDelta(text, index))
-        if text := string(delta.get("refusal")):
-            events.append(RefusalDelta(text, index))
-        calls = self._calls.setdefault(index, {})
-        for position, call in enumerate(mappings(delta.get("tool_calls"))):
-            key = call["index"] if isinstance(call.get("index"), int) else position
-            same = calls.setdefault(key, [_CallParts()])
-            if same[-1].is_followed_by(call):
-                same.append(_CallParts())
-            same[-1].add(call)
-        if isinstance(delta.get("function_call"), dict):
-            calls.setdefault(0, [_CallParts()])[-1].add({"function": delta["function_call"]})
-        if (reason := string(choice.get("finish_reason"))) and not self._ended[index]:
-            self._ended[index] = True
-            if reason == "error":  # OpenRouter's and Mistral's; the former says more beside it.
-                return [*events, *self._fail(read_error(choice.get("error")))]
-            events += self._structured(index, cut=_REASONS.get(reason) is not None)
-            events.append(Finished(_REASONS.get(reason, "stop"), index))
+    def _choice(self, fields: Mapping[str, Any], delta: Mapping[str, Any]) -> list[BackendEvent]:
+        index = count(fields, "index")
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _Choice(index)
+        events = choice.delta(delta)
+        if (reason := string(fields.get("finish_reason"))) and not choice.ended:
+            choice.ended = True
+            if reason == "error":  # Rule 8.
+                return [*events, *self._fail(read_error(fields.get("error")))]
+            ending = _REASONS.get(reason)
+            events += choice.rest(cut=ending is not None)
+            events.append(Finished(ending or "stop", index))
         return events
-
-    def _structured(self, index: int, *, cut: bool = False) -> list[BackendEvent]:
-        """Return a choice's calls; one that was ``cut`` broke off within the last of them, if in any."""
-        calls = [parts for _, same in sorted(self._calls.pop(index, {}).items()) for parts in same]
-        return [parts.call(index, whole=not cut or parts is not calls[-1]) for parts in calls]
-
-    def _flush(self) -> list[BackendEvent]:
-        return [event for index in sorted(self._calls) for event in self._structured(index)]
 
     def _fail(self, error: ApiError) -> list[BackendEvent]:
         self._closed = True
         return [Failed(error)]
 
+
+class _Choice:
+    """One choice so far: whether it has ended, and its structured calls by index, which come in fragments."""
+
+    def __init__(self, index: int) -> None:
+        self.ended = False
+        self._index = index
+        self._texts: Joiner[type[_Text]] = Joiner()
+        # Several at one index: rule 6.
+        self._calls: dict[int, list[_CallParts]] = {}
+
+    def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
+        """Return what a delta, or a whole message, says at once; calls are kept until their last fragment."""
+        events: list[BackendEvent] = []
+        if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):  # Rule 3.
+            events += self._said(ReasoningDelta, thought)
+        if content := delta.get("content"):
+            events += self._said(TextDelta, content if isinstance(content, str) else _joined_parts(content))
+        if refusal := string(delta.get("refusal")):
+            events += self._said(RefusalDelta, refusal)
+        if "tool_calls" in delta or "function_call" in delta:
+            self._add_calls(delta)
+        return events
+
+    def rest(self, *, cut: bool = False) -> list[BackendEvent]:
+        """Return what was kept: halves of characters, and calls; a ``cut`` answer broke off within the last of them."""
+        events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
+        calls = [parts for _, same in sorted(self._calls.items()) for parts in same]
+        self._calls = {}
+        return [*events, *(parts.call(self._index, whole=not cut or parts is not calls[-1]) for parts in calls)]
+
+    def _said(self, kind: type[_Text], text: str) -> list[BackendEvent]:
+        return self._event(kind, self._texts.join(kind, text))
+
+    def _event(self, kind: type[_Text], text: str) -> list[BackendEvent]:
+        if not text:
+            return []
+        if kind is ReasoningDelta:
+            return [ReasoningDelta(text, "text", self._index)]
+        return [kind(text, choice=self._index)]
+
+    def _add_calls(self, delta: Mapping[str, Any]) -> None:
+        for position, call in enumerate(mappings(delta.get("tool_calls"))):
+            key = call["index"] if isinstance(call.get("index"), int) else position
+            same = self._calls.setdefault(key, [_CallParts()])
+            if same[-1].is_followed_by(call):
+                same.append(_CallParts())
+            same[-1].add(call)
+        if isinstance(delta.get("function_call"), dict):
+            self._calls.setdefault(0, [_CallParts()])[-1].add({"function": delta["function_call"]})
+
+
+_TEXTS: tuple[type[_Text], ...] = (ReasoningDelta, TextDelta, RefusalDelta)
 
 # Mistral's, DeepSeek's and vLLM's own words for "cut" are the last three.
 _REASONS: Mapping[str, FinishReason] = {
@@ -168,7 +216,7 @@ class _CallParts:
         self._arguments: list[str] = []
 
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
-        """Tell whether ``call`` begins another one: it has a name again, and an id of its own."""
+        """Return whether ``call`` begins another one (rule 6)."""
         new_id = string(call.get("id"))
         named = string(mapping(call.get("custom") or call.get("function")).get("name"))
         return bool(self._id and new_id and named) and new_id != self._id
@@ -183,15 +231,13 @@ class _CallParts:
 
     def call(self, choice: int, *, whole: bool) -> StructuredCall:
         return StructuredCall(
-            self._name, "".join(self._arguments), self._kind, choice=choice, call_id=self._id, whole=whole
+            self._name, whole_text("".join(self._arguments)), self._kind, choice=choice, call_id=self._id, whole=whole
         )
 
 
-def _content(content: object) -> str:
-    """Return a text, or the texts of a list of parts, as a few backends send."""
-    if isinstance(content, list):
-        return "".join(string(part.get("text")) for part in mappings(content))
-    return string(content)
+def _joined_parts(content: object) -> str:
+    """Return the texts of a list of parts (rule 4)."""
+    return "".join(string(part.get("text")) for part in mappings(content))
 
 
 def _counted(chunk: Mapping[str, Any]) -> list[BackendEvent]:

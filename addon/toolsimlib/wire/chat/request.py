@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text
 from toolsimlib.errors import BadRequest
+from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import chat_content, read_parts, translate_item
-from toolsimlib.wire.output_format import nested_format, output_format
+from toolsimlib.wire.ids import highest_number
+from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.output_format import flat_format, nested_format
 from toolsimlib.wire.strict import SHARED, expect, optional, required
-from toolsimlib.wire.tools import CONSUMED, declares_tools, read_choice, read_tools
+from toolsimlib.wire.tool_choice import read_choice
+from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
 
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 
@@ -50,7 +55,8 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     param: Literal["function_call", "tool_choice"] = "function_call" if legacy else "tool_choice"
     choice, notes = read_choice(body.get(param), tools, hosted=bool(hosted), param=param)
     parallel = optional(body, "parallel_tool_calls", bool, "parallel_tool_calls")
-    options = optional(body, "stream_options", dict, "stream_options") or {}
+    optional(body, "stream", bool, "stream")
+    optional(body, "stream_options", dict, "stream_options")
     n = optional(body, "n", int, "n")
     if n is not None and n < 1:
         raise BadRequest(f"Invalid 'n': expected an integer of at least 1, but got {n} instead.", "n", "invalid_value")
@@ -60,15 +66,24 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         dialect="chat",
         body=body,
         items=tuple(items),
+        form=replace(answer_form(body), legacy_functions=legacy),
         tools=tools,
         hosted=hosted,
         choice=choice,
         parallel=parallel is not False,
-        stream=optional(body, "stream", bool, "stream") or False,
-        include_usage=options.get("include_usage") is True,
         n=1 if n is None else n,
-        legacy_functions=legacy,
+        answer_format=flat_format(body.get("response_format")),
+        highest_call=highest_number(call_ids(body)),
         notes=(*notes, *reader.notes),
+    )
+
+
+def answer_form(body: Mapping[str, Any]) -> AnswerForm:
+    """Return how the client wants its answer, from a body of which nothing else need be right."""
+    return AnswerForm(
+        stream=body.get("stream") is True,
+        model=string(body.get("model")),
+        include_usage=mapping(body.get("stream_options")).get("include_usage") is True,
     )
 
 
@@ -198,7 +213,7 @@ def _compose_from_responses(
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
     body["messages"] = [_write_message(message) for message in messages]
-    if request.stream:  # A Response carries usage, which chat gives only when asked.
+    if request.form.stream:  # A Response carries usage, which chat gives only when asked.
         body["stream_options"] = {"include_usage": True}
     if sent.get("store") is True:  # False is chat's default, and more than some gateways take.
         body["store"] = True
@@ -210,7 +225,7 @@ def _compose_from_responses(
         body["reasoning_effort"] = reasoning["effort"]
     if isinstance(text, dict) and text.get("verbosity") is not None:
         body["verbosity"] = text["verbosity"]
-    wanted = output_format(request) if keep_format else None
+    wanted = request.answer_format if keep_format else None
     if wanted is not None:
         body["response_format"] = nested_format(wanted)
     return body

@@ -23,7 +23,8 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Plan
+from toolsimlib.plan import AnswerForm
+from toolsimlib.wire.ids import CHAT_PREFIX, call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.sse import encode
 
@@ -42,13 +43,13 @@ class _Choice:
 class ChatWriter:
     """Writes one answer.
 
-    Role, and each call's id, type and name, are said once; arguments are said in fragments. With ``plan.stream`` false
+    Role, and each call's id, type and name, are said once; arguments are said in fragments. With ``form.stream`` false
     no frames are made and ``body`` is the answer.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._stream = plan.stream
+    def __init__(self, form: AnswerForm) -> None:
+        self._form = form
+        self._stream = form.stream
         self._head: dict[str, Any] = {}
         self._frame_head = ""
         self._frame_tail = ""
@@ -100,7 +101,7 @@ class ChatWriter:
             "id": f"chatcmpl-{secrets.token_hex(15)[:29]}",
             "object": "chat.completion.chunk" if self._stream else "chat.completion",
             "created": event.created_at if event.created_at is not None else int(time.time()),
-            "model": event.model or self._plan.model,
+            "model": event.model or self._form.model,
         }
         if event.service_tier is not None:
             self._head["service_tier"] = event.service_tier
@@ -110,7 +111,7 @@ class ChatWriter:
         self._frame_tail = ',"logprobs":null,"finish_reason":null}]' + self._no_usage() + "}\n\n"
 
     def _no_usage(self) -> str:
-        return ',"usage":null' if self._plan.include_usage else ""
+        return ',"usage":null' if self._form.include_usage else ""
 
     def _choice(self, index: int) -> _Choice:
         choice = self._choices.get(index)
@@ -134,8 +135,8 @@ class ChatWriter:
 
     def _call(self, event: CallStarted) -> None:
         choice = self._choice(event.choice)
-        name = f"call_{event.number:03}"
-        if self._plan.legacy_functions:
+        name = call_id(CHAT_PREFIX, event.number)
+        if self._form.legacy_functions:
             choice.calls.append({"name": event.name, "arguments": ""})
             self._delta(event.choice, dump({"function_call": choice.calls[-1]}))
             return
@@ -153,7 +154,7 @@ class ChatWriter:
         if not self._stream:
             return
         text = dump_string(event.text)
-        if self._plan.legacy_functions:
+        if self._form.legacy_functions:
             self._delta(event.choice, f'{{"function_call":{{"arguments":{text}}}}}')
             return
         key, value = ("custom", "input") if "custom" in choice.calls[-1] else ("function", "arguments")
@@ -173,7 +174,7 @@ class ChatWriter:
         for index in sorted({0, *event.reasons, *self._choices}):
             self._choice(index)
         reasons: dict[int, str] = {index: event.reasons.get(index, "stop") for index in sorted(self._choices)}
-        if self._plan.legacy_functions:
+        if self._form.legacy_functions:
             reasons = {i: "function_call" if reason == "tool_calls" else reason for i, reason in reasons.items()}
         usage = _usage(event.usage)
         if not self._stream:
@@ -186,7 +187,7 @@ class ChatWriter:
         for index, reason in reasons.items():
             end = f'{index},"delta":{{}},"logprobs":null,"finish_reason":"{reason}"}}]{self._no_usage()}}}\n\n'
             self._frames.append(f"{self._frame_head}{end}".encode())
-        if self._plan.include_usage and usage:
+        if self._form.include_usage and usage:
             self._frames.append(encode(dump({**self._head, "choices": [], "usage": usage})))
         self._frames.append(encode("[DONE]"))
 
@@ -199,7 +200,7 @@ class ChatWriter:
         }
         if choice.reasoning:
             message["reasoning_content"] = "".join(choice.reasoning)
-        if choice.calls and self._plan.legacy_functions:
+        if choice.calls and self._form.legacy_functions:
             message["function_call"] = choice.calls[0]
         elif choice.calls:
             message["tool_calls"] = choice.calls

@@ -1,4 +1,25 @@
-"""A Responses backend's answer, streamed or whole, as backend events."""
+"""A Responses backend's answer, streamed or whole, as backend events.
+
+    stream := created in_progress? item* (completed | incomplete | failed | cancelled | error) [DONE]?
+    item   := added (part.added delta* done part.done | delta* done) item.done
+
+Deltas are the source. What a backend gives only in a ``done`` event, in ``output_item.done`` or in the final object is
+taken from there, once: every text and every item has a key (``_emitted``) that says it was told already. Each rule is
+known from a server that is in use.
+
+ 1. The terminal event is the terminator: ``[DONE]`` says nothing, and neither does the end of the bytes.
+ 2. Some servers leave out deltas, some ``done`` events, some the final object's ``output``: any one of them is enough.
+ 3. Events may name no ``output_index`` (llama.cpp): items are then counted by the ids that the events name, in order of
+    appearance. A call may have no id of its own; its events then name its ``call_id``.
+ 4. The final object may leave items out, so an item's position there is not its index: the nth of a kind is the nth of
+    that kind in the stream. What is left over is new, and behind all others.
+ 5. A call is whole with ``…arguments.done`` even if no ``output_item.done`` follows.
+ 6. Some gateways report ``function_call_output`` items, for calls to MCP servers that nobody knows: dropped.
+ 7. A failed response may be told as ``response.failed``, as ``error`` (flat or nested), as an event without a type that
+    holds an ``error``, and as a 200 with ``error`` set.
+ 8. A last line that the end of the stream cut off is no event, and no error of its own.
+ 9. A surrogate pair may be cut between two deltas.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +46,21 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.wire.errors import no_answer, read_error
+from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
 from toolsimlib.wire.sse import ServerSentEvent
 
 # Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers in this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _FAILURES = ("failed", "cancelled")
+_TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
 
 
 class ResponsesReader:
-    """Reads one answer. Whatever the backend sends, it raises nothing.
-
-    Deltas are the source; what a backend gives only in a ``done`` event or in the final object is taken from there.
-    """
+    """Reads one answer. Whatever the backend sends, it raises nothing."""
 
     def __init__(self) -> None:
-        self._said: set[tuple[object, ...]] = set()
+        self._emitted: set[tuple[object, ...]] = set()
         # By output index: the calls that were announced, for backends that never say that they are done.
         self._announced: dict[int, dict[str, Any]] = {}
         # By output index: what kind of item the stream told of, and the arguments of a call so far.
@@ -48,6 +68,7 @@ class ResponsesReader:
         self._arguments: dict[int, list[str]] = {}
         # By item id: the index of items whose events name none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
+        self._texts: Joiner[tuple[object, ...]] = Joiner()
         self._closed = False
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
@@ -71,9 +92,8 @@ class ResponsesReader:
             if not isinstance(delta, str) or not delta:
                 return []
             index = self._place(event)
-            self._said.add(("text", index, count(event, "content_index")))
             self._kinds[index] = "message"
-            return [TextDelta(delta)]
+            return self._delta(("text", index, count(event, "content_index")), delta, TextDelta)
         return self._other(kind, event, delta if isinstance(delta, str) else "")
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
@@ -97,12 +117,11 @@ class ResponsesReader:
             case "response.created":
                 return [_opened(mapping(event.get("response")))]
             case "response.output_text.done":
-                return self._late(("text", *where), event.get("text"), TextDelta)
+                return self._done(("text", *where), event.get("text"), TextDelta)
             case "response.refusal.delta" if delta:
-                self._said.add(("refusal", *where))
-                return [RefusalDelta(delta)]
+                return self._delta(("refusal", *where), delta, RefusalDelta)
             case "response.refusal.done":
-                return self._late(("refusal", *where), event.get("refusal"), RefusalDelta)
+                return self._done(("refusal", *where), event.get("refusal"), RefusalDelta)
             case "response.reasoning_summary_text.delta" if delta:
                 return self._reasoning(delta, (where[0], count(event, "summary_index")), "summary")
             case "response.reasoning_text.delta" if delta:
@@ -142,40 +161,47 @@ class ResponsesReader:
         key = ("reasoning", part[0])
         self._kinds[part[0]] = "reasoning"
         # The parts of one item's summary are paragraphs.
-        gap = "\n\n" if key in self._said and (*key, part) not in self._said else ""
-        self._said |= {key, (*key, part)}
-        return [ReasoningDelta(gap + delta, kind)]
+        gap = "\n\n" if key in self._emitted and (*key, part) not in self._emitted else ""
+        self._emitted |= {key, (*key, part)}
+        text = gap + self._texts.join(key, delta)
+        return [ReasoningDelta(text, kind)] if text else []
 
-    def _late(self, key: tuple[object, ...], text: object, word: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
-        if key in self._said or not isinstance(text, str) or not text:
-            return []
-        self._said.add(key)
-        return [word(text)]
+    def _delta(self, key: tuple[object, ...], delta: str, kind: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
+        self._emitted.add(key)
+        text = self._texts.join(key, delta)
+        return [kind(text)] if text else []
+
+    def _done(self, key: tuple[object, ...], text: object, kind: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
+        """Return a whole text if no delta told it, and half a character if that is what the deltas ended with."""
+        if key in self._emitted:
+            rest = self._texts.end(key)
+            return [kind(rest)] if rest else []
+        return self._delta(key, text, kind) + self._done(key, None, kind) if isinstance(text, str) and text else []
 
     def _item(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
         """Return what a whole output item says beyond what its deltas said."""
         key = ("item", index)
-        if key in self._said:
+        if key in self._emitted:
             return []
-        self._said.add(key)
+        self._emitted.add(key)
         match item.get("type"):
             case "message":
                 return self._message(item, index)
-            case "reasoning" if ("reasoning", index) not in self._said:
+            case "reasoning" if ("reasoning", index) not in self._emitted:
                 summary = [part.get("text") for part in mappings(item.get("summary"))]
                 raw = [part.get("text") for part in mappings(item.get("content"))]
                 events: list[BackendEvent] = []
                 if text := "\n\n".join(part for part in summary if isinstance(part, str)):
-                    events.append(ReasoningDelta(text, "summary"))
+                    events.append(ReasoningDelta(whole_text(text), "summary"))
                 if text := "\n\n".join(part for part in raw if isinstance(part, str)):
-                    events.append(ReasoningDelta(text, "text"))
+                    events.append(ReasoningDelta(whole_text(text), "text"))
                 return events
             case "function_call" | "custom_tool_call" as kind:
                 text = json_text(item.get("arguments" if kind == "function_call" else "input"))
                 return [
                     StructuredCall(
                         string(item.get("name")),
-                        text or "".join(self._arguments.get(index, ())),
+                        whole_text(text or "".join(self._arguments.get(index, ()))),
                         "function" if kind == "function_call" else "custom",
                         string(item.get("namespace")) or None,
                         call_id=string(item.get("call_id")) or None,
@@ -190,9 +216,9 @@ class ResponsesReader:
         events: list[BackendEvent] = []
         for n, part in enumerate(mappings(item.get("content"))):
             if part.get("type") == "refusal":
-                events += self._late(("refusal", index, n), part.get("refusal"), RefusalDelta)
+                events += self._done(("refusal", index, n), part.get("refusal"), RefusalDelta)
             else:
-                events += self._late(("text", index, n), part.get("text"), TextDelta)
+                events += self._done(("text", index, n), part.get("text"), TextDelta)
         return events
 
     def _terminal(self, response: Mapping[str, Any]) -> list[BackendEvent]:
@@ -206,12 +232,17 @@ class ResponsesReader:
         output = self._places(mappings(response.get("output")))
         for index, item in sorted({**self._announced, **output}.items()):
             events += self._item(item, index)
+        events += self._halves()
         reason: FinishReason = "stop"
         if response.get("status") == "incomplete":
             details = mapping(response.get("incomplete_details"))
             reason = "content_filter" if details.get("reason") == "content_filter" else "length"
         self._closed = True
         return [*events, Finished(reason), Closed()]
+
+    def _halves(self) -> list[BackendEvent]:
+        """Return what stands for the halves of characters that no delta completed."""
+        return [_TEXTS[str(key[0])](self._texts.end(key)) for key in self._texts.open_keys()]
 
     def _places(self, output: list[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
         """Return the final object's items by the index that each had in the stream.

@@ -7,10 +7,14 @@ from typing import Any
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Role, Text
 from toolsimlib.errors import BadRequest
+from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import read_parts, responses_content, translate_item
-from toolsimlib.wire.output_format import output_format
+from toolsimlib.wire.ids import highest_number
+from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.output_format import flat_format
 from toolsimlib.wire.strict import SHARED, expect, optional, required, wrong_type
-from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, model_name, read_choice, read_tools
+from toolsimlib.wire.tool_choice import read_choice
+from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, model_name, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 _ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})
@@ -47,18 +51,36 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     parallel = optional(body, "parallel_tool_calls", bool, "parallel_tool_calls")
     reader = _InputReader()
     items = reader.read(body.get("input"))
+    optional(body, "stream", bool, "stream")
     return ClientRequest(
         dialect="responses",
         body=body,
         items=tuple(items),
+        form=answer_form(body),
+        instructions=string(body.get("instructions")),
         tools=tools,
         hosted=hosted,
         choice=choice,
         parallel=parallel is not False,
-        stream=optional(body, "stream", bool, "stream") or False,
-        include_usage=True,
+        answer_format=flat_format(mapping(body.get("text")).get("format")),
+        highest_call=highest_number(call_ids(body)),
+        stored_history=_stored_history(body),
         notes=(*notes, *reader.notes),
     )
+
+
+def answer_form(body: Mapping[str, Any]) -> AnswerForm:
+    """Return how the client wants its answer, from a body of which nothing else need be right."""
+    return AnswerForm(
+        stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True, echo=echo(body)
+    )
+
+
+def _stored_history(body: Mapping[str, Any]) -> str | None:
+    previous = body.get("previous_response_id")
+    if previous is None:
+        return None if body.get("conversation") is None else ""
+    return string(previous)
 
 
 class _InputReader:
@@ -156,7 +178,7 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     Raises BadRequest where leaving it out would change what the client asked for.
     """
     if request.dialect == "responses":
-        if request.body.get("background") is True and not request.stream:
+        if request.body.get("background") is True and not request.form.stream:
             message = "'background' needs 'stream' here: an answer that is fetched later could hold no calls."
             raise BadRequest(message, "background", "unsupported_parameter")
         return list(request.items), []
@@ -212,7 +234,7 @@ def _compose_from_chat(request: ClientRequest, messages: Sequence[Message], *, k
     if "reasoning_effort" in sent:
         body["reasoning"] = {"effort": sent["reasoning_effort"]}
     text = {"verbosity": sent["verbosity"]} if "verbosity" in sent else {}
-    wanted = output_format(request) if keep_format else None
+    wanted = request.answer_format if keep_format else None
     if wanted is not None:
         text["format"] = wanted
     if text:
@@ -228,9 +250,9 @@ def _write_message(message: Message) -> dict[str, Any]:
     return {"type": "message", "role": message.role, "content": responses_content(message.role, message.parts)}
 
 
-def echo(request: ClientRequest) -> dict[str, Any]:
+def echo(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the Response object's fields that come from the request, with the API's defaults for what was not sent."""
-    sent = {key: value for key, value in request.body.items() if value is not None}
+    sent = {key: value for key, value in body.items() if value is not None}
     text, reasoning = sent.get("text"), sent.get("reasoning")
     fields: dict[str, Any] = {
         "background": sent.get("background") is True,
@@ -238,15 +260,15 @@ def echo(request: ClientRequest) -> dict[str, Any]:
         "max_output_tokens": None,
         "max_tool_calls": None,
         "model": "",
-        "parallel_tool_calls": request.parallel,
+        "parallel_tool_calls": sent.get("parallel_tool_calls") is not False,
         "previous_response_id": None,
         "prompt_cache_key": None,
-        "reasoning": {"effort": None, "summary": None, **(reasoning if isinstance(reasoning, dict) else {})},
+        "reasoning": {"effort": None, "summary": None, **mapping(reasoning)},
         "safety_identifier": None,
         "service_tier": "default",
         "store": True,
         "temperature": 1.0,
-        "text": {"format": {"type": "text"}, "verbosity": "medium", **(text if isinstance(text, dict) else {})},
+        "text": {"format": {"type": "text"}, "verbosity": "medium", **mapping(text)},
         "tool_choice": "auto",
         "tools": echo_tools(sent.get("tools")),
         "top_logprobs": 0,

@@ -25,11 +25,11 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Plan
+from toolsimlib.plan import AnswerForm
+from toolsimlib.wire.ids import RESPONSES_PREFIXES, call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.sse import encode
 
-_PREFIX = {"function": "fc", "custom": "ctc"}
 # The one code of a failed response after which no client sends the request again: they should after a stream that
 # broke, and should not after a model that broke its tool's schema.
 _FINAL_CODE = "invalid_prompt"
@@ -39,12 +39,12 @@ class ResponsesWriter:
     """Writes one answer.
 
     Every item is announced once, with its index and id, and lives on in ``output``: the final object is built from the
-    very items that were streamed. With ``plan.stream`` false no frames are made and ``body`` is the answer.
+    very items that were streamed. With ``form.stream`` false no frames are made and ``body`` is the answer.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._stream = plan.stream
+    def __init__(self, form: AnswerForm) -> None:
+        self._form = form
+        self._stream = form.stream
         self._id = ""
         self._created_at = 0
         self._service_tier: str | None = None
@@ -142,8 +142,8 @@ class ResponsesWriter:
             "object": "response",
             "created_at": self._created_at,
             "status": status,
-            **self._plan.echo,
-            "model": self._plan.model,
+            **self._form.echo,
+            "model": self._form.model,
             "output": output,
             "error": error,
             "incomplete_details": incomplete_details,
@@ -194,7 +194,7 @@ class ResponsesWriter:
     def _call(self, event: CallStarted) -> None:
         self._begin(Opened())
         self._close("completed")
-        name = f"{_PREFIX[event.kind]}_{event.number:03}"
+        name = call_id(RESPONSES_PREFIXES[event.kind], event.number)
         item: dict[str, Any] = {
             "type": f"{event.kind}_call",
             "status": "in_progress",

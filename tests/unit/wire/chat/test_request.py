@@ -141,16 +141,21 @@ def test_bad_requests(fields, param):
 def test_fields():
     """The fields that an answer depends on are read; null is the default."""
     request = read(tools=[F], tool_choice="none", n=2, stream=True, stream_options={"include_usage": True})
-    assert (request.choice, request.n, request.stream, request.include_usage) == (Choice("none"), 2, True, True)
+    assert (request.choice, request.n, request.form.stream, request.form.include_usage) == (
+        Choice("none"),
+        2,
+        True,
+        True,
+    )
     request = read(n=None, stream=None, stream_options=None, parallel_tool_calls=None)
-    assert (request.n, request.stream, request.include_usage, request.parallel) == (1, False, False, True)
+    assert (request.n, request.form.stream, request.form.include_usage, request.parallel) == (1, False, False, True)
 
 
 def test_legacy_functions():
     """``functions`` asks for the legacy shape of calls, unless ``tools`` stand beside it."""
     legacy = read(functions=[{"name": "f"}], function_call={"name": "f"})
-    assert (legacy.legacy_functions, legacy.choice) == (True, Choice("required", frozenset({"f"})))
-    assert not read(functions=[{"name": "f"}], tools=[F]).legacy_functions
+    assert (legacy.form.legacy_functions, legacy.choice) == (True, Choice("required", frozenset({"f"})))
+    assert not read(functions=[{"name": "f"}], tools=[F]).form.legacy_functions
 
 
 def test_call_ids():

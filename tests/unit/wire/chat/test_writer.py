@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from support.answers import plan, read
+from support.answers import read
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     CallDelta,
@@ -25,15 +25,15 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Plan
+from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.chat.writer import ChatWriter
 
-PLAN = dataclasses.replace(plan("chat", "chat", True), include_usage=False)
+FORM = AnswerForm(stream=True, model="text-model")
 
 
-def write(events: Sequence[ClientEvent], the_plan: Plan = PLAN) -> tuple[list[dict[str, Any]], bool, ChatWriter]:
+def write(events: Sequence[ClientEvent], form: AnswerForm = FORM) -> tuple[list[dict[str, Any]], bool, ChatWriter]:
     """Return the chunks that the frames hold, whether ``[DONE]`` ended them, and the writer."""
-    writer = ChatWriter(the_plan)
+    writer = ChatWriter(form)
     frames = [frame for event in events for frame in writer.write(event)]
     assert all(frame.startswith(b"data: ") and frame.endswith(b"}\n\n") for frame in frames[:-1])
     done = bool(frames) and frames[-1] == b"data: [DONE]\n\n"
@@ -85,7 +85,7 @@ def test_order_of_a_stream() -> None:
 
 def test_usage_only_when_asked() -> None:
     """Asked for, usage is null on every chunk and comes in one of its own; it is never made up."""
-    asked = dataclasses.replace(PLAN, include_usage=True)
+    asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3
     assert chunks[-1]["choices"] == []
@@ -113,7 +113,7 @@ def test_an_answer_that_says_nothing() -> None:
 
 def test_whole() -> None:
     """Content is null beside calls, text if there is any; the message is OpenAI's."""
-    whole = dataclasses.replace(PLAN, stream=False)
+    whole = dataclasses.replace(FORM, stream=False)
     _, _, writer = write([*call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))], whole)
     assert writer.body is not None
     message = writer.body["choices"][0]["message"]
@@ -132,7 +132,7 @@ def test_whole() -> None:
 
 def test_legacy_functions() -> None:
     """The legacy shape: ``function_call`` in fragments, and its own finish reason."""
-    legacy = dataclasses.replace(PLAN, legacy_functions=True)
+    legacy = dataclasses.replace(FORM, legacy_functions=True)
     chunks, _, _ = write([*call(1), Ended({0: "tool_calls"})], legacy)
     assert deltas(chunks)[1:] == [
         {"function_call": {"name": "f", "arguments": ""}},
@@ -153,7 +153,7 @@ def test_custom_calls() -> None:
         "tool_calls": [{"index": 0, "id": "call_001", "type": "custom", "custom": {"name": "f", "input": ""}}]
     }
     assert deltas(chunks)[2] == {"tool_calls": [{"index": 0, "custom": {"input": '{"a":'}}]}
-    _, _, writer = write([*call(1, kind="custom"), Ended()], dataclasses.replace(PLAN, stream=False))
+    _, _, writer = write([*call(1, kind="custom"), Ended()], dataclasses.replace(FORM, stream=False))
     assert writer.body is not None
     assert writer.body["choices"][0]["message"]["tool_calls"][0]["custom"] == {"name": "f", "input": '{"a":1}'}
 
@@ -165,7 +165,7 @@ def test_failed() -> None:
     assert not done
     assert writer.error is not None
     told = (TextDelta("a"), Failed(ApiError("out", code="c")))
-    frames = [frame for event in told for frame in ChatWriter(PLAN).write(event)]
+    frames = [frame for event in told for frame in ChatWriter(FORM).write(event)]
     assert read("chat", True, frames).error == "c"
 
 
@@ -190,7 +190,7 @@ def test_any_answer(parts: list[str | None], usage: bool) -> None:
     assert done
     for chunk in chunks:
         ChatCompletionChunk.model_validate(chunk)
-    _, _, writer = write(events, dataclasses.replace(PLAN, stream=False))
+    _, _, writer = write(events, dataclasses.replace(FORM, stream=False))
     assert writer.body is not None
     ChatCompletion.model_validate(writer.body)
     said = "".join(delta.get("content") or "" for delta in deltas(chunks))

@@ -198,7 +198,7 @@ def test_fields():
     assert [tool.name for tool in request.tools] == ["f"]
     assert request.hosted == ({"type": "web_search"},)
     assert request.choice == Choice("required")
-    assert (request.parallel, request.stream, request.include_usage) == (False, True, True)
+    assert (request.parallel, request.form.stream, request.form.include_usage) == (False, True, True)
     assert read(parallel_tool_calls=None, stream=None).parallel is True
 
 
@@ -346,7 +346,7 @@ FROM_REQUEST = {
 
 def test_echo_defaults():
     """Without the client's word, the API's defaults: all keys, no null where a number or a string is required."""
-    fields = echo(read_request({"model": "m", "input": "hi", "temperature": None, "tool_choice": None}))
+    fields = echo({"model": "m", "input": "hi", "temperature": None, "tool_choice": None})
     assert fields.keys() == FROM_REQUEST
     assert (fields["temperature"], fields["top_p"], fields["service_tier"]) == (1.0, 1.0, "default")
     assert (fields["tool_choice"], fields["tools"], fields["store"]) == ("auto", [], True)
@@ -369,11 +369,7 @@ def test_echo_restores_what_was_sent():
         "previous_response_id": "resp_1",
         "service_tier": "flex",
     }
-    fields = echo(
-        read_request(
-            {**sent, "tools": [F], "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "low"}}
-        )
-    )
+    fields = echo({**sent, "tools": [F], "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "low"}})
     assert {key: fields[key] for key in sent} == sent
     assert fields["tools"] == [
         {"type": "function", "name": "f", "description": None, "parameters": None, "strict": None}

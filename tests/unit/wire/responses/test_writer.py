@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from support.answers import plan, read
+from support.answers import read
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     CallDelta,
@@ -28,6 +28,7 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
+from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
 ECHO = {
@@ -39,7 +40,7 @@ ECHO = {
     "top_p": 1.0,
     "instructions": None,
 }
-PLAN = dataclasses.replace(plan("responses", "responses", True), echo=ECHO)
+FORM = AnswerForm(stream=True, model="text-model", include_usage=True, echo=ECHO)
 EVENT = TypeAdapter(ResponseStreamEvent)
 DELTAS = (
     "output_text",
@@ -53,7 +54,7 @@ DELTAS = (
 
 def write(events: Sequence[ClientEvent], stream: bool = True) -> tuple[list[dict[str, Any]], ResponsesWriter]:
     """Return the events that the frames hold, each frame held against its form, and the writer."""
-    writer = ResponsesWriter(dataclasses.replace(PLAN, stream=stream))
+    writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     told = []
     for event in events:
         for frame in writer.write(event):
@@ -204,7 +205,7 @@ def test_failed() -> None:
     assert told[-2] == {**flat, "error": error.body(), "sequence_number": len(told) - 2}
     assert told[-1]["response"]["error"] == {"code": "rate_limit_exceeded", "message": "out"}
     assert writer.error == error
-    again = ResponsesWriter(PLAN)
+    again = ResponsesWriter(FORM)
     frames = [frame for event in (TextDelta("a"), Failed(error)) for frame in again.write(event)]
     assert read("responses", True, frames).error == "rate_limit_exceeded"
 
@@ -230,9 +231,9 @@ def test_items_of_built_in_tools_pass() -> None:
     assert writer.body["output"][1] == item
 
 
-def test_lone_surrogates_are_escaped() -> None:
-    """What UTF-8 cannot carry travels as a JSON escape, in deltas and in the final object."""
+def test_lone_surrogates_are_replaced() -> None:
+    """What UTF-8 cannot carry becomes U+FFFD, in deltas and in the final object."""
     told, writer = write([TextDelta("a\ud83d"), Ended()])
-    assert told[4]["delta"] == "a\ud83d"
+    assert told[4]["delta"] == "a\ufffd"
     assert writer.body is not None
     assert writer.body["output"][0]["content"][0]["text"] == "a\ud83d"

@@ -1,0 +1,85 @@
+"""One turn of a model: the backend's bytes for one answer, as the events that a client is told::
+
+    bytes ─▶ sse ─▶ reader ─▶ answer (sentinel ─▶ judge) ─▶ ClientEvents
+
+A whole answer is a stream that arrives at once: both come this way, and say the same. Nothing here knows how the client
+reads its answer; several model turns can so be written into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from toolsimlib.errors import ApiError
+from toolsimlib.events import BackendEvent, ClientEvent, Failed
+from toolsimlib.plan import Plan
+from toolsimlib.report import Report
+from toolsimlib.response.turn import Answer
+from toolsimlib.wire.dialect import APIS
+from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.sse import SSEDecoder
+
+_STREAM_STARTS = (b"data:", b"event:", b":")
+
+
+class ModelTurn:
+    """Reads one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
+
+    ``content_type``: the backend's header; what is not an event stream is read as one JSON object at the end of input.
+    """
+
+    def __init__(self, plan: Plan, report: Report, *, content_type: str) -> None:
+        self._reader = APIS[plan.backend].reader()
+        self._answer = Answer(plan, report)
+        self._decoder = SSEDecoder() if content_type.lower().startswith("text/event-stream") else None
+        self._body: list[bytes] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether the last event has been returned: ``Ended`` or ``Failed``."""
+        return self._answer.done
+
+    @property
+    def cut(self) -> bool:
+        """Whether the answer ended before the backend did, which may be stopped."""
+        return self._answer.cut
+
+    def feed(self, data: bytes) -> list[ClientEvent]:
+        """Return what ``data`` says; ``b""`` is the end of input and may come more than once."""
+        if data and self._decoder is None:
+            self._body.append(data)
+            return []
+        events = self._whole() if self._decoder is None else self._events(self._decoder, data)
+        told: list[ClientEvent] = []
+        for event in events:
+            told += self._answer.feed(event)
+        if not data:
+            told += self._answer.end_of_input()
+        return told
+
+    def keep_alive(self) -> list[ClientEvent]:
+        """Return a sign of life, if the client hears nothing because a block is being held back."""
+        return self._answer.keep_alive()
+
+    def fail(self, error: ApiError) -> list[ClientEvent]:
+        """End the answer as failed, for a reason that lies outside the backend's bytes."""
+        return self._answer.fail(error)
+
+    def _events(self, decoder: SSEDecoder, data: bytes) -> Iterable[BackendEvent]:
+        for event in decoder.feed(data):
+            yield from self._reader.event(event)
+        if not data:
+            yield from self._reader.end()
+
+    def _whole(self) -> Iterable[BackendEvent]:
+        data = b"".join(self._body)
+        self._body = []
+        if data.lstrip().startswith(_STREAM_STARTS):
+            # An event stream that its header calls something else.
+            decoder = SSEDecoder()
+            return [*self._events(decoder, data), *self._events(decoder, b"")]
+        body = parse_object(data)
+        if body is not None:
+            return self._reader.whole(body)
+        error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
+        return [Failed(error)]

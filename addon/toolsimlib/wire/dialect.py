@@ -1,0 +1,138 @@
+"""The two APIs, each as one object that speaks it.
+
+Everything that depends on an API hangs here, so that nobody else compares names::
+
+    path, body ─▶ uses_tools? ─▶ read ─▶ ClientRequest          what the client said
+    ClientRequest ─▶ adopt ─▶ items ─▶ … ─▶ compose ─▶ body     what a backend of this API is told
+    bytes ─▶ reader ─▶ BackendEvents      ClientEvents ─▶ writer ─▶ bytes
+
+A request is read by the client's API; ``adopt`` and ``compose`` belong to the backend's. Another API is one more object
+in ``APIS`` and a name in ``plan.Dialect``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from toolsimlib.conversation import ClientRequest, Item, Message
+from toolsimlib.errors import ApiError
+from toolsimlib.events import BackendEvent, ClientEvent
+from toolsimlib.plan import AnswerForm, Dialect
+from toolsimlib.wire.chat import request as chat
+from toolsimlib.wire.chat.reader import ChatReader
+from toolsimlib.wire.chat.writer import ChatWriter
+from toolsimlib.wire.lenient import string
+from toolsimlib.wire.responses import request as responses
+from toolsimlib.wire.responses.reader import ResponsesReader
+from toolsimlib.wire.responses.writer import ResponsesWriter
+from toolsimlib.wire.sse import ServerSentEvent
+
+
+class Reader(Protocol):
+    """Reads one answer of a backend; whatever that sends, it raises nothing."""
+
+    def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
+        """Return what one event of a stream says."""
+
+    def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
+        """Return what a whole answer says."""
+
+    def end(self) -> list[BackendEvent]:
+        """Return what the end of the stream says."""
+
+
+class Writer(Protocol):
+    """Writes one answer for a client: frames as it goes, or one ``body`` where the form asks for no stream."""
+
+    body: dict[str, Any] | None
+    error: ApiError | None
+
+    def write(self, event: ClientEvent) -> list[bytes]:
+        """Return the frames of one event (none when the answer is not streamed)."""
+
+
+class Compose(Protocol):
+    """Writes a backend's body: ``messages`` in the place of the client's own."""
+
+    def __call__(
+        self, request: ClientRequest, messages: Sequence[Message], *, keep_format: bool, keep_hosted: bool
+    ) -> dict[str, Any]:
+        """``keep_format``: pass the demand for structured output on. ``keep_hosted``: pass hosted tools on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API. ``ending``: how the paths of its requests end.
+
+    ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
+    answer has a place for text behind its calls (an output list does, a chat message does not).
+    """
+
+    name: Dialect
+    ending: str
+    manifest_role: Literal["developer", "system"]
+    text_follows_calls: bool
+    uses_tools: Callable[[Mapping[str, Any]], bool]
+    read: Callable[[Mapping[str, Any]], ClientRequest]
+    adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
+    compose: Compose
+    answer_form: Callable[[Mapping[str, Any]], AnswerForm]
+    reader: Callable[[], Reader]
+    writer: Callable[[AnswerForm], Writer]
+
+
+CHAT = Api(
+    name="chat",
+    ending="/chat/completions",
+    # The role that every chat template knows; many servers know no developer.
+    manifest_role="system",
+    text_follows_calls=False,
+    uses_tools=chat.uses_tools,
+    read=chat.read_request,
+    adopt=chat.adopt,
+    compose=chat.compose,
+    answer_form=chat.answer_form,
+    reader=ChatReader,
+    writer=ChatWriter,
+)
+RESPONSES = Api(
+    name="responses",
+    ending="/responses",
+    manifest_role="developer",
+    text_follows_calls=True,
+    uses_tools=responses.uses_tools,
+    read=responses.read_request,
+    adopt=responses.adopt,
+    compose=responses.compose,
+    answer_form=responses.answer_form,
+    reader=ResponsesReader,
+    writer=ResponsesWriter,
+)
+APIS: Mapping[Dialect, Api] = {api.name: api for api in (RESPONSES, CHAT)}
+
+
+def api_of_path(path: str) -> Api | None:
+    """Return the API whose requests are sent to ``path`` (its query included), None if there is none."""
+    plain = path.partition("?")[0].rstrip("/")
+    return next((api for api in APIS.values() if plain.endswith(api.ending)), None)
+
+
+def api_of_request(body: Mapping[str, Any]) -> Api:
+    """Return the API in which a request's ``body`` is written; a body that says nothing counts as Responses."""
+    return CHAT if "messages" in body else RESPONSES
+
+
+def api_of_answer(body: Mapping[str, Any]) -> Api | None:
+    """Return the API in which a whole answer is written, None where it is none, or a bare error."""
+    if "choices" in body:
+        return CHAT
+    return RESPONSES if body.get("object") == "response" or "output" in body else None
+
+
+def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
+    """Return the API whose stream holds this event (``event``: its name, "" for none), None while that is open."""
+    if string(data.get("type") or event).startswith("response."):
+        return RESPONSES
+    return CHAT if "choices" in data or data.get("error") else None

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+from support.answers import backend_answer, plan, tool
+from toolsimlib.errors import ApiError
+from toolsimlib.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
+from toolsimlib.plan import Dialect
+from toolsimlib.report import Report
+from toolsimlib.response.model_turn import ModelTurn
+
+CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
+
+
+def read(dialect: Dialect, stream: bool, cut: int) -> list[ClientEvent]:
+    """Return what a backend's answer says, read in pieces of ``cut`` bytes."""
+    kind, body = backend_answer(dialect, stream, ["Hello ", CALL])
+    turn = ModelTurn(plan("responses", dialect, True, [tool("f")]), Report(), content_type=kind)
+    told = [event for at in range(0, len(body), cut) for event in turn.feed(body[at : at + cut])]
+    told += turn.feed(b"")
+    assert turn.done
+    assert turn.feed(b"") == []
+    return told
+
+
+@pytest.mark.parametrize("dialect", ["responses", "chat"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_a_turn_says_the_same_however_it_arrives(dialect: Dialect, stream: bool) -> None:
+    """Text, call and end, from either API, streamed or whole, at once or byte by byte."""
+    told = [each for each in read(dialect, stream, 10**6) if not isinstance(each, Opened)]
+    assert told == [each for each in read(dialect, stream, 1) if not isinstance(each, Opened)]
+    assert [type(each) for each in told][:2] == [TextDelta, CallStarted]
+    assert isinstance(told[-1], Ended)
+
+
+def test_several_turns_can_share_a_client() -> None:
+    """A turn knows nothing of frames: a second one begins anew, and only its own end is told."""
+    assert read("chat", True, 7) == read("chat", True, 7)
+
+
+def test_what_is_no_answer_fails() -> None:
+    """A body that is no JSON object, and a reason from outside, end the turn as failed, once."""
+    turn = ModelTurn(plan("chat", "chat", False), Report(), content_type="application/json")
+    turn.feed(b"<html>")
+    (failed,) = turn.feed(b"")
+    assert isinstance(failed, Failed)
+    assert failed.error.code == "backend_bad_answer"
+    assert turn.fail(ApiError("late")) == []

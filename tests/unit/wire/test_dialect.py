@@ -1,0 +1,61 @@
+import pytest
+from toolsimlib.wire.dialect import APIS, CHAT, RESPONSES, api_of_answer, api_of_event, api_of_path, api_of_request
+
+
+def test_every_api_goes_by_its_name():
+    """The mapping is by the very name that the object says."""
+    assert {name: api.name for name, api in APIS.items()} == {"responses": "responses", "chat": "chat"}
+
+
+@pytest.mark.parametrize(
+    ("path", "api"),
+    [
+        ("/v1/responses", RESPONSES),
+        ("/v1/responses/?a=/chat/completions", RESPONSES),
+        ("/openai/chat/completions", CHAT),
+        ("/v1/models", None),
+        ("/v1/responses/resp_1", None),
+    ],
+)
+def test_api_of_path(path, api):
+    """The end of a path tells the API, whatever precedes it and whatever its query says."""
+    assert api_of_path(path) is api
+
+
+@pytest.mark.parametrize(("body", "api"), [({"messages": []}, CHAT), ({"input": "hi"}, RESPONSES), ({}, RESPONSES)])
+def test_api_of_request(body, api):
+    """A request's body tells its API."""
+    assert api_of_request(body) is api
+
+
+@pytest.mark.parametrize(
+    ("body", "api"),
+    [({"choices": []}, CHAT), ({"object": "response"}, RESPONSES), ({"output": []}, RESPONSES), ({"error": {}}, None)],
+)
+def test_api_of_answer(body, api):
+    """A whole answer tells its API, unless it is a bare error."""
+    assert api_of_answer(body) is api
+
+
+@pytest.mark.parametrize(
+    ("event", "data", "api"),
+    [
+        ("", {"type": "response.created"}, RESPONSES),
+        ("response.created", {}, RESPONSES),
+        ("", {"choices": []}, CHAT),
+        ("", {"error": {"message": "x"}}, CHAT),
+        ("ping", {}, None),
+        ("", {"type": 3}, None),
+    ],
+)
+def test_api_of_event(event, data, api):
+    """The first event that says something tells the API of its stream."""
+    assert api_of_event(event, data) is api
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=APIS)
+def test_an_answer_form_needs_no_sound_body(api):
+    """How an answer is wanted can be read off a body of which everything else is wrong."""
+    form = api.answer_form({"stream": "yes", "model": 3, "stream_options": 1, "text": 7, "tools": {}})
+    assert (form.stream, form.model) == (False, "")
+    assert api.answer_form({"stream": True, "model": "m"}).stream

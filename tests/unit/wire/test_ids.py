@@ -1,0 +1,15 @@
+import pytest
+from toolsimlib.wire.ids import CHAT_PREFIX, RESPONSES_PREFIXES, call_id, highest_number
+
+
+@pytest.mark.parametrize("prefix", [CHAT_PREFIX, *RESPONSES_PREFIXES.values()])
+@pytest.mark.parametrize("number", [1, 999, 1000])
+def test_our_own_ids_are_recognised(prefix, number):
+    """Every id that we make counts when it comes back in a history."""
+    assert highest_number([call_id(prefix, number), "x"]) == number
+
+
+@pytest.mark.parametrize("ids", [[], ["call_abc"], ["fc_"], ["xfc_3"], ["fc_3x"], ["call_" + "9" * 16]])
+def test_other_ids_do_not_count(ids):
+    """Ids of other makers, and numbers that we never reach, leave ours alone."""
+    assert highest_number(ids) == 0

@@ -1,0 +1,133 @@
+import pytest
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import Choice, Tool
+from toolsimlib.wire.tool_choice import read_choice
+
+F = Tool("f", "f")
+G = Tool("g", "g", kind="custom")
+NS_F = Tool("ns__h", "h", namespace="ns")
+TOOLS = (F, G, NS_F)
+
+
+def param_of(function, *arguments, **options):
+    with pytest.raises(BadRequest) as caught:
+        function(*arguments, **options)
+    return caught.value.error.param
+
+
+@pytest.mark.parametrize(
+    ("value", "choice"),
+    [
+        (None, Choice()),
+        ("auto", Choice()),
+        ("none", Choice("none")),
+        ("required", Choice("required")),
+        ({"type": "function", "name": "f"}, Choice("required", frozenset({"f"}))),
+        ({"type": "function", "function": {"name": "f"}}, Choice("required", frozenset({"f"}))),
+        ({"type": "custom", "name": "g"}, Choice("required", frozenset({"g"}))),
+        ({"type": "custom", "custom": {"name": "g"}}, Choice("required", frozenset({"g"}))),
+        ({"type": "function", "name": "h"}, Choice("required", frozenset({"ns__h"}))),
+        ({"type": "function", "name": "ns__h"}, Choice("required", frozenset({"ns__h"}))),
+        ({"type": "function", "name": "h", "namespace": "ns"}, Choice("required", frozenset({"ns__h"}))),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+            Choice("auto", frozenset({"f"})),
+        ),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "function": {"name": "f"}}]},
+            Choice("required", frozenset({"f"})),
+        ),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "required", "tools": [{"type": "custom", "name": "g"}]},
+            },
+            Choice("required", frozenset({"g"})),
+        ),
+        ({"type": "allowed_tools", "tools": []}, Choice("auto", frozenset())),
+    ],
+)
+def test_read_choice(value, choice):
+    """Every shape of tool_choice gives its Choice, with the model's names."""
+    assert read_choice(value, TOOLS, hosted=False, param="tool_choice") == (choice, [])
+
+
+@pytest.mark.parametrize(
+    ("value", "choice", "notes"),
+    [
+        ({"type": "web_search"}, Choice(), ["tool_choice:web_search"]),
+        ({"type": "mcp", "server_label": "x"}, Choice(), ["tool_choice:mcp"]),
+        (
+            {"type": "allowed_tools", "tools": [{"type": "function", "name": n} for n in ("f", "gone")]},
+            Choice("auto", frozenset({"f"})),
+            ["tool_choice:undeclared"],
+        ),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "mcp"}]},
+            Choice("auto", frozenset()),
+            ["tool_choice:mcp"],
+        ),
+    ],
+)
+def test_ignored_choices_are_noted(value, choice, notes):
+    """What a choice says of tools that are not the client's own is ignored, and said."""
+    assert read_choice(value, TOOLS, hosted=True, param="tool_choice") == (choice, notes)
+
+
+def test_required_may_be_met_by_a_hosted_tool():
+    """Without a tool of the client's own, "required" is about the hosted ones."""
+    assert read_choice("required", (), hosted=True, param="tool_choice") == (Choice(), ["tool_choice:required"])
+
+
+@pytest.mark.parametrize(
+    ("value", "choice"),
+    [("auto", Choice()), ("none", Choice("none")), ({"name": "f"}, Choice("required", frozenset({"f"})))],
+)
+def test_legacy_function_call(value, choice):
+    """The legacy field has a shape of its own."""
+    assert read_choice(value, TOOLS, hosted=False, param="function_call") == (choice, [])
+
+
+@pytest.mark.parametrize(
+    ("value", "param"),
+    [
+        ("any", "tool_choice"),
+        (3, "tool_choice"),
+        (True, "tool_choice"),
+        ([], "tool_choice"),
+        ({}, "tool_choice.type"),
+        ({"type": 3}, "tool_choice.type"),
+        ({"type": "function"}, "tool_choice.name"),
+        ({"type": "function", "name": 3}, "tool_choice.name"),
+        ({"type": "function", "function": {}}, "tool_choice.function.name"),
+        ({"type": "function", "function": "f"}, "tool_choice.function"),
+        ({"type": "custom", "custom": {}}, "tool_choice.custom.name"),
+        ({"type": "function", "name": "gone"}, "tool_choice"),
+        ({"type": "function", "name": "f", "namespace": "ns"}, "tool_choice"),
+        ({"type": "allowed_tools"}, "tool_choice.tools"),
+        ({"type": "allowed_tools", "allowed_tools": {}}, "tool_choice.allowed_tools.tools"),
+        ({"type": "allowed_tools", "mode": "none", "tools": []}, "tool_choice.mode"),
+        ({"type": "allowed_tools", "mode": ["auto"], "tools": []}, "tool_choice.mode"),
+        ({"type": "allowed_tools", "tools": ["f"]}, "tool_choice.tools[0]"),
+        ({"type": "allowed_tools", "tools": [{"name": "f"}]}, "tool_choice.tools[0].type"),
+        ({"type": "allowed_tools", "tools": [{"type": "function"}]}, "tool_choice.tools[0].name"),
+        ({"type": "allowed_tools", "tools": [{"type": "function", "name": "gone"}]}, "tool_choice"),
+    ],
+)
+def test_malformed_choice(value, param):
+    """A malformed or impossible choice is a 400 with the exact param."""
+    assert param_of(read_choice, value, TOOLS, hosted=False, param="tool_choice") == param
+
+
+@pytest.mark.parametrize(
+    ("value", "param"),
+    [("required", "function_call"), ({}, "function_call.name"), ({"name": "gone"}, "function_call")],
+)
+def test_malformed_function_call(value, param):
+    """The legacy field is named in its own errors."""
+    assert param_of(read_choice, value, TOOLS, hosted=False, param="function_call") == param
+
+
+def test_required_without_tools():
+    """A call cannot be demanded where there is nothing to call."""
+    assert param_of(read_choice, "required", (), hosted=False, param="tool_choice") == "tool_choice"
