@@ -32,7 +32,8 @@ $(VENV)/.addon: pyproject.toml .python-version
 	@touch $@
 
 $(VENV)/.everything: $(VENV)/.addon
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check,eval]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check,eval,bfcl]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps bfcl-eval==2026.3.23
 	@touch $@
 
 # The JavaScript clients and Codex; without npm their tests are skipped.

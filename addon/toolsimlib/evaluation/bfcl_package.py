@@ -1,0 +1,230 @@
+"""The package ``bfcl-eval`` as a library: its data, its prompt and parser, its checkers.
+
+It is made to be run as a program of its own, and to import it takes five precautions:
+
+1. Its dependencies name torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors; what is
+   used here needs three small packages. So it is installed without its dependencies, by one command (``INSTALL``).
+2. ``constants.model_config`` imports every vendor's SDK to answer one question: whether a model writes ``_`` for the
+   dots in a function's name. A stand-in answers yes, as it would for all function calling models.
+3. Its parsers for Java and JavaScript need an old tree_sitter that has no wheels for new Pythons. The categories here
+   are Python's; stand-ins take their places.
+4. On import it makes folders beside itself, in site-packages. An environment variable moves them to a temporary folder.
+5. Its parser asks for ``ast.NameConstant``, which ended with Python 3.13.
+
+Two of its functions evaluate a model's text as Python: the parser (sums, lambdas) and the executor of multi-turn cases.
+Nothing reaches them here but what is a literal; see ``read_prompted`` and ``source``.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+INSTALL = "pip install --no-deps bfcl-eval==2026.3.23 filelock mpmath tenacity"
+
+Entry = dict[str, Any]
+"""A case as the package has it: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
+Decoded = dict[str, dict[str, Any]]
+"""A call as its checkers take it: one name, with its arguments."""
+
+_MODEL = "toolsim"
+_FOLDER_VARIABLE = "BFCL_PROJECT_ROOT"
+_STAND_INS: Mapping[str, Mapping[str, object]] = {
+    "bfcl_eval.constants.model_config": {
+        "MODEL_CONFIG_MAPPING": defaultdict(lambda: SimpleNamespace(underscore_to_dot=True))
+    },
+    "bfcl_eval.model_handler.parser.java_parser": {"parse_java_function_call": None},
+    "bfcl_eval.model_handler.parser.js_parser": {"parse_javascript_function_call": None},
+}
+# Numbers that a model may write as arithmetic.
+_MAX_OPERAND = 10**6
+_ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
+# What the simulated calculator would work on for ever, or until the memory is full.
+_BOUNDED = ("base", "exponent", "precision")
+_MAX_BOUNDED = 1000
+
+
+class NotInstalled(ImportError):
+    """The package, or one of the three that it needs, is missing; the message says what to install."""
+
+
+class Unreadable(ValueError):
+    """A model's text is no list of calls."""
+
+
+@cache
+def _module(name: str) -> Any:
+    """Return a module of the package, imported with the precautions above. Raises NotInstalled."""
+    try:
+        importlib.import_module("bfcl_eval")
+        for stand_in, names in _STAND_INS.items():
+            if stand_in not in sys.modules:
+                sys.modules[stand_in] = module = ModuleType(stand_in)
+                vars(module).update(names)
+        with _Folder():
+            module = importlib.import_module(f"bfcl_eval.{name}")
+    except ImportError as missing:
+        raise NotInstalled(f"BFCL is not installed ({missing}); install it with: {INSTALL}") from missing
+    if sys.version_info >= (3, 14):
+        vars(ast).setdefault("NameConstant", ast.Constant)
+    return module
+
+
+class _Folder:
+    """A temporary folder in place of those that the package would make beside itself."""
+
+    def __enter__(self) -> None:
+        self._before = os.environ.get(_FOLDER_VARIABLE)
+        if self._before is None:
+            os.environ[_FOLDER_VARIABLE] = _temporary_folder()
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is None:
+            del os.environ[_FOLDER_VARIABLE]
+
+
+@cache
+def _temporary_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="toolsim-bfcl-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def load_entries(category: str) -> list[Entry]:
+    """Return the cases of a category, in the order of its file. Raises NotInstalled."""
+    entries: list[Entry] = _module("utils").load_dataset_entry(category)
+    return entries
+
+
+def load_answers(category: str) -> dict[str, Any]:
+    """Return the right answers of a category by case id. Raises NotInstalled."""
+    return {entry["id"]: entry["ground_truth"] for entry in _module("utils").load_ground_truth_entry(category)}
+
+
+def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return function descriptions as function calling models are given them: JSON schema types, ``_`` for dots."""
+    handler = _module("model_handler.utils")
+    declared = handler.convert_to_tool(
+        functions,
+        _module("constants.type_mappings").GORILLA_TO_OPENAPI,
+        _module("constants.enums").ModelStyle.OPENAI_COMPLETIONS,
+    )
+    return [tool["function"] for tool in declared]
+
+
+def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[str, Any]]:
+    """Return the messages with the package's own default system prompt, which shows the entry's functions."""
+    copies = [dict(message) for message in messages]
+    prompt = _module("model_handler.utils").system_prompt_pre_processing_chat_model
+    placed: list[dict[str, Any]] = prompt(copies, entry["function"], entry["id"])
+    return placed
+
+
+def read_prompted(text: str) -> list[Decoded]:
+    """Return the calls in a model's text, by the package's own parser. Raises Unreadable.
+
+    Refused before: what the parser would evaluate and is more than arithmetic with numbers of a sane size.
+    """
+    stripped = text.strip("`\n ")
+    stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
+    try:
+        # What Python thinks of a model's text (backslashes, ``1is``), or of the package's parser, is no one's concern.
+        with warnings.catch_warnings(action="ignore"):
+            for node in ast.walk(ast.parse(stripped.strip().strip("'"), mode="eval")):
+                _refuse_unsafe(node)
+            decoded = _module("model_handler.utils").default_decode_ast_prompting(text)
+        if not _module("utils").is_function_calling_format_output(decoded):
+            raise Unreadable("no list of calls")
+    except Unreadable:
+        raise
+    except Exception as error:  # The parser asserts, indexes and raises whatever its input leads to.
+        raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from error
+    return [{name.replace(".", "_"): arguments} for call in decoded for name, arguments in call.items()]
+
+
+def _refuse_unsafe(node: ast.AST) -> None:
+    if isinstance(node, ast.Lambda):
+        raise Unreadable("a lambda is no value")
+    if not isinstance(node, ast.BinOp):
+        return
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant):
+            number = isinstance(part.value, int | float) and abs(part.value) <= _MAX_OPERAND
+            if not number:
+                raise Unreadable("arithmetic with more than plain numbers")
+        elif not isinstance(part, _ARITHMETIC):
+            raise Unreadable("an expression is no value")
+
+
+def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any], category: str) -> str | None:
+    """Return the kind of mistake that the package's AST checker finds (``missing_required`` …), or None for right."""
+    checker = _module("eval_checker.ast_eval.ast_checker")
+    language = _module("constants.enums").Language.PYTHON
+    try:
+        result = checker.ast_checker(functions, list(calls), list(answers), language, category, _MODEL)
+    except Exception as error:  # It indexes what a model wrote, and compares what cannot be compared.
+        return f"checker_error:{type(error).__name__}"
+    return None if result["valid"] else str(result["error_type"])
+
+
+def source(calls: Iterable[Decoded], allowed: Iterable[str]) -> list[str]:
+    """Return calls as lines of Python for the simulated classes, which evaluate them.
+
+    A line calls one of the ``allowed`` functions with literals and nothing else; any other call becomes one that
+    fails as it would for a function that does not exist.
+    """
+    names = set(allowed)
+    return [_line(name, arguments, names) for call in calls for name, arguments in call.items()]
+
+
+def _line(name: str, arguments: Mapping[str, Any], names: set[str]) -> str:
+    if name not in names or not all(isinstance(each, str) and each.isidentifier() for each in arguments):
+        return "unknown_function()"
+    return f"{name}({', '.join(f'{key}={_bounded(key, value)!r}' for key, value in arguments.items())})"
+
+
+def _bounded(name: str, value: object) -> object:
+    huge = name in _BOUNDED and isinstance(value, int | float) and abs(value) > _MAX_BOUNDED
+    return float("nan") if huge else value
+
+
+def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
+    """Run lines on the simulated classes of a multi-turn case and return their outputs.
+
+    ``run`` names the instances, which live on between the turns of one run: unlike any other run's.
+    """
+    outputs, _ = _module("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call(
+        list(lines), entry["initial_config"], entry["involved_classes"], run, entry["id"]
+    )
+    return [str(output) for output in outputs]
+
+
+def multi_turn_error(
+    turns: Sequence[Sequence[Sequence[str]]], answers: Sequence[Any], entry: Entry, run: str
+) -> str | None:
+    """Return the mistake that the package's multi-turn checker finds in lines by turn and step, or None for right."""
+    checker = _module("eval_checker.multi_turn_eval.multi_turn_checker")
+    steps = [[list(step) for step in turn] for turn in turns]
+    try:
+        result = checker.multi_turn_checker(steps, list(answers), entry, "multi_turn_base", run)
+    except Exception as error:  # As above.
+        return f"checker_error:{type(error).__name__}"
+    return None if result["valid"] else str(result["error_type"])
+
+
+def forget(run: str) -> None:
+    """Drop the simulated classes of a run, which the package keeps as globals of its own."""
+    held = vars(_module("eval_checker.multi_turn_eval.multi_turn_utils"))
+    for name in [name for name in held if name.startswith(f"{run}_") and name.endswith("_instance")]:
+        del held[name]
