@@ -14,7 +14,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, Failed
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
-from toolsimlib.response.turn import Answer
+from toolsimlib.response.answer import Answer
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.sse import SSEDecoder

@@ -1,7 +1,11 @@
-"""The preview: a call's name and arguments read off a block that is still open, so that they can stream as they arrive.
+"""The preview: a call's name and arguments read from a block that is still open, so that they stream as they arrive.
 
-It knows one shape, ``{"name": "…", "arguments": "…" or {…``, and gives up silently on any other: the judge then has the
-only word, as for a block that was not previewed. What it has given out is a beginning of the arguments, verbatim.
+It knows one shape, ``{"name": "…", "arguments": "…`` or ``{…``, and gives up silently on any other: such a block is
+then buffered until the judge has seen it whole. What it has returned is a prefix of the arguments, verbatim.
+
+    header ─▶ string ─▶ over        arguments as a JSON string: decoded, never in the middle of an escape
+       │
+       └────▶ object ─▶ over        arguments as an object: its own source, up to its last brace
 """
 
 from __future__ import annotations
@@ -13,9 +17,9 @@ from collections.abc import Iterable
 from toolsimlib.plan import Tool
 
 _HEADER = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
-# Names are at most 128 characters long; a header beyond this has something else in it, and so has white space before
+# Names are at most 128 characters long; a header beyond this has something else in it, and so has whitespace before
 # the object in a string of arguments. It is read again with each piece, so it may not grow.
-_MOST_HEADER = 512
+_MAX_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
 # The escape of the first half of a surrogate pair; the backslash itself must not be escaped.
@@ -25,7 +29,7 @@ _INSIDE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
 
 
 class Preview:
-    """One open block. ``tool`` is set once the call may be announced: a tool on offer whose schema is not enforced."""
+    """One open block. ``tool`` is set once the call may be announced: a tool on offer that is not strict."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         # A strict tool's call may not be announced before the judge has passed it.
@@ -40,11 +44,11 @@ class Preview:
 
     @property
     def announced(self) -> bool:
-        """Whether the client was told of the call."""
+        """Whether the call has been announced to the client."""
         return self.tool is not None
 
     def feed(self, text: str) -> str:
-        """Return the arguments that ``text``, a piece of the block's body, adds; "" while there is nothing to say."""
+        """Return the arguments that ``text``, a piece of the block's body, adds; "" while nothing can be sent."""
         self._rest += text
         delta = self._state()
         if delta:
@@ -52,7 +56,7 @@ class Preview:
         return delta
 
     def rest(self, name: str, arguments: str) -> str | None:
-        """Return what of the passed call was not given out yet, or None if something else was given out."""
+        """Return the part of the accepted call that was not sent yet, or None if something else was sent."""
         sent = "".join(self._sent)
         if self.tool is None or self.tool.name != name or not arguments.startswith(sent):
             return None
@@ -71,7 +75,7 @@ class Preview:
     def _header(self) -> str:
         match = _HEADER(self._rest)
         if match is None or match.end() == len(self._rest):
-            return self._stop() if len(self._rest) > _MOST_HEADER else ""
+            return self._stop() if len(self._rest) > _MAX_HEADER else ""
         self._candidate = self._tools.get(match[1])
         if self._candidate is None:
             return self._stop()
@@ -91,7 +95,7 @@ class Preview:
         text: str = json.loads(f'"{self._rest[:end]}"')
         if self.tool is None:
             if not text.strip():
-                return "" if whole and len(self._rest) <= _MOST_HEADER else self._stop()
+                return "" if whole and len(self._rest) <= _MAX_HEADER else self._stop()
             if not text.lstrip().startswith("{"):
                 return self._stop()
             self.tool = self._candidate

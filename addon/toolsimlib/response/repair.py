@@ -1,6 +1,17 @@
-"""Safe repairs of a call: what a model meant beyond doubt, though it is not what it wrote.
+r"""Safe repairs of a call: what a model meant beyond doubt, though it is not what it wrote.
 
-Nothing here guesses at values. The caller accepts a repaired call only if it satisfies the tool's schema.
+The slips, and what each becomes:
+
+    {"a": 1,}               {"a": 1}            TRAILING_COMMA
+    {'a': 'it\'s'}          {"a": "it's"}       SINGLE_QUOTES
+    {"a": True, "b": None}  {"a": true, …}      PYTHON_LITERAL
+    {"a": "x<newline>y"}    {"a": "x\ny"}       RAW_CONTROL
+    {"a": "\d"}             {"a": "\\d"}        BAD_ESCAPE
+    {"a": {"b": 1}          {"a": {"b": 1}}     MISSING_BRACE
+
+1. Nothing here guesses at a value: a string without its end, a missing comma or a missing colon is beyond repair.
+2. A repaired call counts only if it satisfies the tool's schema; the caller sees to that.
+3. One pass, and a bounded number of steps: a text with more slips than that is no call with a slip.
 """
 
 from __future__ import annotations
@@ -17,14 +28,14 @@ MISSING_BRACE = "MISSING_BRACE"
 PYTHON_LITERAL = "PYTHON_LITERAL"
 UNESCAPED_ARGUMENTS = "UNESCAPED_ARGUMENTS"
 
-_DEEPEST = 512
-"""Open brackets beyond this are no call that a slip has spoilt, and a JSON parser would refuse them."""
+_MAX_DEPTH = 512
+"""More open brackets than in any real call; a JSON parser would refuse them too."""
 
-_STEPS = 20_000
-"""Brackets and slips looked at in one text: bounds the time, and a text with more of them is not a call with a slip."""
+_MAX_STEPS = 20_000
+"""Brackets and slips looked at in one text (rule 3)."""
 
 _SOUND = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
-# All that needs no thought: sound strings, commas that something follows, empty pairs, numbers, white space.
+# Everything that can be copied unchanged: sound strings, commas before a value, empty pairs, numbers, whitespace.
 _RUN = re.compile(r"(?:[^\"'{}\[\],TFN]++|" + _SOUND + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++")
 _DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 _SINGLE = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
@@ -37,15 +48,15 @@ _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
 
-_LONGEST_NAME = 256
-"""Twice what the API allows in a tool's name, for the slip."""
+_MAX_NAME = 256
+"""Twice what the API allows in a tool's name, which leaves room for the slip."""
 
 _AFFIXES = re.compile(r"^(?:functions?|tools?)[./:]|:\d+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """JSON text with its slips put right: ``end`` is where its source ended, ``codes`` name the slips, each once."""
+    """Repaired JSON text: ``end`` is where its source ended, ``codes`` name the slips, each once."""
 
     text: str
     end: int
@@ -53,10 +64,10 @@ class Mended:
 
 
 def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
-    """Mend the one object or array that begins at ``start``, in one pass; None where that is beyond a safe repair.
+    """Mend the one object or array that begins at ``start``, or return None where that is beyond a safe repair.
 
-    Brackets that are still open at the end of the text are closed only if ``closed``: if something else tells that
-    the text is whole. The result may still be no JSON.
+    Brackets still open at the end of the text are closed only if ``closed``, which is to say that the text is known
+    to be whole. The result may still be invalid JSON.
     """
     if text[start : start + 1] not in {"{", "["}:
         return None
@@ -64,7 +75,7 @@ def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
     codes: dict[str, None] = {}
     stack: list[str] = []
     at = start
-    for _ in range(_STEPS):
+    for _ in range(_MAX_STEPS):
         if at == len(text):
             if not closed:
                 return None
@@ -79,7 +90,7 @@ def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
         match char := text[at]:
             case "{" | "[":
                 stack.append("}" if char == "{" else "]")
-                if len(stack) > _DEEPEST:
+                if len(stack) > _MAX_DEPTH:
                     return None
                 out.append(char)
                 at += 1
@@ -150,7 +161,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
     ``names`` are pairs of a spelling and the tool it stands for, masked tools included, so that a name which fits
     a masked tool as well is not turned into its neighbour.
     """
-    if len(written) > _LONGEST_NAME:
+    if len(written) > _MAX_NAME:
         return None
     spellings = list(names)
     bare = written.strip()

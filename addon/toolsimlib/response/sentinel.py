@@ -9,8 +9,8 @@ The rules, by number; the tests name them.
 
  1. Only the exact opening tag opens a block. What could still become one is held back, and nothing else is.
  2. A block's body begins with ``{`` and then a quote or ``}``, with ``[`` and then ``{`` or ``]``, or with ``<name>``.
-    White space may stand before each. Anything else and the tag was prose: it is released at once.
- 3. A tag inside a JSON string is content. Outside of one, the closing tag closes the block whatever the depth (a last
+    Whitespace may stand before each. Anything else and the tag was prose: it is released at once.
+ 3. A tag inside a JSON string is content. Outside one, the closing tag closes the block whatever the depth (a last
     brace may be missing: the judge repairs), and a new opening tag closes it if the JSON is complete.
  4. So does the end of the text, if the JSON is complete; half a closing tag then belongs to the block.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
@@ -26,7 +26,7 @@ The rules, by number; the tests name them.
 11. The pieces, joined, do not depend on where the input is cut.
 
 Linear: a piece of text is read again only by rule 7. While a body is read twice, a tag that the first reading saw
-inside of a string the second one sees outside of it (quotes pair up differently), which ends that second block; so no
+inside a string the second one sees outside it (quotes pair up differently), which ends that second block; so no
 character is read more than a fixed number of times. Memory is bounded by ``limit``.
 """
 
@@ -45,8 +45,8 @@ _JSON_SPACE = " \t\r\n"
 _THINK = "<think>"
 _END_THINK = "</think>"
 _NAME = "<name>"
-# White space between an opening tag and its body beyond this is nothing that a model writes: rule 2 then says prose.
-_MOST_SPACE = 1024
+# Whitespace between an opening tag and its body beyond this is nothing that a model writes: rule 2 then says prose.
+_MAX_SPACE = 1024
 # Pieces of a body are joined in two steps, so that closing a long block does not join a hundred thousand at once.
 _PIECES = 1024
 
@@ -146,7 +146,7 @@ class Sentinel:
         self._joined: list[str] = []
         self._size = 0
         self._form: Literal["json", "xml"] = "json"
-        # The JSON lexer: last significant character outside of strings, nesting depth.
+        # The JSON lexer: last significant character outside strings, nesting depth.
         self._in_string = False
         self._last = ""
         self._depth = 0
@@ -189,7 +189,7 @@ class Sentinel:
         self._text = ""
         self._pos = 0
 
-    # -- outside of blocks
+    # -- outside blocks
 
     def state_start(self) -> None:
         """Before the first visible character (rule 8)."""
@@ -205,7 +205,7 @@ class Sentinel:
             self._hold(at)
 
     def state_think(self) -> None:
-        """Inside of ``<think>``: nothing is a block."""
+        """Inside ``<think>``: nothing is a block."""
         text = self._text
         at = text.find(_END_THINK, self._pos)
         if at != -1:
@@ -215,7 +215,7 @@ class Sentinel:
             self._say_unless_held((_END_THINK,))
 
     def state_prose(self) -> None:
-        """Outside of blocks: look for an opening tag (rule 1)."""
+        """Outside blocks: look for an opening tag (rule 1)."""
         match = self._tags.opening.search(self._text, self._pos)
         if match is None:
             self._say_unless_held(self._openings)
@@ -243,13 +243,13 @@ class Sentinel:
         self._held = self._text[at:]
         self._pos = len(self._text)
 
-    # -- inside of a block
+    # -- inside a block
 
     def state_opened(self) -> None:
         """Behind an opening tag: wait for what tells a body from prose (rule 2)."""
         text = self._text
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
-        if self._size + at - self._begin > min(_MOST_SPACE, self._limit):
+        if self._size + at - self._begin > min(_MAX_SPACE, self._limit):
             self._reject()
         elif at == len(text):
             self._stash(at)
@@ -283,7 +283,7 @@ class Sentinel:
             self._reject_at(at)
 
     def state_json(self) -> None:
-        """Inside of a JSON body, strings and braces told apart (rules 3 and 6)."""
+        """Inside a JSON body, strings and braces told apart (rules 3 and 6)."""
         text = self._text
         # The text may go far beyond the largest block; to read on behind the limit would be to read it over and over.
         stop = min(len(text), self._begin + self._limit - self._size + 1)
@@ -351,7 +351,7 @@ class Sentinel:
         self._stash(pos)
 
     def state_literal(self) -> None:
-        """Inside of a body that is not JSON: only tags count (rule 5)."""
+        """Inside a body that is not JSON: only tags count (rule 5)."""
         text = self._text
         closing = self._tags.closing[self._opening]
         # A tag that begins at the limit is still to be seen whole.

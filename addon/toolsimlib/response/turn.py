@@ -1,43 +1,43 @@
-"""The turn: what the backend says in one answer, ordered into what the client is told.
+"""One choice of an answer: what the backend says, ordered into what the client is told.
 
-::
+The state is a method that takes visible text. Between one state and the next:
 
-    text ─▶ sentinel ─▶ judge ─▶ speaking ──call──▶ calling ──other text──▶ (stop after tools) over
-                                    ▲                  │
-                                    └────other text────┘ (otherwise)
+    | state    | text                    | call    | other item         | end  |
+    |----------|-------------------------|---------|--------------------|------|
+    | waiting  | speaking                | calling | waiting            | over |
+    | speaking | speaking                | calling | waiting or calling | over |
+    | calling  | speaking, calling, over | calling | calling            | over |
+    | over     | over                    | over    | over               | over |
 
-Each choice has a turn of its own; the answer holds them together: ids count over all of them, and it ends once.
+1. Whitespace beside a call is no text: while waiting or calling it is held back until other text follows.
+2. What other text does after a call is the plan's to say: it ends the turn (stop after tools), is dropped (suppress
+   tail), or is said.
+3. An other item (reasoning, a refusal, a built-in tool's item) interrupts the text. It ends nothing, except that a
+   refusal counts as text under rule 2.
+4. A call is told at once when the judge has passed its block; with incremental arguments, it is announced as soon as
+   its header is clean. If such a block breaks later, the call ends incomplete and the turn ends as cut ("length").
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
 from typing import Literal
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
-    BackendEvent,
     CallDelta,
     CallEnded,
     CallStarted,
     ClientEvent,
-    Closed,
-    Counted,
-    Ended,
     Failed,
-    Finished,
     FinishReason,
-    KeepAlive,
-    Opened,
     PassThrough,
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
     TextDelta,
-    Usage,
 )
-from toolsimlib.plan import Plan
+from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
 from toolsimlib.response.preview import Preview
@@ -45,17 +45,17 @@ from toolsimlib.response.sentinel import Block, Fragment, Oversize, Piece, Senti
 from toolsimlib.response.use_tool import use_tool_text
 
 # The quotes, the name and the escapes around the arguments; they are not counted as arguments.
-_BLOCK_HEADER_BYTES = 4096
-# White space beyond this (characters) is no gap beside a block any more: a model that is stuck writes it for ever.
-_MOST_BLANK = 65_536
-# Blocks told of in the report: more are nothing that a person would read.
-_MOST_BLOCKS = 1000
+_HEADER_BYTES = 4096
+# Held-back whitespace, in characters. A model that is stuck writes it for ever: beyond this it is text.
+_MAX_GAP = 65_536
+# Blocks listed in the report: nobody reads more.
+_MAX_BLOCKS = 1000
 
 
 class Turn:
-    """One choice of an answer.
+    """One choice. ``over``: it takes nothing more; ``cut``: it ended before the backend did; ``reason``: why it ended.
 
-    ``over`` says that it takes nothing more, ``cut`` that it ended before the backend did.
+    Each method takes one event of the backend and returns the client's events for it.
     """
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], choice: int = 0) -> None:
@@ -64,38 +64,35 @@ class Turn:
         self._judge = judge
         self._numbers = numbers
         self._choice = choice
-        self._sentinel: Sentinel | None = None
-        if plan.tools:
-            self._sentinel = Sentinel(
-                plan.policy.sentinel,
-                use_tool=plan.policy.use_tool,
-                limit=plan.policy.max_tool_args_bytes + _BLOCK_HEADER_BYTES,
-                fragments=_streams_arguments(plan),
-            )
+        self._parser = _parser(plan)
+        self._blocks = _BlockLog(report, choice)
+        self._gap = _Gap()
         self._preview: Preview | None = None
-        self._read = 0  # Characters of the text that the pieces so far stand for.
-        self._half = ""  # The first half of a surrogate pair that the backend split.
-        self._blank: list[str] = []  # White space that will be said only if other text follows.
-        self._blank_length = 0
-        self._speaking = False
+        self._broken = False
         self._calls = 0
         self._seen: set[tuple[str, str]] = set()
-        self._broken = False
+        self._half = ""  # The first half of a surrogate pair that the backend split.
         self._out: list[ClientEvent] = []
-        self.over = False
+        self.state = self.state_waiting
         self.cut = False
         self.reason: FinishReason | Literal["tool_calls"] | None = None
 
     def __repr__(self) -> str:
-        state = "over" if self.over else "speaking" if self._speaking else "calling" if self._calls else "waiting"
-        return f"Turn({state}, {self._calls} calls, {self._sentinel})"
+        return f"Turn({self.state.__name__}, {self._calls} calls, {self._parser})"
+
+    @property
+    def over(self) -> bool:
+        """Whether the turn takes nothing more."""
+        return self.state == self.state_over
 
     @property
     def buffering(self) -> bool:
         """Whether the client hears nothing of what the backend says: it is held back, or dropped as a tail."""
-        in_block = self._sentinel is not None and self._sentinel.in_block
-        dropping = self._calls > 0 and not self._speaking and self._plan.policy.suppress_tail_after_tools
-        return not self.over and (in_block or dropping or bool(self._blank))
+        in_block = self._parser is not None and self._parser.in_block
+        dropping = self.state == self.state_calling and self._plan.policy.suppress_tail_after_tools
+        return not self.over and (in_block or dropping or bool(self._gap))
+
+    # -- what the backend does
 
     def text(self, text: str) -> list[ClientEvent]:
         """Take a piece of the backend's text."""
@@ -106,25 +103,23 @@ class Turn:
             self._half = ""
         if "\ud800" <= text[-1] <= "\udbff":
             self._half, text = text[-1], text[:-1]
-        if self._sentinel is None:
-            self._say(text)
-        else:
-            for piece in self._sentinel.feed(text):
-                self._piece(piece)
-            if self._sentinel.in_block and self._is_full and self._plan.stops_after_tools:
+        if self._parser is not None:
+            self._take(self._parser.feed(text))
+            if self._parser.in_block and self._is_full and self._plan.stops_after_tools and not self.over:
                 # Whatever becomes of this block, call or text, the turn ends at it.
                 self._end_early(f"more than {self._cap} calls")
+        elif text:
+            self.state(text)
         return self._flush()
 
     def other(self, event: RefusalDelta | ReasoningDelta | PassThrough) -> list[ClientEvent]:
-        """Take what is neither text nor call. After a call a refusal ends the turn as text does."""
+        """Take what is neither text nor a call."""
+        if isinstance(event, RefusalDelta) and self._calls and self._plan.stops_after_tools and not self.over:
+            self._end_early("refusal after tools")
         if self.over:
             return []
-        if isinstance(event, RefusalDelta) and self._calls and self._plan.stops_after_tools:
-            self._end_early("refusal after tools")
-        if not self.over:
-            self._out.append(event)
-            self._speaking = False
+        self._out.append(event)
+        self._interrupt()
         return self._flush()
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
@@ -141,133 +136,162 @@ class Turn:
             return []
         self._drain()
         if not self.over:
-            self.over = True
-            self.reason = "length" if self._broken else "tool_calls" if self._calls else reason
+            self._end("length" if self._broken else "tool_calls" if self._calls else reason)
         return self._flush()
 
     def salvage(self) -> list[ClientEvent]:
-        """End the choice because the answer failed: what was held back is given out, a second failure is not."""
+        """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
         if self.over:
             return []
         self._drain()
-        self.over = True
+        self._end(self.reason)
         return [event for event in self._flush() if not isinstance(event, Failed)]
+
+    # -- the states: what visible text does
+
+    def state_waiting(self, text: str) -> None:
+        """Nothing has been said so far, or an item has interrupted it, and there was no call."""
+        if not self._gap.hold(text):
+            self._speak(text)
+
+    def state_speaking(self, text: str) -> None:
+        """Text is being said."""
+        self._out.append(TextDelta(text, self._choice))
+
+    def state_calling(self, text: str) -> None:
+        """There was a call, and no text since (rule 2)."""
+        if self._gap.hold(text):
+            return
+        if self._plan.stops_after_tools:
+            self._end_early("text after tools")
+        elif self._plan.policy.suppress_tail_after_tools:
+            self._gap.take()
+        else:
+            self._speak(text)
+
+    def state_over(self, text: str) -> None:
+        """The turn has ended: everything is dropped."""
+
+    def _speak(self, text: str) -> None:
+        self._out.append(TextDelta(self._gap.take() + text, self._choice))
+        self.state = self.state_speaking
+
+    def _interrupt(self) -> None:
+        self.state = self.state_calling if self._calls else self.state_waiting
+
+    def _end(self, reason: FinishReason | Literal["tool_calls"] | None) -> None:
+        self.reason = reason
+        self.state = self.state_over
+
+    def _end_early(self, why: str) -> None:
+        """End the turn before the backend does: all that follows is dropped."""
+        self._report.tool_cutoff = why
+        self.cut = True
+        self._end("tool_calls" if self._calls else "stop")
+
+    # -- pieces of text and their verdicts
+
+    def _take(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            if self.over:
+                return
+            match piece:
+                case str():
+                    self._blocks.position += len(piece)
+                    self._break_preview()
+                    self.state(piece)
+                case Fragment():
+                    self._fragment(piece.text)
+                case Block() | Oversize():
+                    self._block(piece)
 
     def _drain(self) -> None:
         """Decide over all that was held back."""
-        pieces: list[Piece] = []
-        if self._sentinel is None:
-            pieces = [self._half] if self._half else []
-        else:
-            pieces = self._sentinel.feed(self._half) + self._sentinel.finish()
-        self._half = ""
-        for piece in pieces:
-            self._piece(piece)
+        half, self._half = self._half, ""
+        if self._parser is not None:
+            self._take(self._parser.feed(half) + self._parser.finish())
+        elif half:
+            self.state(half)
         self._break_preview()
-        # White space is all that was said: then it is the answer. Beside a call it is nothing.
-        if self._blank and not self._calls:
-            self._out.append(TextDelta("".join(self._blank), self._choice))
-        self._drop_blank()
+        gap = self._gap.take()
+        # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
+        if gap and not self._calls:
+            self._out.append(TextDelta(gap, self._choice))
 
     def _flush(self) -> list[ClientEvent]:
         out, self._out = self._out, []
         return out
 
-    def _piece(self, piece: Piece) -> None:
-        if self.over:
-            return
-        match piece:
-            case str():
-                self._read += len(piece)
-                self._break_preview()
-                self._say(piece)
-            case Fragment():
-                self._fragment(piece.text)
-            case Block() | Oversize():
-                self._block(piece)
-                self._break_preview()
-
     def _block(self, block: Block | Oversize) -> None:
         repaired = len(self._report.repairs)
         verdicts = self._judge.block(block) if isinstance(block, Block) else [self._judge.oversize(block.raw)]
-        outcomes: list[str] = []
-        for verdict in verdicts:
-            made = len(self._report.calls)
-            self._verdict(verdict)
-            outcomes.append(_outcome(verdict, made=len(self._report.calls) > made))
-        start, self._read = self._read, self._read + len(block.raw)
-        if len(self._report.blocks) < _MOST_BLOCKS:
-            entry = {"choice": self._choice, "start": start, "end": self._read, "verdicts": outcomes}
-            self._report.blocks.append(entry | {"repairs": self._report.repairs[repaired:]})
+        outcomes = [self._verdict(verdict) for verdict in verdicts]
+        self._blocks.add(block.raw, outcomes, self._report.repairs[repaired:])
+        self._break_preview()
 
-    def _verdict(self, verdict: Verdict) -> None:
-        if self.over:
-            return
+    def _verdict(self, verdict: Verdict) -> str:
+        """Act on a verdict; return what became of it, for the report."""
         match verdict:
-            case Call():
-                self._call(verdict)
-            case Rejected():
-                self._break_preview()
-                self._say(verdict.raw)
-            case Violation():
-                self._violate(verdict.error)
+            case Call(tool=tool):
+                made = not self.over and self._call(verdict)
+                return f"call {tool.name}" if made else f"passed over {tool.name}"
+            case Rejected(raw=raw, reason=reason):
+                if not self.over:
+                    self._break_preview()
+                    self.state(raw)
+                return f"text {reason}"
+            case Violation(error=error, reason=reason):
+                if not self.over:
+                    self._violate(error)
+                return f"failure {reason}"
 
-    # -- text
-
-    def _say(self, text: str) -> None:
-        if not text:
-            return
-        if not self._speaking:
-            if text.isspace() and self._blank_length + len(text) <= _MOST_BLANK:
-                self._blank.append(text)
-                self._blank_length += len(text)
-                return
-            if self._calls and self._plan.stops_after_tools:
-                self._end_early("text after tools")
-                return
-            if self._calls and self._plan.policy.suppress_tail_after_tools:
-                self._drop_blank()
-                return
-            if self._blank:
-                text = "".join([*self._blank, text])
-                self._drop_blank()
-            self._speaking = True
-        self._out.append(TextDelta(text, self._choice))
-
-    def _drop_blank(self) -> None:
-        self._blank = []
-        self._blank_length = 0
+    def _violate(self, error: ApiError) -> None:
+        self._break_preview()
+        if self._plan.policy.strict_policy == "message":
+            self._out.append(TextDelta(error.message, self._choice))
+            self._end_early("strict failure")
+        else:
+            self._out.append(Failed(error))
+            self.cut = True
+            self._end(None)
 
     # -- calls
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: Call) -> bool:
+        """Tell the client of a call; return whether it was made."""
         if not self._admit(call.tool.name, call.arguments):
-            return
+            return False
         preview = self._preview
         if preview is not None and preview.announced:
             rest = preview.rest(call.tool.name, call.arguments)
             if rest is None:
                 # The judge passed something else than was announced, a repaired text perhaps: too late for it.
                 self._break_preview()
-            else:
-                self._preview = None
-                if rest:
-                    self._out.append(CallDelta(rest, self._choice))
-                self._out.append(CallEnded("completed", self._choice))
-                self._count(call.tool.name)
-            return
-        if self._plan.policy.output_mode == "obsidian-xml":
-            gap = self._plan.policy.tool_block_delimiter if self._calls or self._speaking else ""
-            self._out.append(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
-        tool = call.tool
-        self._out.append(CallStarted(next(self._numbers), tool.wire_name, tool.kind, tool.namespace, self._choice))
-        if call.arguments:
-            self._out.append(CallDelta(call.arguments, self._choice))
+                return False
+            self._preview = None
+        else:
+            if self._plan.policy.output_mode == "obsidian-xml":
+                first = not self._calls and self.state != self.state_speaking
+                gap = "" if first else self._plan.policy.tool_block_delimiter
+                self._out.append(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
+            self._announce(call.tool)
+            rest = call.arguments
+        if rest:
+            self._out.append(CallDelta(rest, self._choice))
         self._out.append(CallEnded("completed", self._choice))
-        self._count(tool.name)
+        self._report.calls.append(call.tool.name)
+        self._calls += 1
+        self._gap.take()
+        self.state = self.state_calling
+        if self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first":
+            self._end_early("first call")
+        return True
+
+    def _announce(self, tool: Tool) -> None:
+        self._out.append(CallStarted(next(self._numbers), tool.wire_name, tool.kind, tool.namespace, self._choice))
 
     def _admit(self, name: str, arguments: str) -> bool:
-        """Decide whether one more call may be made; ends or passes over what may not."""
+        """Decide whether one more call may be made; a call that may not ends the turn or is ignored."""
         if self._is_full:
             why = f"more than {self._cap} calls"
             if self._plan.stops_after_tools:
@@ -292,33 +316,7 @@ class Turn:
     def _is_full(self) -> bool:
         return 0 < self._cap <= self._calls
 
-    def _count(self, name: str) -> None:
-        self._calls += 1
-        self._report.calls.append(name)
-        self._drop_blank()
-        self._speaking = False
-        if self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first":
-            self._end_early("first call")
-
-    def _end_early(self, why: str) -> None:
-        """End the turn before the backend does: all that follows is dropped."""
-        self._report.tool_cutoff = why
-        self.over = True
-        self.cut = True
-        self.reason = "tool_calls" if self._calls else "stop"
-
-    def _violate(self, error: ApiError) -> None:
-        self._break_preview()
-        if self._plan.policy.strict_policy == "message":
-            self._speaking = True
-            self._out.append(TextDelta(error.message, self._choice))
-            self._end_early("strict failure")
-        else:
-            self.over = True
-            self.cut = True
-            self._out.append(Failed(error))
-
-    # -- arguments as they arrive
+    # -- arguments as they arrive (rule 4)
 
     def _fragment(self, text: str) -> None:
         if self._preview is None:
@@ -330,8 +328,7 @@ class Turn:
             if self._is_full:
                 preview.give_up()
                 return
-            tool = preview.tool
-            self._out.append(CallStarted(next(self._numbers), tool.wire_name, tool.kind, tool.namespace, self._choice))
+            self._announce(preview.tool)
         if delta:
             self._out.append(CallDelta(delta, self._choice))
 
@@ -340,121 +337,61 @@ class Turn:
         if self._preview is not None and self._preview.announced:
             self._out.append(CallEnded("incomplete", self._choice))
             self._broken = True
-            self._speaking = False
+            self._interrupt()
         self._preview = None
 
 
-def _outcome(verdict: Verdict, *, made: bool) -> str:
-    """Return what became of a verdict, for the report."""
-    match verdict:
-        case Call(tool=tool):
-            return f"call {tool.name}" if made else f"passed over {tool.name}"
-        case Rejected(reason=reason):
-            return f"text {reason}"
-        case Violation(reason=reason):
-            return f"failure {reason}"
+class _Gap:
+    """Whitespace that is said only if other text follows."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._length = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def hold(self, text: str) -> bool:
+        """Hold ``text`` back if it is whitespace, and return whether it was."""
+        if not text.isspace() or self._length + len(text) > _MAX_GAP:
+            return False
+        self._pieces.append(text)
+        self._length += len(text)
+        return True
+
+    def take(self) -> str:
+        """Return what was held back, and hold it no longer."""
+        text = "".join(self._pieces)
+        self._pieces = []
+        self._length = 0
+        return text
 
 
-def _streams_arguments(plan: Plan) -> bool:
-    policy = plan.policy
-    # What changes a call after it is whole (its XML beside it, dropping a twin) cannot announce it before.
-    changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
-    return plan.stream and policy.stream_arguments == "incremental" and not changes
+class _BlockLog:
+    """Tells the report where each block stood in its choice's text, and what became of it."""
 
-
-class Answer:
-    """All choices of one answer: backend events in, client events out, one end."""
-
-    def __init__(self, plan: Plan, report: Report) -> None:
-        self._plan = plan
+    def __init__(self, report: Report, choice: int) -> None:
         self._report = report
-        self._judge = Judge(plan, report)
-        self._numbers = count(plan.first_number)
-        self._turns: dict[int, Turn] = {}
-        self._usage: Usage | None = None
-        self.done = False
+        self._choice = choice
+        self.position = 0
 
-    @property
-    def buffering(self) -> bool:
-        """Whether the client hears nothing because a block is being held back."""
-        return not self.done and any(turn.buffering for turn in self._turns.values())
+    def add(self, raw: str, outcomes: list[str], repairs: list[str]) -> None:
+        start, self.position = self.position, self.position + len(raw)
+        if len(self._report.blocks) < _MAX_BLOCKS:
+            place = {"choice": self._choice, "start": start, "end": self.position}
+            self._report.blocks.append({**place, "verdicts": outcomes, "repairs": repairs})
 
-    @property
-    def cut(self) -> bool:
-        """Whether the answer ended before the backend did, so that the backend should be stopped."""
-        return self.done and any(turn.cut for turn in self._turns.values())
 
-    def feed(self, event: BackendEvent) -> list[ClientEvent]:
-        """Take one event of the backend. After the end everything is passed over."""
-        if self.done:
-            return []
-        match event:
-            case TextDelta():
-                return self._checked(self._turn(event.choice).text(event.text))
-            case ReasoningDelta() | RefusalDelta():
-                return self._checked(self._turn(event.choice).other(event))
-            case PassThrough():
-                return self._checked(self._turn(0).other(event))
-            case StructuredCall():
-                return self._checked(self._turn(event.choice).structured(event))
-            case Opened():
-                return [event]
-            case Finished():
-                return self._checked(self._turn(event.choice).finish(event.reason))
-            case Counted():
-                self._usage = event.usage
-                return []
-            case Failed():
-                return self.fail(event.error)
-            case Closed():
-                return self._close()
-
-    def end_of_input(self) -> list[ClientEvent]:
-        """Take the end of the backend's bytes: without its terminator before it the answer has failed."""
-        return self.fail(
-            ApiError("The backend's stream ended before its answer was complete.", code="backend_truncated", status=502)
-        )
-
-    def fail(self, error: ApiError) -> list[ClientEvent]:
-        """End the answer as failed; text that was held back comes first, since it is lost otherwise."""
-        if self.done:
-            return []
-        self.done = True
-        self._report.error = error.code or error.type
-        self._report.truncated = error.code == "backend_truncated"
-        tail = [event for turn in self._turns.values() for event in turn.salvage()]
-        return [*tail, Failed(error)]
-
-    def keep_alive(self) -> list[ClientEvent]:
-        """Say that the answer lives, if the client hears nothing because a block is being held back."""
-        return [KeepAlive()] if self.buffering else []
-
-    def _turn(self, choice: int) -> Turn:
-        turn = self._turns.get(choice)
-        if turn is None:
-            turn = self._turns[choice] = Turn(self._plan, self._report, self._judge, self._numbers, choice)
-        return turn
-
-    def _checked(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Look whether a turn has failed, or whether all have ended early."""
-        if events and isinstance(events[-1], Failed):
-            self.done = True
-            self._report.error = events[-1].error.code
-        elif len(self._turns) >= self._plan.choices and all(turn.cut for turn in self._turns.values()):
-            return [*events, self._end()]
-        return events
-
-    def _close(self) -> list[ClientEvent]:
-        events: list[ClientEvent] = []
-        for turn in self._turns.values():
-            events += turn.finish("stop")
-            if events and isinstance(events[-1], Failed):
-                return self._checked(events)
-        return [*events, self._end()]
-
-    def _end(self) -> Ended:
-        self.done = True
-        reasons = {choice: turn.reason or "stop" for choice, turn in self._turns.items()}
-        self._report.finish = reasons.get(0, "stop")
-        self._report.truncated = "length" in reasons.values()
-        return Ended(reasons, self._usage)
+def _parser(plan: Plan) -> Sentinel | None:
+    """Return the parser for the plan; without tools on offer there is none, and all text is text."""
+    if not plan.tools:
+        return None
+    policy = plan.policy
+    # What changes a call after it is whole (its XML beside it, dropping a duplicate) cannot announce it before.
+    changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
+    return Sentinel(
+        policy.sentinel,
+        use_tool=policy.use_tool,
+        limit=policy.max_tool_args_bytes + _HEADER_BYTES,
+        fragments=plan.stream and policy.stream_arguments == "incremental" and not changes,
+    )

@@ -1,7 +1,14 @@
-"""What a block's body says: which calls are written in it, as source text, before anyone knows the tools.
+"""What a block's body says: the calls that are written in it, as source text, before anyone knows the tools.
 
-Values are never written anew: whatever becomes a call's arguments is a slice of what the model wrote. Every function is
-linear in the text, and none of them raises.
+    json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may stand between calls
+    call := {"name": …, "arguments": …}             or "parameters", "args", "input" for "arguments"
+          | {"function": call} | {"custom": call}   OpenAI's own wrappers
+    xml  := <name>…</name> (<key>value</key>)*
+
+1. Values are never serialised again: whatever becomes a call's arguments is a slice of what the model wrote, so that
+   1.0 stays 1.0 and a long integer keeps its digits.
+2. What the JSON parser cannot read gets one repair pass (``repair``), and each repair is named by a code.
+3. Every function is linear in the text, and none raises.
 """
 
 from __future__ import annotations
@@ -19,17 +26,17 @@ FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
 SEVERAL_CALLS = "SEVERAL_CALLS"
 EXTRA_BRACE = "EXTRA_BRACE"
 
-MOST_CALLS = 64
+MAX_CALLS = 64
 """Calls read from one block; a block that holds more is a list of something else."""
 
-_MOST_MEMBERS = 256
-"""Top-level members of a call: its name, its arguments, and some that nobody asked for."""
+_MAX_MEMBERS = 256
+"""Top-level members of a call: its name, its arguments, and a few that nobody asked for."""
 
 _SPARE_KEYS = ("parameters", "args", "input")
 """What models write for ``arguments``."""
 
 _WRAPPERS = ("function", "custom")
-"""Where OpenAI's own shapes keep name and arguments."""
+"""Where OpenAI's own shapes hold name and arguments."""
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _BETWEEN = re.compile(r"[\s,;]*+")
@@ -70,42 +77,45 @@ class Written:
     mends: tuple[str, ...] = ()
 
 
-class _NoNumber(ValueError):
-    """NaN or Infinity: Python reads them, JSON has no such values."""
+class _NotJson(ValueError):
+    """NaN or Infinity: Python reads them, but JSON has no such values."""
 
 
-def _no_number(word: str) -> NoReturn:
-    raise _NoNumber(word)
+def _refuse_constant(word: str) -> NoReturn:
+    raise _NotJson(word)
 
 
-def _any_integer(digits: str) -> int:
-    """Read an integer; one with more digits than Python converts becomes the largest that it can show."""
+def _long_integer(digits: str) -> int:
+    """Read an integer. One with more digits than Python converts becomes the largest that it can print.
+
+    Only the schema sees that number (its sign and size are right); the client gets the model's own digits.
+    """
     try:
         return int(digits)
     except ValueError:
         return -(10**4299) if digits.startswith("-") else 10**4299
 
 
-# The first is written in C throughout; the second calls Python for each integer, and is needed for very long ones only.
-_fast = json.JSONDecoder(parse_constant=_no_number).raw_decode
-_patient = json.JSONDecoder(parse_constant=_no_number, parse_int=_any_integer).raw_decode
+# The first is C throughout. The second calls back into Python for each integer: only very long ones need it.
+_decode_plain = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+_decode_long = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_long_integer).raw_decode
 
 
 def decode(text: str, start: int) -> tuple[Any, int] | None:
     """Read the JSON value that begins exactly at ``start``; return it and its end, None where there is none."""
     try:
         try:
-            return _fast(text, start)
-        except (json.JSONDecodeError, _NoNumber):
+            return _decode_plain(text, start)
+        except (json.JSONDecodeError, _NotJson):
             return None
         except ValueError:  # an integer beyond sys.get_int_max_str_digits()
-            return _patient(text, start)
+            return _decode_long(text, start)
     except (ValueError, RecursionError):
         return None
 
 
 def read_value(text: str) -> Json | None:
-    """Read a text that is one JSON value with nothing but white space around it; ``source`` is all of the text."""
+    """Read a text that is one JSON value with nothing but whitespace around it; ``source`` is all of the text."""
     got = decode(text, _skip(text, 0))
     return None if got is None or _skip(text, got[1]) != len(text) else Json(text, got[0])
 
@@ -118,7 +128,7 @@ def read_object(text: str, start: int) -> tuple[dict[str, Json], int] | None:
     at = _skip(text, start + 1)
     if text.startswith("}", at):
         return members, at + 1
-    for _ in range(_MOST_MEMBERS):
+    for _ in range(_MAX_MEMBERS):
         key = decode(text, at) if text.startswith('"', at) else None
         if key is None or not text.startswith(":", colon := _skip(text, key[1])):
             return None
@@ -163,7 +173,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
             if surplus and calls:
                 calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, EXTRA_BRACE))
             break
-        call, end = _next_call(body, at, closed=closed) if len(calls) < MOST_CALLS else (None, 0)
+        call, end = _next_call(body, at, closed=closed) if len(calls) < MAX_CALLS else (None, 0)
         if call is None:
             calls.append(Written(body[at:], name_of(body[at:]), broken=True))
             break
@@ -241,11 +251,11 @@ def read_xml(body: str) -> Written:
 
 
 def read_elements(text: str) -> list[tuple[str, str]] | None:
-    """Read a run of elements as pairs of name and raw content, None where anything else but white space occurs."""
+    """Read a run of elements as pairs of name and raw content, None where anything else but whitespace occurs."""
     found: list[tuple[str, str]] = []
     at = _skip(text, 0)
     while at < len(text):
-        if len(found) > _MOST_MEMBERS:
+        if len(found) > _MAX_MEMBERS:
             return None
         tag = _ELEMENT.match(text, at)
         if tag is None:
@@ -269,6 +279,6 @@ def unescape(text: str) -> str:
 
 
 def trim(text: str) -> str:
-    """Take one newline from each end of a value that stands on lines of its own; all other white space is content."""
+    """Strip one newline from each end of a value that stands on lines of its own; all other whitespace is content."""
     inner = text.removeprefix("\r").removeprefix("\n") if text.startswith(("\n", "\r\n")) else ""
     return inner[:-1].removesuffix("\r") if inner.endswith("\n") else text

@@ -1,4 +1,4 @@
-"""The judge: DESIGN's table as data, and what must hold for any text."""
+"""The judge: its table as data, and what must hold for any text."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ SPACES = st.text(" \t\r\n", max_size=3)
 
 @st.composite
 def object_texts(draw: st.DrawFn) -> str:
-    """A JSON object as text, with white space anywhere between its tokens."""
+    """A JSON object as text, with whitespace anywhere between its tokens."""
 
     def write(value: Any) -> str:
         gap = draw(SPACES)
@@ -317,8 +317,7 @@ def test_catastrophic_patterns_share_one_budget() -> None:
     """However many calls meet an endless pattern, one answer's checks stop; each such call passes with a warning."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema)), report := Report())
-    judge._seconds = 0.05
+    judge._checker._seconds = 0.05
     verdicts = judge.block(json_block(f'{{"name":"f","arguments":{{"a":"{"a" * 60}!"}}}}' * 64))
     assert [type(verdict) for verdict in verdicts] == [Call] * 64
     assert report.warnings == ["SCHEMA_UNSETTLED:f"] * 64
-    assert judge._seconds < 0

@@ -233,7 +233,7 @@ def test_keepalive_only_while_a_block_is_held_back(client: Dialect, backend: Dia
 
 @each_client
 def test_fail_from_outside(client: Dialect) -> None:
-    """A failure that lies outside of the backend's bytes ends the answer once."""
+    """A failure that lies outside the backend's bytes ends the answer once."""
     rewriter = ResponseRewriter(plan(client, "chat", True, [WEATHER]), Report(), content_type="text/event-stream")
     chunks = rewriter.fail(ApiError("No data for 300 s.", code="backend_timeout", status=504))
     assert rewriter.done

@@ -54,7 +54,7 @@ CASES: dict[str, tuple[str, list[Piece]]] = {
     "1 doubled bracket": (f"<{T}{CALL}{E}>", ["<", J(CALL), ">"]),
     "1 beginning of a tag at the end": ("text <tool_ca", ["text <tool_ca"]),
     "1 closing tag alone": (f"so {E} is text", [f"so {E} is text"]),
-    "2 white space before the body": (f"{T}\n  {CALL}\n{E}", [J(f"\n  {CALL}\n")]),
+    "2 whitespace before the body": (f"{T}\n  {CALL}\n{E}", [J(f"\n  {CALL}\n")]),
     "2 prose after the tag": (f"write {T} and {T}tags{E}", [f"write {T} and {T}tags{E}"]),
     "2 tag then call": (f"{T}{T}{CALL}{E}", [T, J(CALL)]),
     "2 brace but no body": (f"{T}{{x}} {T}[1] {T}{{ {{", [f"{T}{{x}} {T}[1] {T}{{ {{"]),

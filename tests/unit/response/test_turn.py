@@ -1,24 +1,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import re
+from itertools import count
 
-from support.answers import plan, tool
-from toolsimlib.errors import ApiError
+import pytest
+from support.answers import plan
+from support.turns import ARGS, CALL, STRICT, chat, responses, tell, whole_call
 from toolsimlib.events import (
-    BackendEvent,
     CallDelta,
     CallEnded,
     CallStarted,
-    ClientEvent,
     Closed,
     Counted,
     Ended,
-    Failed,
     Finished,
-    KeepAlive,
-    Opened,
     PassThrough,
     ReasoningDelta,
     RefusalDelta,
@@ -26,76 +22,11 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Plan
 from toolsimlib.report import Report
-from toolsimlib.response.turn import Answer
-
-ADD = tool("add", a="number")
-STRICT = tool("add", True, a="number")
-ARGS = '{"a":1}'
-CALL = f'<tool_call>{{"name":"add","arguments":{ARGS}}}</tool_call>'
-
-
-def whole_call(number: int, name: str = "add", arguments: str = ARGS, choice: int = 0) -> list[ClientEvent]:
-    return [
-        CallStarted(number, name, choice=choice),
-        CallDelta(arguments, choice),
-        CallEnded("completed", choice),
-    ]
-
-
-def tell(the_plan: Plan, events: Sequence[BackendEvent]) -> tuple[list[ClientEvent], Report, Answer]:
-    report = Report()
-    answer = Answer(the_plan, report)
-    return [out for event in events for out in answer.feed(event)], report, answer
-
-
-def chat(**fields: Any) -> Plan:
-    return plan("chat", "chat", True, [ADD], **fields)
-
-
-def responses(**fields: Any) -> Plan:
-    return plan("responses", "responses", True, [ADD], **fields)
-
-
-def test_numbers_go_on_from_the_history() -> None:
-    """A call's number continues after the highest of the conversation, so that no id repeats in it."""
-    told, report, _ = tell(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
-    assert told == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
-    assert report.calls == ["add", "add"]
-    assert report.finish == "tool_calls"
-
-
-def test_each_choice_has_its_own_parser() -> None:
-    """A call in one choice and text in the other, interleaved piece by piece, do not disturb each other."""
-    events = [TextDelta(CALL[:20], 0), TextDelta("<tool_", 1), TextDelta(CALL[20:], 0), TextDelta("call is text", 1)]
-    told, _, _ = tell(chat(choices=2), [*events, Finished("stop", 0), Finished("length", 1), Closed()])
-    assert [event for event in told if not isinstance(event, TextDelta)] == [
-        *whole_call(1),
-        Ended({0: "tool_calls", 1: "length"}),
-    ]
-    assert "".join(event.text for event in told if isinstance(event, TextDelta)) == "<tool_call is text"
-
-
-def test_one_choice_that_stops_does_not_stop_the_other() -> None:
-    """The backend is cut only when every choice that was asked for has ended early."""
-    told, _, answer = tell(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
-    assert not answer.cut
-    assert told == whole_call(1)
-    assert answer.feed(TextDelta(f"{CALL} tail", 1)) == [
-        *whole_call(2, choice=1),
-        Ended({0: "tool_calls", 1: "tool_calls"}),
-    ]
-    assert answer.cut
-
-
-def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
-    """White space after the calls is no other text; and usage is told if the backend gave it."""
-    usage = Usage(1, 2, 3)
-    told, report, answer = tell(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
-    assert told[-1] == Ended({0: "tool_calls"}, usage)
-    assert not answer.cut
-    assert report.tool_cutoff is None
+from toolsimlib.response import turn
+from toolsimlib.response.answer import Answer
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.turn import Turn
 
 
 def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
@@ -140,7 +71,7 @@ def test_structured_calls_join_the_turn() -> None:
 
 
 def test_surrogates_that_the_backend_split() -> None:
-    """A character split over two deltas arrives as one, alone and inside of a block; a lone half is not lost."""
+    """A character split over two deltas arrives as one, alone and inside a block; a lone half is not lost."""
     told, _, _ = tell(responses(), [TextDelta("a\ud83d"), TextDelta("\udc22b\ud83d"), Closed()])
     assert [event.text for event in told if isinstance(event, TextDelta)] == ["a", "🐢b", "\ud83d"]
 
@@ -151,53 +82,11 @@ def test_text_behind_the_finish_is_passed_over() -> None:
     assert told == [TextDelta("a"), Ended({0: "stop"})]
 
 
-def test_a_failure_says_what_was_held_back_and_nothing_more() -> None:
-    """The tail comes before the failure; after it the answer is over."""
-    error = ApiError("gone", code="x")
-    told, report, answer = tell(responses(), [TextDelta("a <tool_call>{"), Failed(error), TextDelta("b"), Closed()])
-    assert "".join(event.text for event in told[:-1] if isinstance(event, TextDelta)) == "a <tool_call>{"
-    assert told[-1] == Failed(error)
-    assert answer.done
-    assert not answer.cut
-    assert report.error == "x"
-
-
-def test_a_strict_failure_cuts_the_backend() -> None:
-    """After a violation nothing that the backend says can mend the answer, so it is stopped."""
-    the_plan = plan("responses", "responses", True, [STRICT])
-    told, report, answer = tell(the_plan, [Opened(), TextDelta("a "), TextDelta(CALL.replace("1", '"x"')), Closed()])
-    assert isinstance(told[-1], Failed)
-    assert told[-1].error.status == 422
-    assert answer.cut
-    assert len(report.strict_failures) == 1
-
-
 def test_legacy_functions_make_one_call() -> None:
     """The legacy shape has place for one call."""
     told, _, answer = tell(chat(legacy_functions=True), [TextDelta(CALL * 2)])
     assert told == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.cut
-
-
-def test_keepalive_while_buffering() -> None:
-    """There is something to keep alive exactly while a block is open."""
-    answer = Answer(responses(), Report())
-    assert answer.keep_alive() == []
-    answer.feed(TextDelta(CALL[:-1]))
-    assert answer.keep_alive() == [KeepAlive()]
-    answer.feed(TextDelta(CALL[-1]))
-    assert answer.keep_alive() == []
-
-
-def test_keepalive_while_nothing_is_said() -> None:
-    """White space that is held back, and a tail that is dropped, are silence to the client too."""
-    answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
-    answer.feed(TextDelta("\n\n"))
-    assert answer.keep_alive() == [KeepAlive()]
-    answer.feed(TextDelta("a"))
-    assert answer.keep_alive() == []
-    answer.feed(TextDelta(CALL + " tail"))
-    assert answer.keep_alive() == [KeepAlive()]
 
 
 def test_endless_white_space_is_text() -> None:
@@ -247,16 +136,46 @@ def test_a_late_break_ends_the_item_incomplete() -> None:
     assert "".join(event.text for event in told if isinstance(event, TextDelta)) == text
 
 
-def test_repr_names_the_state() -> None:
-    """What a person sees in a debugger is the state of the module's diagram."""
-    answer = Answer(responses(), Report())
-    seen = []
-    for text in ("a", CALL, "b"):
-        answer.feed(TextDelta(text))
-        seen.append(repr(answer._turns[0]).split("(")[1].split(",")[0])
-    answer.feed(Closed())
-    seen.append(repr(answer._turns[0]).split("(")[1].split(",")[0])
-    assert seen == ["speaking", "calling", "speaking", "over"]
+DIAGRAM = [line for line in str(turn.__doc__).splitlines() if line.strip().startswith("|")]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+EVENTS = {"text": TextDelta("words"), "call": TextDelta(CALL), "other item": ReasoningDelta("hm"), "end": None}
+
+
+def state_of(the_turn: Turn) -> str:
+    return re.findall(r"state_(\w+)", repr(the_turn))[0]
+
+
+def act(the_turn: Turn, name: str) -> None:
+    match EVENTS[name]:
+        case TextDelta(text):
+            the_turn.text(text)
+        case ReasoningDelta() as event:
+            the_turn.other(event)
+        case _:
+            the_turn.finish("stop")
+
+
+@pytest.mark.parametrize("state", ["waiting", "speaking", "calling", "over"])
+@pytest.mark.parametrize("event", EVENTS)
+def test_the_diagram_is_the_code(state: str, event: str) -> None:
+    """Each cell of the table at the head of the module is what the turn does, under some plan and some history."""
+    head, rows = cells(DIAGRAM[0]), {cells(line)[0]: cells(line) for line in DIAGRAM[2:]}
+    seen = set()
+    for history in (["text"], ["call"], ["call", "text"], ["end"], []):
+        for policy in ({}, {"stop_after_tools": "on"}, {"suppress_tail_after_tools": True}):
+            report, the_plan = Report(), responses(policy=policy)
+            the_turn = Turn(the_plan, report, Judge(the_plan, report), count(1))
+            for step in history:
+                act(the_turn, step)
+            if state_of(the_turn) == state:
+                act(the_turn, event)
+                seen.add(state_of(the_turn))
+    assert seen == set(re.findall(r"\w+", rows[state][head.index(event)])) - {"or"}
 
 
 def test_blocks_are_reported_with_their_place_and_fate() -> None:
@@ -277,14 +196,6 @@ def test_blocks_are_reported_with_their_place_and_fate() -> None:
             ["passed over add"],
         ]
         assert [block["repairs"] for block in report.blocks] == [[], ["TRAILING_COMMA:add"], [], []]
-
-
-def test_blocks_of_each_choice_are_told_apart() -> None:
-    """Places count within a choice; a violation is told as the failure that it is."""
-    _, report, _ = tell(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
-    assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
-    _, report, _ = tell(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
-    assert [block["verdicts"] for block in report.blocks] == [["failure SCHEMA_MISMATCH"]]
 
 
 def test_the_report_stays_small() -> None:

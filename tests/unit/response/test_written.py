@@ -118,7 +118,7 @@ def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("text", ["x", "<a>", "<a>1</b>", "<a>1</a>x", "</a>", "<>1</>", "<a b</a>", "<a/>" * 300])
 def test_no_elements(text: str) -> None:
-    """Anything beside elements and white space makes the whole unreadable."""
+    """Anything beside elements and whitespace makes the whole unreadable."""
     assert read_elements(text) is None
 
 
@@ -155,6 +155,6 @@ def test_trim(text: str, trimmed: str) -> None:
 
 
 def test_read_value_keeps_white_space() -> None:
-    """A value's source is all of the text, the white space around it too."""
+    """A value's source is all of the text, the whitespace around it too."""
     assert read_value(' {"a":1}\n') == Json(' {"a":1}\n', {"a": 1})
     assert read_value("{} {}") is None

@@ -1,0 +1,247 @@
+"""The arguments of a call: found in any form that models write, as text for the client and as a value for the schema.
+
+| tool     | what the model wrote                  | text for the client                            |
+|----------|---------------------------------------|------------------------------------------------|
+| function | an object, or a JSON string of one    | the object's own source, verbatim              |
+| function | nothing, null, an empty string        | ``{}``                                         |
+| function | XML elements                          | an object, each value typed by its own schema  |
+| function | one element that holds all the others | what stands inside it                          |
+| custom   | ``{"input": "…"}``, in either form    | the input                                      |
+| custom   | any other string                      | the string                                     |
+
+A custom tool was shown to the model as a function with one string parameter ``input``. XML has no types, so each
+element's content becomes what the schema of its property asks for: a string wherever a string conforms, and only then
+JSON. Nothing here knows the report or passes a verdict: None means that the arguments cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolsimlib.plan import Tool
+from toolsimlib.response.checker import SchemaChecker
+from toolsimlib.response.repair import mend
+from toolsimlib.response.written import (
+    ARGUMENTS_KEY,
+    EXTRA_BRACE,
+    Json,
+    Written,
+    read_elements,
+    read_value,
+    trim,
+    unescape,
+)
+from toolsimlib.schema import Validator
+
+DOUBLE_ENCODED = "DOUBLE_ENCODED"
+
+Elements = tuple[tuple[str, str], ...]
+"""Names and raw contents, in order."""
+
+_WHOLE = ("arguments", "parameters")
+"""Elements that hold all arguments, unless the tool has a parameter of that name."""
+
+_NO_OBJECT = Json("", ())
+"""What stands for several candidates of which none can be chosen: not an object in any form."""
+
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null", "none": "null"}
+"""What models write for JSON's words where no quotes are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Arguments as found: ``text`` for the client, ``value`` for the schema (a custom tool's input: the same string).
+
+    ``codes`` name the repairs that left all values as they were, ``mends`` those that changed text.
+    """
+
+    text: str
+    value: Any
+    codes: tuple[str, ...] = ()
+    mends: tuple[str, ...] = ()
+
+
+_NONE = Arguments("{}", {})
+
+
+def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
+    """Return the arguments of a call to a function tool."""
+    if written.broken:
+        return None
+    if written.elements is not None:
+        return _from_elements(written.elements, tool, checker)
+    given = written.arguments
+    codes: tuple[str, ...] = ()
+    if (given is None or given.value is None) and written.spare:
+        given = next(iter(written.spare.values())) if repair and len(written.spare) == 1 else _NO_OBJECT
+        codes = (ARGUMENTS_KEY,)
+    found = _from_json(given, repair=repair)
+    return found and Arguments(found.text, found.value, codes, found.mends)
+
+
+def custom_input(written: Written, *, repair: bool) -> Arguments | None:
+    """Return the input of a call to a custom tool."""
+    if written.broken:
+        return None
+    if written.elements is not None:
+        text = _input_of_elements(written.elements)
+        return None if text is None else Arguments(text, text)
+    given = written.arguments
+    codes: tuple[str, ...] = ()
+    named_input = given is None and "input" in written.spare
+    if named_input:
+        given = written.spare["input"]
+    elif given is None and len(written.spare) == 1 and repair:
+        given = next(iter(written.spare.values()))
+        codes = (ARGUMENTS_KEY,)
+    match given:
+        case None | Json(value=None):
+            return Arguments("", "", codes)
+        case Json(value={"input": str() as text}):
+            return Arguments(text, text, codes)
+        case Json(value=str() as text):
+            mends: tuple[str, ...] = ()
+            if not named_input:
+                text, mends = _unwrap_input(text, repair=repair)
+            return Arguments(text, text, codes, mends)
+    return None
+
+
+# JSON
+
+
+def _from_json(given: Json | None, *, repair: bool) -> Arguments | None:
+    match given:
+        case None | Json(value=None):
+            return _NONE
+        case Json(source=source, value=dict() as value):
+            return Arguments(source, value)
+        case Json(value=str() as text):
+            return _from_string(text, repair=repair)
+    return None
+
+
+def _from_string(text: str, *, repair: bool) -> Arguments | None:
+    if text.strip() in {"", "null"}:
+        return _NONE
+    match read_value(text):
+        case Json(value=dict() as value):
+            return Arguments(text, value)
+        case Json(value=str() as inner) if repair:
+            match read_value(inner):
+                case Json(value=dict() as value):
+                    return Arguments(inner, value, mends=(DOUBLE_ENCODED,))
+        case None if repair:
+            return _mended(text)
+    return None
+
+
+def _mended(text: str) -> Arguments | None:
+    mended = mend(text, len(text) - len(text.lstrip()))
+    if mended is None or text[mended.end :].strip(" \t\r\n}]"):
+        return None
+    mends = mended.codes if mended.end == len(text.rstrip()) else (*mended.codes, EXTRA_BRACE)
+    match read_value(mended.text):
+        case Json(value=dict() as value):
+            return Arguments(mended.text, value, mends=mends)
+    return None
+
+
+def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
+    """Return the input that ``arguments`` as a string stands for: its member ``input``, or else the string itself."""
+    match read_value(text):
+        case Json(value={"input": str() as inner}):
+            return inner, ()
+        case None if repair:
+            match _mended(text):
+                case Arguments(value={"input": str() as inner}, mends=mends):
+                    return inner, mends
+    return text, ()
+
+
+# XML
+
+
+def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker) -> Arguments | None:
+    """Return the object of all elements, or what the one element holds that has all arguments inside it."""
+    declared = (tool.parameters or {}).get("properties")
+    match elements:
+        case ((only, content),) if only in _WHOLE and not (isinstance(declared, Mapping) and only in declared):
+            whole = _inside(content)
+            if isinstance(whole, Arguments):
+                return whole
+            elements = whole if whole is not None else elements
+    schema = checker.schema(tool)
+    grouped: dict[str, list[str]] = {}
+    for key, text in elements:
+        grouped.setdefault(key, []).append(trim(unescape(text)))
+    parts: list[str] = []
+    value: dict[str, Any] = {}
+    for key, texts in grouped.items():
+        typed = _typed(texts, schema.property(key) if schema else None, checker)
+        if typed is None:
+            return None
+        parts.append(f"{json.dumps(key, ensure_ascii=False)}:{typed.source}")
+        value[key] = typed.value
+    return Arguments("{" + ",".join(parts) + "}", value)
+
+
+def _typed(texts: list[str], schema: Validator | None, checker: SchemaChecker) -> Json | None:
+    """Give the content of equally named elements the type that their property's schema asks for.
+
+    Several are an array, if the schema knows arrays; None where it does not. One is a string wherever a string
+    conforms, then JSON, then the only item of an array.
+    """
+    if len(texts) == 1:
+        single = _typed_text(texts[0], schema, checker)
+        if schema is None or checker.conforms(schema, single.value) or "array" not in schema.types():
+            return single
+        listed = _listed(texts, schema, checker)
+        return listed if checker.conforms(schema, listed.value) else single
+    return _listed(texts, schema, checker) if schema and "array" in schema.types() else None
+
+
+def _listed(texts: list[str], schema: Validator, checker: SchemaChecker) -> Json:
+    item = schema.items()
+    items = [_typed_text(text, item, checker) for text in texts]
+    return Json("[" + ",".join(each.source for each in items) + "]", [each.value for each in items])
+
+
+def _typed_text(text: str, schema: Validator | None, checker: SchemaChecker) -> Json:
+    string = Json(json.dumps(text, ensure_ascii=False), text)
+    if schema is None or checker.conforms(schema, text):
+        return string
+    bare = text.strip()
+    value = read_value(_PYTHON_WORDS.get(bare, bare))
+    if value is None:
+        return string
+    # Where nothing conforms, the schema's own type decides what the complaint will be about.
+    return value if checker.conforms(schema, value.value) or "string" not in schema.types() else string
+
+
+def _inside(content: str) -> Arguments | Elements | None:
+    """Read an element that holds all arguments: as one JSON object, or as elements inside it."""
+    for text in (unescape(content), content):
+        match read_value(text):
+            case Json(value=dict() as value):
+                return Arguments(text.strip(), value)
+    inner = read_elements(content)
+    return None if inner is None else tuple(inner)
+
+
+def _input_of_elements(elements: Elements) -> str | None:
+    match elements:
+        case ():
+            return ""
+        case (("input" | "arguments" | "parameters" as key, content),):
+            if key != "input":
+                match _inside(content):
+                    case Arguments(value={"input": str() as text}):
+                        return text
+                    case (("input", inner),):
+                        content = inner
+            return trim(unescape(content))
+    return None

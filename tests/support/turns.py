@@ -1,0 +1,39 @@
+"""Answers as events: plans with one tool, and what the client is told for what the backend says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from support.answers import plan, tool
+from toolsimlib.events import BackendEvent, CallDelta, CallEnded, CallStarted, ClientEvent
+from toolsimlib.plan import Plan
+from toolsimlib.report import Report
+from toolsimlib.response.answer import Answer
+
+ADD = tool("add", a="number")
+STRICT = tool("add", True, a="number")
+ARGS = '{"a":1}'
+CALL = f'<tool_call>{{"name":"add","arguments":{ARGS}}}</tool_call>'
+
+
+def whole_call(number: int, name: str = "add", arguments: str = ARGS, choice: int = 0) -> list[ClientEvent]:
+    return [
+        CallStarted(number, name, choice=choice),
+        CallDelta(arguments, choice),
+        CallEnded("completed", choice),
+    ]
+
+
+def tell(the_plan: Plan, events: Sequence[BackendEvent]) -> tuple[list[ClientEvent], Report, Answer]:
+    report = Report()
+    answer = Answer(the_plan, report)
+    return [out for event in events for out in answer.feed(event)], report, answer
+
+
+def chat(**fields: Any) -> Plan:
+    return plan("chat", "chat", True, [ADD], **fields)
+
+
+def responses(**fields: Any) -> Plan:
+    return plan("responses", "responses", True, [ADD], **fields)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from support.answers import plan
+from support.turns import CALL, STRICT, chat, responses, tell, whole_call
+from toolsimlib.errors import ApiError
+from toolsimlib.events import (
+    Closed,
+    Counted,
+    Ended,
+    Failed,
+    Finished,
+    KeepAlive,
+    Opened,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.report import Report
+from toolsimlib.response.answer import Answer
+
+
+def test_numbers_go_on_from_the_history() -> None:
+    """A call's number continues after the highest of the conversation, so that no id repeats in it."""
+    told, report, _ = tell(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
+    assert told == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
+    assert report.calls == ["add", "add"]
+    assert report.finish == "tool_calls"
+
+
+def test_each_choice_has_its_own_parser() -> None:
+    """A call in one choice and text in the other, interleaved piece by piece, do not disturb each other."""
+    events = [TextDelta(CALL[:20], 0), TextDelta("<tool_", 1), TextDelta(CALL[20:], 0), TextDelta("call is text", 1)]
+    told, _, _ = tell(chat(choices=2), [*events, Finished("stop", 0), Finished("length", 1), Closed()])
+    assert [event for event in told if not isinstance(event, TextDelta)] == [
+        *whole_call(1),
+        Ended({0: "tool_calls", 1: "length"}),
+    ]
+    assert "".join(event.text for event in told if isinstance(event, TextDelta)) == "<tool_call is text"
+
+
+def test_one_choice_that_stops_does_not_stop_the_other() -> None:
+    """The backend is cut only when every choice that was asked for has ended early."""
+    told, _, answer = tell(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
+    assert not answer.cut
+    assert told == whole_call(1)
+    assert answer.feed(TextDelta(f"{CALL} tail", 1)) == [
+        *whole_call(2, choice=1),
+        Ended({0: "tool_calls", 1: "tool_calls"}),
+    ]
+    assert answer.cut
+
+
+def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
+    """Whitespace after the calls is no other text; and usage is told if the backend gave it."""
+    usage = Usage(1, 2, 3)
+    told, report, answer = tell(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
+    assert told[-1] == Ended({0: "tool_calls"}, usage)
+    assert not answer.cut
+    assert report.tool_cutoff is None
+
+
+def test_a_failure_says_what_was_held_back_and_nothing_more() -> None:
+    """The tail comes before the failure; after it the answer is over."""
+    error = ApiError("gone", code="x")
+    told, report, answer = tell(responses(), [TextDelta("a <tool_call>{"), Failed(error), TextDelta("b"), Closed()])
+    assert "".join(event.text for event in told[:-1] if isinstance(event, TextDelta)) == "a <tool_call>{"
+    assert told[-1] == Failed(error)
+    assert answer.done
+    assert not answer.cut
+    assert report.error == "x"
+
+
+def test_a_strict_failure_cuts_the_backend() -> None:
+    """After a violation nothing that the backend says can mend the answer, so it is stopped."""
+    the_plan = plan("responses", "responses", True, [STRICT])
+    told, report, answer = tell(the_plan, [Opened(), TextDelta("a "), TextDelta(CALL.replace("1", '"x"')), Closed()])
+    assert isinstance(told[-1], Failed)
+    assert told[-1].error.status == 422
+    assert answer.cut
+    assert len(report.strict_failures) == 1
+
+
+def test_keepalive_while_buffering() -> None:
+    """There is something to keep alive exactly while a block is open."""
+    answer = Answer(responses(), Report())
+    assert answer.keep_alive() == []
+    answer.feed(TextDelta(CALL[:-1]))
+    assert answer.keep_alive() == [KeepAlive()]
+    answer.feed(TextDelta(CALL[-1]))
+    assert answer.keep_alive() == []
+
+
+def test_keepalive_while_nothing_is_said() -> None:
+    """Whitespace that is held back, and a tail that is dropped, are silence to the client too."""
+    answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
+    answer.feed(TextDelta("\n\n"))
+    assert answer.keep_alive() == [KeepAlive()]
+    answer.feed(TextDelta("a"))
+    assert answer.keep_alive() == []
+    answer.feed(TextDelta(CALL + " tail"))
+    assert answer.keep_alive() == [KeepAlive()]
+
+
+def test_blocks_of_each_choice_are_told_apart() -> None:
+    """Places count within a choice; a violation is told as the failure that it is."""
+    _, report, _ = tell(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
+    assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
+    _, report, _ = tell(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
+    assert [block["verdicts"] for block in report.blocks] == [["failure SCHEMA_MISMATCH"]]

@@ -1,0 +1,137 @@
+"""The finding of arguments: each row of the module's table, for either kind of tool."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.plan import Tool
+from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
+from toolsimlib.response.checker import SchemaChecker
+from toolsimlib.response.written import Json, Written
+
+TYPED = Tool(
+    "f",
+    "f",
+    parameters={
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "count": {"type": "integer"},
+            "flag": {"type": "boolean"},
+            "maybe": {"type": ["integer", "null"]},
+            "list": {"type": "array", "items": {"type": "integer"}},
+        },
+    },
+)
+
+
+def value(source: str) -> Json:
+    return Json(source, json.loads(source))
+
+
+def found(written: Written, *, repair: bool = True) -> Arguments | None:
+    return function_arguments(written, TYPED, SchemaChecker(lambda code, name: None), repair=repair)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (Written("", "f", arguments=value('{ "count" : 1.0 }')), Arguments('{ "count" : 1.0 }', {"count": 1.0})),
+        (Written("", "f", arguments=value('"{\\"count\\": 1}"')), Arguments('{"count": 1}', {"count": 1})),
+        (Written("", "f", arguments=value("null")), Arguments("{}", {})),
+        (Written("", "f", arguments=value('""')), Arguments("{}", {})),
+        (Written("", "f"), Arguments("{}", {})),
+        (Written("", "f", spare={"args": value('{"a":1}')}), Arguments('{"a":1}', {"a": 1}, ("ARGUMENTS_KEY",))),
+        (Written("", "f", spare={"args": value("{}"), "input": value("{}")}), None),
+        (Written("", "f", arguments=value("[1]")), None),
+        (Written("", "f", arguments=value('"words"')), None),
+        (Written("", "f", broken=True), None),
+        (
+            Written("", "f", arguments=Json("", json.dumps('{"a":1}'))),
+            Arguments('{"a":1}', {"a": 1}, mends=("DOUBLE_ENCODED",)),
+        ),
+        (Written("", "f", arguments=Json("", '{"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
+        (Written("", "f", arguments=Json("", '{"a":1}}')), Arguments('{"a":1}', {"a": 1}, mends=("EXTRA_BRACE",))),
+    ],
+)
+def test_json(written: Written, expected: Arguments | None) -> None:
+    """An object is verbatim, nothing is ``{}``, and what is no object in any form is None."""
+    assert found(written) == expected
+
+
+def test_without_repair_only_the_plain_forms_count() -> None:
+    """With the repairs off, other keys, doubly encoded strings and slips are not arguments."""
+    for written in (
+        Written("", "f", spare={"args": value("{}")}),
+        Written("", "f", arguments=Json("", json.dumps("{}"))),
+        Written("", "f", arguments=Json("", "{,}")),
+    ):
+        assert found(written, repair=False) is None
+
+
+@pytest.mark.parametrize(
+    ("elements", "expected"),
+    [
+        ([("text", "7")], {"text": "7"}),
+        ([("count", " 7 ")], {"count": 7}),
+        ([("flag", "True")], {"flag": True}),
+        ([("maybe", "None")], {"maybe": None}),
+        ([("list", "1"), ("list", "2")], {"list": [1, 2]}),
+        ([("list", "1")], {"list": [1]}),
+        ([("list", "[1,2]")], {"list": [1, 2]}),
+        ([("count", "many")], {"count": "many"}),
+        ([("other", "{}")], {"other": "{}"}),
+        ([("arguments", '{"count": 7}')], {"count": 7}),
+        ([("parameters", "<count>7</count>")], {"count": 7}),
+        ([("text", "a &lt; b")], {"text": "a < b"}),
+        ([("text", "\n  two\nlines\n")], {"text": "  two\nlines"}),
+        ([("count", "1"), ("count", "2")], None),
+    ],
+)
+def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expected: Any) -> None:
+    """XML has no types: a property's schema decides, and a string is left a string wherever it may be one."""
+    got = found(Written("", "f", elements=tuple(elements)))
+    assert (got and got.value) == expected
+    assert got is None or json.loads(got.text) == expected
+
+
+# A carriage return at the end would become half of the line end that is stripped.
+@given(st.dictionaries(st.sampled_from(["text", "other"]), st.text().filter(lambda text: not text.endswith("\r"))))
+def test_text_of_elements_is_kept(values: dict[str, str]) -> None:
+    """Whatever stands in an element of type string reaches the client unchanged."""
+    elements = tuple((key, text.replace("&", "&amp;").replace("<", "&lt;")) for key, text in values.items())
+    got = found(Written("", "f", elements=tuple((key, f"\n{text}\n") for key, text in elements)))
+    assert got is not None
+    assert json.loads(got.text) == values
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (Written("", "c", arguments=value('{"input":"x"}')), Arguments("x", "x")),
+        (Written("", "c", arguments=value('"{\\"input\\":\\"x\\"}"')), Arguments("x", "x")),
+        (Written("", "c", arguments=value('"plain"')), Arguments("plain", "plain")),
+        (Written("", "c", spare={"input": value('"{}"')}), Arguments("{}", "{}")),
+        (Written("", "c", spare={"args": value('"x"')}), Arguments("x", "x", ("ARGUMENTS_KEY",))),
+        (Written("", "c"), Arguments("", "")),
+        (Written("", "c", arguments=value('{"other":"x"}')), None),
+        (Written("", "c", arguments=value("[1]")), None),
+        (Written("", "c", broken=True), None),
+        (Written("", "c", elements=()), Arguments("", "")),
+        (Written("", "c", elements=(("input", "a &lt; b"),)), Arguments("a < b", "a < b")),
+        (Written("", "c", elements=(("arguments", '{"input":"x"}'),)), Arguments("x", "x")),
+        (Written("", "c", elements=(("arguments", "<input>x</input>"),)), Arguments("x", "x")),
+        (Written("", "c", elements=(("a", "1"), ("b", "2"))), None),
+        (
+            Written("", "c", arguments=Json("", '{"input":"x",}')),
+            Arguments("x", "x", mends=("TRAILING_COMMA",)),
+        ),
+    ],
+)
+def test_custom_input(written: Written, expected: Arguments | None) -> None:
+    """A custom tool's input is its parameter ``input``, or the string that stands in the place of the arguments."""
+    assert custom_input(written, repair=True) == expected

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from time import monotonic
+
+from support.answers import tool
+from toolsimlib.plan import Tool
+from toolsimlib.response.checker import SchemaChecker
+
+ENDLESS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
+
+
+def checker(seconds: float = 1.0) -> tuple[SchemaChecker, list[tuple[str, str]]]:
+    warnings: list[tuple[str, str]] = []
+    return SchemaChecker(lambda code, name: warnings.append((code, name)), seconds), warnings
+
+
+def test_a_mismatch_says_where() -> None:
+    """Values that conform have no mismatch; of others it says where they break the schema."""
+    checks, warnings = checker()
+    assert checks.mismatch(tool("f", city="string"), {"city": "Bonn"}) is None
+    assert "$.city" in str(checks.mismatch(tool("f", city="string"), {"city": 5}))
+    assert warnings == []
+
+
+def test_a_schema_is_compiled_once() -> None:
+    """A tool's schema is compiled on first use and kept; a tool without one has none."""
+    checks, _ = checker()
+    city = tool("f", city="string")
+    assert checks.schema(city) is checks.schema(city)
+    assert checks.schema(Tool("any", "any")) is None
+    assert checks.mismatch(Tool("any", "any"), {"a": 1}) is None
+
+
+def test_an_unusable_schema_is_warned_of_once() -> None:
+    """A schema that cannot be compiled checks nothing, and is warned of only when it is first needed."""
+    checks, warnings = checker()
+    remote = Tool("f", "f", parameters={"$ref": "https://example.com/x"})
+    assert [checks.mismatch(remote, {"a": 1}) for _ in range(2)] == [None, None]
+    assert warnings == [("SCHEMA_UNUSABLE", "f")]
+
+
+def test_all_checks_share_one_budget() -> None:
+    """A hundred checks of an endless pattern take no longer than the budget, and each is told as unsettled."""
+    checks, warnings = checker(0.05)
+    started = monotonic()
+    for _ in range(100):
+        assert checks.mismatch(Tool("f", "f", parameters=ENDLESS), {"a": "a" * 60 + "!"}) is None
+    assert monotonic() - started < 2
+    assert warnings == [("SCHEMA_UNSETTLED", "f")] * 100
+
+
+def test_conforms_asks_any_schema() -> None:
+    """One property's schema can be asked by itself."""
+    checks, _ = checker()
+    schema = checks.schema(tool("f", days="integer"))
+    assert schema is not None
+    days = schema.property("days")
+    assert days is not None
+    assert checks.conforms(days, 3)
+    assert not checks.conforms(days, "3")
