@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.answers import backend_answer, rewrite
+from support.answers import rewrite
+from support.wire import backend_answer
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Plan, Policy
 from toolsimlib.report import Report

@@ -13,7 +13,8 @@ import statistics
 import time
 from collections.abc import Callable
 
-from support.answers import backend_answer, plan, tool
+from support.answers import plan, tool
+from support.wire import backend_answer
 from toolsimlib.plan import Dialect
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter

@@ -19,7 +19,8 @@ import pytest
 from proxy.conftest import CALL
 from support.line import Line, arrivals
 from support.mitmdump import Mitmdump
-from support.raw_backend import DONE, Answer, RawBackend, chat_frame, chat_whole, stream_of
+from support.raw_backend import Answer, RawBackend, stream_of
+from support.wire import DONE, chat_frame, chat_whole
 
 PIECE = 0.05  # seconds between two pieces of a backend that talks on
 TALK = 60

@@ -14,7 +14,8 @@ import pytest
 from proxy.conftest import CALL
 from support.line import Line, Reply
 from support.mitmdump import Mitmdump
-from support.raw_backend import DONE, Answer, Behaviour, RawBackend, chat_frame, stream_of
+from support.raw_backend import Answer, Behaviour, RawBackend, stream_of
+from support.wire import DONE, chat_frame
 
 SSE = "text/event-stream"
 HALF = chat_frame("Hello")

@@ -14,7 +14,8 @@ import pytest
 from proxy.conftest import CALL
 from support.line import Line, arrivals
 from support.mitmdump import ADDON, ROOT, Mitmdump
-from support.raw_backend import DONE, Answer, RawBackend, chat_frame, stream_of
+from support.raw_backend import Answer, RawBackend, stream_of
+from support.wire import DONE, chat_frame
 
 
 @pytest.fixture

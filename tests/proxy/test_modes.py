@@ -12,7 +12,8 @@ import pytest
 from proxy.conftest import CALL, WEATHER
 from support.line import Line
 from support.mitmdump import Mitmdump
-from support.raw_backend import Answer, RawBackend, chat_whole, stream_of
+from support.raw_backend import Answer, RawBackend, stream_of
+from support.wire import chat_whole
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from support.line import Line, arrivals
 from support.mitmdump import Mitmdump
-from support.raw_backend import DONE, Answer, RawBackend, chat_frame
+from support.raw_backend import Answer, RawBackend
+from support.wire import DONE, chat_frame
 
 NO_TOOLS = b'{"model":"m", "messages":[{"role":"user","content":"Say <use_tool><name>x</name></use_tool>"}] }'
 

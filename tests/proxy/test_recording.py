@@ -15,7 +15,8 @@ import pytest
 from mitmproxy.io import read_flows_from_paths
 from support.line import Line, Reply, arrivals
 from support.mitmdump import Mitmdump
-from support.raw_backend import DONE, Answer, RawBackend, chat_frame, stream_of
+from support.raw_backend import Answer, RawBackend, stream_of
+from support.wire import DONE, chat_frame
 from toolsimlib.recordings.replay import recorded
 
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Bonn\\"}"}</tool_call>'
@@ -35,7 +36,7 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 
 def made(folder: Path, before: set[Path], count: int = 1) -> list[Path]:
     """Wait for the files of exchanges that are over for the client."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while len(new := set(folder.glob("*.flow")) - before) < count:
         assert time.monotonic() < end, f"{len(new)} files of {count}"
         time.sleep(0.02)

@@ -16,7 +16,8 @@ import zstandard
 from proxy.conftest import CALL, WEATHER
 from support.line import Line
 from support.mitmdump import Mitmdump
-from support.raw_backend import DONE, Answer, RawBackend, chat_frame, chat_whole, stream_of
+from support.raw_backend import Answer, RawBackend, stream_of
+from support.wire import DONE, chat_frame, chat_whole
 
 ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,

@@ -11,7 +11,8 @@ from mitmproxy.io import FlowReader
 from proxy.conftest import CALL
 from support.line import Line
 from support.mitmdump import Mitmdump
-from support.raw_backend import Answer, RawBackend, chat_whole, stream_of
+from support.raw_backend import Answer, RawBackend, stream_of
+from support.wire import chat_whole
 
 
 async def whole(answer: Answer) -> None:

@@ -1,4 +1,4 @@
-"""Answers for tests: a text backend's bytes in either dialect, and a client's bytes read by the real openai client."""
+"""Answers as toolsim makes them of a backend's bytes, and a client's bytes as the real openai client reads them."""
 
 from __future__ import annotations
 
@@ -10,56 +10,10 @@ from typing import Any
 
 import httpx
 import openai
-from toolsimlib.events import FinishReason
 from toolsimlib.plan import AnswerForm, Dialect, Plan, Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.dialect import APIS
-
-USAGE = {"responses": ("input_tokens", "output_tokens"), "chat": ("prompt_tokens", "completion_tokens")}
-
-
-def backend_answer(
-    dialect: Dialect, stream: bool, pieces: Sequence[str], finish: FinishReason = "stop"
-) -> tuple[str, bytes]:
-    """Return content type and body of a text backend that says ``pieces``."""
-    kind = "text/event-stream" if stream else "application/json"
-    read, written = USAGE[dialect]
-    usage = {read: 3, written: 4, "total_tokens": 7}
-    if dialect == "chat":
-        head = {"id": "chatcmpl-b", "object": "chat.completion", "created": 1, "model": "text-model"}
-        if not stream:
-            message = {"role": "assistant", "content": "".join(pieces)}
-            choices: list[Any] = [{"index": 0, "message": message, "finish_reason": finish}]
-            return kind, json.dumps({**head, "choices": choices, "usage": usage}).encode()
-        deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces)]
-        chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-        chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
-        chunks.append({**head, "choices": [], "usage": usage})
-        return kind, b"".join(
-            b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks
-        ) + b"data: [DONE]\n\n"
-    status = "completed" if finish == "stop" else "incomplete"
-    text = {"type": "output_text", "text": "".join(pieces), "annotations": []}
-    item = {"id": "msg_b", "type": "message", "role": "assistant", "status": status, "content": [text]}
-    response: dict[str, Any] = {"id": "resp_b", "object": "response", "created_at": 1, "model": "text-model"}
-    response |= {"status": status, "output": [item], "usage": usage}
-    if finish != "stop":
-        response["incomplete_details"] = {"reason": "max_output_tokens" if finish == "length" else finish}
-    if not stream:
-        return kind, json.dumps(response).encode()
-    where = {"item_id": "msg_b", "output_index": 0, "content_index": 0}
-    events: list[dict[str, Any]] = [
-        {"type": "response.created", "response": {**response, "status": "in_progress", "output": [], "usage": None}},
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
-        {"type": "response.content_part.added", **where, "part": {**text, "text": ""}},
-        *({"type": "response.output_text.delta", **where, "delta": piece} for piece in pieces),
-        {"type": "response.output_text.done", **where, "text": "".join(pieces)},
-        {"type": "response.content_part.done", **where, "part": text},
-        {"type": "response.output_item.done", "output_index": 0, "item": item},
-        {"type": f"response.{status}", "response": response},
-    ]
-    return kind, b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
 
 
 def rewrite(plan: Plan, content_type: str, body: bytes, cut: int = 0) -> tuple[ResponseRewriter, list[bytes]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Self
+
+from support.wire import DONE, chat_frame
 
 
 @dataclass
@@ -152,26 +153,6 @@ class RawBackend:
         else:
             asked.body = await reader.readexactly(int(asked.header("content-length") or 0))
         return asked
-
-
-def chat_frame(content: str | None = None, finish: str | None = None) -> bytes:
-    """One event of a chat stream."""
-    delta = {} if content is None else {"content": content}
-    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
-    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
-
-
-def chat_whole(content: str) -> bytes:
-    """A whole chat answer."""
-    message = {"role": "assistant", "content": content}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-    return json.dumps(
-        {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    ).encode()
-
-
-DONE = b"data: [DONE]\n\n"
 
 
 def stream_of(*pieces: str, ended: bool = True) -> Behaviour:

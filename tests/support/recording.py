@@ -10,6 +10,7 @@ from typing import Any
 
 from mitmproxy.http import Headers, HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
+from support import wire
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.recordings.capture import Capture, write
@@ -43,17 +44,12 @@ def question(*, stream: bool = False, path: str = "/v1/chat/completions", **more
 
 def chat_answer(text: str) -> tuple[str, bytes]:
     """Return a whole answer: its content type and its body."""
-    message = {"role": "assistant", "content": text}
-    body = {"id": "c", "created": 1764967971, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-    return "application/json", json.dumps(body).encode()
+    return "application/json", wire.chat_whole(text)
 
 
 def chat_stream(*texts: str, ended: bool = True) -> tuple[str, bytes]:
     """Return a streamed answer."""
-    choices: list[dict[str, Any]] = [{"index": 0, "delta": {"content": text}} for text in texts]
-    choices += [{"index": 0, "delta": {}, "finish_reason": "stop"}] if ended else []
-    frames = [b"data: %s\n\n" % json.dumps({"id": "c", "choices": [choice]}).encode() for choice in choices]
-    return "text/event-stream", b"".join(frames) + (b"data: [DONE]\n\n" if ended else b"")
+    return "text/event-stream", wire.chat_stream(*texts, ended=ended)
 
 
 def exchange(flow: HTTPFlow, kind: str, body: bytes, status: int = 200, **headers: str) -> HTTPFlow:

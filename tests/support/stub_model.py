@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.wire import ResponsesAnswer, usage
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
@@ -109,10 +110,11 @@ class _Handler(RequestHandler):
     def on_connection_close(self) -> None:
         self.gone.set()
 
-    async def event(self, kind: str, **fields: Any) -> None:
-        self.write(f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n")
-        await self.flush()
-        self.stub.written += 1
+    async def send(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            self.write(frame)
+            await self.flush()
+            self.stub.written += 1
 
     async def post(self) -> None:
         body = json.loads(self.request.body)
@@ -134,46 +136,23 @@ class _Handler(RequestHandler):
             self.stub.someone_left.set()
 
     async def answer(self, reply: Reply) -> None:
-        await self.event("response.created", response={"id": "resp_1"})
-        index = 0
-        if reply.reasoning:
-            item: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": []}
-            await self.event("response.output_item.added", output_index=index, item=item)
-            at = {"item_id": "rs_1", "output_index": index, "summary_index": 0}
-            await self.event("response.reasoning_summary_part.added", **at, part={"type": "summary_text", "text": ""})
-            for piece in reply.reasoning:
-                await self.event("response.reasoning_summary_text.delta", **at, delta=piece)
-            item = item | {"summary": [{"type": "summary_text", "text": "".join(reply.reasoning)}]}
-            await self.event("response.output_item.done", output_index=index, item=item)
-            index += 1
+        answer = ResponsesAnswer(id="1", model="stub-1", counts=usage("responses", 11, 7, cached=3, reasoning=2))
+        await self.send(answer.begin())
+        for piece in reply.reasoning:
+            await self.send(answer.think(piece))
         for call in reply.calls:
-            await self.event("response.output_item.done", output_index=index, item=call)
-            index += 1
-        if reply.pieces:
-            item = {"type": "message", "role": "assistant", "id": f"msg_{index}", "content": []}
-            await self.event("response.output_item.added", output_index=index, item=item)
-            for piece in reply.pieces:
-                if reply.delay:
-                    await asyncio.wait([asyncio.create_task(self.gone.wait())], timeout=reply.delay)
-                if self.gone.is_set():
-                    return
-                await self.event(
-                    "response.output_text.delta", item_id=item["id"], output_index=index, content_index=0, delta=piece
-                )
-            item = item | {"content": [{"type": "output_text", "text": "".join(reply.pieces)}]}
-            await self.event("response.output_item.done", output_index=index, item=item)
-        if reply.end:
-            usage = {
-                "input_tokens": 11,
-                "input_tokens_details": {"cached_tokens": 3},
-                "output_tokens": 7,
-                "output_tokens_details": {"reasoning_tokens": 2},
-                "total_tokens": 18,
-            }
-            response: dict[str, Any] = {"id": "resp_1", "usage": usage}
-            if reply.end == "incomplete":
-                response["incomplete_details"] = {"reason": "max_output_tokens"}
-            if reply.error is not None:
-                response["error"] = reply.error
-            await self.event(f"response.{reply.end}", response=response)
+            await self.send(answer.item(call))
+        for piece in reply.pieces:
+            if reply.delay:
+                await asyncio.wait([asyncio.create_task(self.gone.wait())], timeout=reply.delay)
+            if self.gone.is_set():
+                return
+            await self.send(answer.say(piece))
+        match reply.end:
+            case "completed":
+                await self.send(answer.end())
+            case "incomplete":
+                await self.send(answer.end("length"))
+            case "failed":
+                await self.send(answer.failed(reply.error or {}))
         self.finish()

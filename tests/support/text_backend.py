@@ -17,13 +17,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from support.wire import FULL_RESPONSE, BackendAnswer, ChatAnswer, Dialect, Json, ResponsesAnswer, usage
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
-
-Json = dict[str, Any]
 
 Ending = Literal["stop", "length", "error", "eof", "hang"]
 """How an answer ends: as it should; cut by the token limit; by an error event; by the stream's end without its
@@ -170,6 +169,8 @@ class _Models(RequestHandler):
 class _Handler(RequestHandler):
     """What both dialects share: read, record, pace, send, end."""
 
+    dialect: Dialect
+
     def initialize(self, backend: TextBackend) -> None:
         self.backend = backend
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -208,36 +209,65 @@ class _Handler(RequestHandler):
         await self.finish({"error": {"message": turn.message, "type": kind, "param": None, "code": None}})
         self.exchange.over.set()
 
+    def begin(self) -> BackendAnswer:
+        """Return the answer that is to be said, with its counts: words for tokens."""
+        body, exchange, turn = self.exchange.body, self.exchange, self.turn
+        words_in = sum(len(text.split()) for _, text in exchange.transcript)
+        counts = usage(self.dialect, words_in, len(turn.text.split()))
+        return self.new_answer(exchange.id, body.get("model", "text-model"), int(time.time()), counts)
+
     async def answer_stream(self) -> None:
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         self.set_header("Cache-Control", "no-store")
-        async for frame in self.frames():
+        answer, turn = self.begin(), self.turn
+        await self.send_frames(answer.begin())
+        if turn.thought:
+            await self.send_frames(answer.think(turn.thought))
+        if turn.item and isinstance(answer, ResponsesAnswer):
+            await self.send_frames(answer.item(dict(turn.item)))
+        await self.send_frames(answer.begin_message())
+        async for delta in self.deltas():
+            await self.send_frames(answer.say(delta))
+        match turn.ending:
+            case "hang":
+                await self.gone
+                return
+            case "error":
+                error = {"message": turn.message, "type": "server_error", "param": None, "code": None}
+                await self.send_frames(answer.fail(error))
+            case "stop" | "length":
+                await self.send_frames(answer.end(turn.ending))
+        await self.finish()
+        self.exchange.whole = True
+
+    async def send_frames(self, frames: Sequence[bytes]) -> None:
+        for frame in frames:
             size = self.backend.split or len(frame)
             for start in range(0, len(frame), size):
                 await self.send(frame[start : start + size])
-        match self.turn.ending:
-            case "hang":
-                await self.gone
-            case _:
-                await self.finish()
-                self.exchange.whole = True
 
     async def answer_whole(self) -> None:
-        async for _ in self.deltas():
-            pass
-        match self.turn.ending:
+        answer, turn = self.begin(), self.turn
+        if turn.thought:
+            answer.think(turn.thought)
+        if turn.item and isinstance(answer, ResponsesAnswer):
+            answer.item(dict(turn.item))
+        answer.begin_message()
+        async for delta in self.deltas():
+            answer.say(delta)
+        match turn.ending:
             case "error":
                 await self.refuse(refuses(500, self.turn.message))
             case "hang":
                 await self.gone
             case "eof":
-                body = json.dumps(self.whole()).encode()
+                body = json.dumps(answer.whole()).encode()
                 self.set_header("Content-Type", "application/json")
                 self.set_header("Content-Length", str(len(body)))
                 await self.send(body[: len(body) // 2])
                 self.hang_up()
             case _:
-                await self.finish(self.whole())
+                await self.finish(answer.whole(turn.ending))
                 self.exchange.whole = True
 
     async def deltas(self) -> AsyncIterator[str]:
@@ -264,17 +294,10 @@ class _Handler(RequestHandler):
         assert isinstance(self.request.connection, HTTP1Connection)
         self.request.connection.stream.close()
 
-    def usage(self) -> tuple[int, int]:
-        """Return tokens in and out, with words for tokens."""
-        return sum(len(text.split()) for _, text in self.exchange.transcript), len(self.turn.text.split())
-
     def read(self, body: Json) -> Iterator[tuple[str, str]]:
         raise NotImplementedError
 
-    def whole(self) -> Json:
-        raise NotImplementedError
-
-    def frames(self) -> AsyncIterator[bytes]:
+    def new_answer(self, id: str, model: str, created: int, counts: Json) -> BackendAnswer:
         raise NotImplementedError
 
 
@@ -295,6 +318,8 @@ def _content(content: str | list[Json]) -> str:
 
 
 class _Responses(_Handler):
+    dialect = "responses"
+
     def read(self, body: Json) -> Iterator[tuple[str, str]]:
         if body.get("instructions"):
             yield "system", body["instructions"]
@@ -306,171 +331,24 @@ class _Responses(_Handler):
                 raise ValueError(f"item {item.get('type')} of {item.get('role')}")
             yield item["role"], _content(item["content"])
 
-    def response(self, status: str, output: list[Json]) -> Json:
-        body, done = self.exchange.body, status not in ("in_progress", "queued")
-        usage = None
-        if done:
-            tokens_in, tokens_out = self.usage()
-            usage = {
-                "input_tokens": tokens_in,
-                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-                "output_tokens": tokens_out,
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": tokens_in + tokens_out,
-            }
-        failed = {"code": "server_error", "message": self.turn.message}
-        return {
-            "id": f"resp_{self.exchange.id}",
-            "object": "response",
-            "created_at": int(time.time()),
-            "status": status,
-            "background": False,
-            "completed_at": int(time.time()) if status == "completed" else None,
-            "error": failed if status == "failed" else None,
-            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "instructions": body.get("instructions"),
-            "max_output_tokens": body.get("max_output_tokens"),
-            "max_tool_calls": None,
-            "model": body.get("model", "text-model"),
-            "output": output,
-            "parallel_tool_calls": True,
-            "previous_response_id": None,
-            "prompt_cache_key": None,
-            "reasoning": {"effort": None, "summary": None},
-            "safety_identifier": None,
-            "service_tier": "default",
-            "store": True,
-            "temperature": 1.0,
-            "text": {"format": {"type": "text"}, "verbosity": "medium"},
-            "tool_choice": "auto",
-            "tools": [],
-            "top_logprobs": 0,
-            "top_p": 1.0,
-            "truncation": "disabled",
-            "frequency_penalty": 0.0,
-            "presence_penalty": 0.0,
-            "user": None,
-            "metadata": {},
-            "usage": usage,
-        }
-
-    def message(self, status: str, text: str | None) -> Json:
-        parts = [] if text is None else [self.part(text)]
-        message_id = f"msg_{self.exchange.id}"
-        return {"id": message_id, "type": "message", "status": status, "role": "assistant", "content": parts}
-
-    @staticmethod
-    def part(text: str) -> Json:
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-    def before(self) -> list[Json]:
-        """Return the items that come before the message."""
-        summary = [{"type": "summary_text", "text": self.turn.thought}]
-        thought = {"id": f"rs_{self.exchange.id}", "type": "reasoning", "summary": summary}
-        return ([thought] if self.turn.thought else []) + ([dict(self.turn.item)] if self.turn.item else [])
-
-    def whole(self) -> Json:
-        status = "incomplete" if self.turn.ending == "length" else "completed"
-        return self.response(status, [*self.before(), self.message(status, self.turn.text)])
-
-    async def frames(self) -> AsyncIterator[bytes]:
-        number = 0
-
-        def event(kind: str, **fields: Any) -> bytes:
-            nonlocal number
-            data = {"type": kind, "sequence_number": number, **fields}
-            number += 1
-            return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
-
-        message, before = self.message("in_progress", None), self.before()
-        at = {"item_id": message["id"], "output_index": len(before), "content_index": 0}
-        yield event("response.created", response=self.response("in_progress", []))
-        yield event("response.in_progress", response=self.response("in_progress", []))
-        for index, item in enumerate(before):
-            is_thought = item["type"] == "reasoning"
-            added = item | {"summary": []} if is_thought else item
-            yield event("response.output_item.added", output_index=index, item=added)
-            if is_thought:
-                part = {"item_id": item["id"], "output_index": index, "summary_index": 0}
-                yield event("response.reasoning_summary_text.delta", **part, delta=self.turn.thought)
-            yield event("response.output_item.done", output_index=index, item=item)
-        yield event("response.output_item.added", output_index=len(before), item=message)
-        yield event("response.content_part.added", **at, part=self.part(""))
-        async for delta in self.deltas():
-            yield event("response.output_text.delta", **at, delta=delta, logprobs=[])
-        match self.turn.ending:
-            case "eof" | "hang":
-                return
-            case "error":
-                yield event("error", code="server_error", message=self.turn.message, param=None)
-                yield event("response.failed", response=self.response("failed", []))
-                return
-        final = self.whole()
-        yield event("response.output_text.done", **at, text=self.turn.text, logprobs=[])
-        yield event("response.content_part.done", **at, part=self.part(self.turn.text))
-        yield event("response.output_item.done", output_index=len(before), item=final["output"][-1])
-        yield event(f"response.{final['status']}", response=final)
+    def new_answer(self, id: str, model: str, created: int, counts: Json) -> BackendAnswer:
+        asked = {name: self.exchange.body.get(name) for name in ("instructions", "max_output_tokens")}
+        return ResponsesAnswer(id=id, model=model, created=created, counts=counts, fields=FULL_RESPONSE | asked)
 
 
 class _Chat(_Handler):
+    dialect = "chat"
+
     def read(self, body: Json) -> Iterator[tuple[str, str]]:
         for message in body["messages"]:
             if message["role"] not in _ROLES or message.get("tool_calls") or message.get("function_call"):
                 raise ValueError(f"message of {message['role']} with {sorted(message)}")
             yield message["role"], _content(message["content"])
 
-    def envelope(self, kind: str) -> Json:
-        return {
-            "id": f"chatcmpl-{self.exchange.id[:29]}",
-            "object": kind,
-            "created": int(time.time()),
-            "model": self.exchange.body.get("model", "text-model"),
-            "system_fingerprint": None,
-        }
-
-    def counts(self) -> Json:
-        tokens_in, tokens_out = self.usage()
-        return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, "total_tokens": tokens_in + tokens_out}
-
-    def reason(self) -> str:
-        return "length" if self.turn.ending == "length" else "stop"
-
-    def whole(self) -> Json:
-        message: Json = {"role": "assistant", "content": self.turn.text, "refusal": None, "annotations": []}
-        if self.turn.thought:
-            message["reasoning_content"] = self.turn.thought
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.reason()}
-        return self.envelope("chat.completion") | {"choices": [choice], "usage": self.counts()}
-
-    async def frames(self) -> AsyncIterator[bytes]:
+    def new_answer(self, id: str, model: str, created: int, counts: Json) -> BackendAnswer:
         options = self.exchange.body.get("stream_options") or {}
-        counting = bool(options.get("include_usage"))
-
-        def chunk(delta: Json, finish_reason: str | None = None) -> bytes:
-            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-            return data({"choices": [choice]} | ({"usage": None} if counting else {}))
-
-        def data(fields: Json) -> bytes:
-            return (
-                f"data: {json.dumps(self.envelope('chat.completion.chunk') | fields, ensure_ascii=False)}\n\n".encode()
-            )
-
-        yield chunk({"role": "assistant", "content": "", "refusal": None})
-        if self.turn.thought:
-            yield chunk({"reasoning_content": self.turn.thought})
-        async for delta in self.deltas():
-            yield chunk({"content": delta})
-        match self.turn.ending:
-            case "eof" | "hang":
-                return
-            case "error":
-                error = {"message": self.turn.message, "type": "server_error", "param": None, "code": None}
-                yield f"data: {json.dumps({'error': error})}\n\n".encode()
-                return
-        yield chunk({}, self.reason())
-        if counting:
-            yield data({"choices": [], "usage": self.counts()})
-        yield b"data: [DONE]\n\n"
+        counting = not self.exchange.body.get("stream") or options.get("include_usage")
+        return ChatAnswer(id=id[:29], model=model, created=created, counts=counts if counting else None)
 
 
 _ROLES = frozenset({"system", "developer", "user", "assistant"})

@@ -71,9 +71,8 @@ def with_old_chance(new: str, old: str) -> str:
         one: other for one, other in zip(*ids, strict=False) if one.partition("_")[0] == other.partition("_")[0]
     }
     text = RANDOM_IDS.sub(lambda found: stand_ins.get(found[0], found[0]), new)
-    if (moment := _TIME.search(old)) is not None:
-        text = _TIME.sub(lambda found: found[1] + moment[2], text)
-    return text
+    times = iter([found[2] for found in _TIME.finditer(old)])
+    return _TIME.sub(lambda found: found[1] + next(times, found[2]), text)
 
 
 def differences(got: Any, expected: Any, path: str = "") -> Iterator[Difference]:

@@ -122,6 +122,8 @@ def test_headers_and_report() -> None:
 
 def test_an_update_keeps_ids_and_times() -> None:
     """Of a new text only what is new differs from the old one."""
-    old = json.dumps({"id": ID, "created_at": 1764967971, "a": 1})
-    new = json.dumps({"id": "resp_" + "3c" * 24, "created_at": 1799999999, "a": 2, "m": "msg_" + "1" * 48})
-    assert json.loads(with_old_chance(new, old)) == {"id": ID, "created_at": 1764967971, "a": 2, "m": "msg_" + "1" * 48}
+    times = {"created_at": 1764967971, "completed_at": 1764967973}
+    old = json.dumps({"id": ID, **times, "a": 1})
+    later = dict.fromkeys(times, 1799999999)
+    new = json.dumps({"id": "resp_" + "3c" * 24, **later, "a": 2, "m": "msg_" + "1" * 48})
+    assert json.loads(with_old_chance(new, old)) == {"id": ID, **times, "a": 2, "m": "msg_" + "1" * 48}

@@ -8,7 +8,8 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.answers import Seen, backend_answer, completion, deltas, plan, read, rewrite, tool
+from support.answers import Seen, completion, deltas, plan, read, rewrite, tool
+from support.wire import backend_answer
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Dialect, Plan, Tool
 from toolsimlib.report import Report

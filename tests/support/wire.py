@@ -1,0 +1,299 @@
+"""What backends send, as bytes: the one builder of fake answers, in both dialects, streamed and whole.
+
+On purpose it shares no line with toolsim: what toolsim reads in a test was not written by toolsim. An answer is built
+step by step; each step returns its frames, so that a server can pace them, and ``whole`` gives the same answer as one
+document. Chat is written in ASCII with escapes, as Python servers write it, Responses in UTF-8, as OpenAI does: cuts
+fall into both. The shapes are those of OpenAI's own API; what other backends do wrong stands in the tests of readers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+Json = dict[str, Any]
+Dialect = Literal["chat", "responses"]
+
+DONE = b"data: [DONE]\n\n"
+CREATED = 1764967971
+
+# What a Response object tells of its request: the fields that OpenAI's own answers always have.
+FULL_RESPONSE: Json = {
+    "background": False,
+    "completed_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": "default",
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}, "verbosity": "medium"},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "user": None,
+    "metadata": {},
+}
+
+
+def usage(dialect: Dialect, tokens_in: int, tokens_out: int, cached: int = 0, reasoning: int = 0) -> Json:
+    """Return counts as this API gives them."""
+    total = {"total_tokens": tokens_in + tokens_out}
+    if dialect == "chat":
+        return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, **total}
+    return {
+        "input_tokens": tokens_in,
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+        "output_tokens": tokens_out,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        **total,
+    }
+
+
+def frame(data: Json) -> bytes:
+    """Return one frame of a chat stream."""
+    return f"data: {json.dumps(data)}\n\n".encode()
+
+
+def event_frame(data: Json) -> bytes:
+    """Return one frame of a Responses stream."""
+    return f"event: {data['type']}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+class ChatAnswer:
+    """One answer of a chat backend. ``counts``: its usage object; None = it gives none."""
+
+    dialect: Dialect = "chat"
+
+    def __init__(
+        self, *, id: str = "c", model: str = "text-model", created: int = CREATED, counts: Json | None = None
+    ) -> None:
+        self._head: Json = {"id": f"chatcmpl-{id}", "created": created, "model": model, "system_fingerprint": None}
+        self._counts = counts
+        self._text: list[str] = []
+        self._thought: list[str] = []
+
+    def chunk(self, delta: Json, finish: str | None = None, index: int = 0) -> bytes:
+        """Return one chunk of a choice."""
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return self._frame({"choices": [choice]} | ({"usage": None} if self._counts else {}))
+
+    def _frame(self, fields: Json) -> bytes:
+        return frame({**self._head, "object": "chat.completion.chunk", **fields})
+
+    def begin(self) -> list[bytes]:
+        return [self.chunk({"role": "assistant", "content": "", "refusal": None})]
+
+    def begin_message(self) -> list[bytes]:
+        return []
+
+    def think(self, piece: str) -> list[bytes]:
+        self._thought.append(piece)
+        return [self.chunk({"reasoning_content": piece})]
+
+    def say(self, piece: str) -> list[bytes]:
+        self._text.append(piece)
+        return [self.chunk({"content": piece})]
+
+    def end(self, finish: str = "stop") -> list[bytes]:
+        counted = [self._frame({"choices": [], "usage": self._counts})] if self._counts else []
+        return [self.chunk({}, finish), *counted, DONE]
+
+    def fail(self, error: Json) -> list[bytes]:
+        return [frame({"error": error})]
+
+    def whole(self, finish: str = "stop") -> Json:
+        """Return the answer so far as one document."""
+        message: Json = {"role": "assistant", "content": "".join(self._text), "refusal": None, "annotations": []}
+        if self._thought:
+            message["reasoning_content"] = "".join(self._thought)
+        choices = [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}]
+        counted = {"usage": self._counts} if self._counts else {}
+        return {**self._head, "object": "chat.completion", "choices": choices, **counted}
+
+
+class ResponsesAnswer:
+    """One answer of a Responses backend. ``fields`` are more of its Response object, such as ``FULL_RESPONSE``."""
+
+    dialect: Dialect = "responses"
+
+    def __init__(
+        self,
+        *,
+        id: str = "b",
+        model: str = "text-model",
+        created: int = CREATED,
+        counts: Json | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._head: Json = {"id": f"resp_{id}", "object": "response", "created_at": created, "model": model}
+        self._fields = dict(fields or {})
+        self._counts = counts
+        self._id = id
+        self._sequence = 0
+        self._output: list[Json] = []
+        self._text: list[str] | None = None
+        self._thought: list[str] | None = None
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        number, self._sequence = self._sequence, self._sequence + 1
+        return event_frame({"type": kind, "sequence_number": number, **fields})
+
+    def _response(self, status: str, output: Sequence[Json], **fields: Any) -> Json:
+        counts = self._counts if status in ("completed", "incomplete") else None
+        return {**self._head, "status": status, "output": list(output), "usage": counts, **self._fields, **fields}
+
+    def begin(self) -> list[bytes]:
+        response = self._response("in_progress", [])
+        return [self._event(f"response.{kind}", response=response) for kind in ("created", "in_progress")]
+
+    # ─ the items, one open at a time ─
+
+    def _at(self) -> Json:
+        kind = "rs" if self._thought is not None else "msg"
+        return {"item_id": f"{kind}_{self._id}", "output_index": len(self._output)}
+
+    def _added(self, item: Json) -> bytes:
+        return self._event("response.output_item.added", output_index=len(self._output), item=item)
+
+    def _done(self, item: Json) -> bytes:
+        self._output.append(item)
+        return self._event("response.output_item.done", output_index=len(self._output) - 1, item=item)
+
+    def item(self, item: Json) -> list[bytes]:
+        """Say an item that is whole at once, such as a call."""
+        return [*self._end_thought(), self._added(item), self._done(item)]
+
+    def think(self, piece: str) -> list[bytes]:
+        """Say a piece of a reasoning summary."""
+        frames: list[bytes] = []
+        if self._thought is None:
+            self._thought = []
+            at = self._at() | {"summary_index": 0}
+            frames.append(self._added({"id": at["item_id"], "type": "reasoning", "summary": []}))
+            part = {"type": "summary_text", "text": ""}
+            frames.append(self._event("response.reasoning_summary_part.added", **at, part=part))
+        self._thought.append(piece)
+        frames.append(self._event("response.reasoning_summary_text.delta", **self._at(), summary_index=0, delta=piece))
+        return frames
+
+    def _end_thought(self) -> list[bytes]:
+        if self._thought is None:
+            return []
+        summary = [{"type": "summary_text", "text": "".join(self._thought)}]
+        item = {"id": self._at()["item_id"], "type": "reasoning", "summary": summary}
+        self._thought = None
+        return [self._done(item)]
+
+    def _message(self, status: str, parts: Sequence[Json]) -> Json:
+        return {"id": f"msg_{self._id}", "type": "message", "status": status, "role": "assistant", "content": parts}
+
+    @staticmethod
+    def _part(text: str) -> Json:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def begin_message(self) -> list[bytes]:
+        """Open the message; ``say`` does it too, where nothing opened it before."""
+        frames = self._end_thought()
+        self._text = []
+        frames.append(self._added(self._message("in_progress", [])))
+        part = self._part("")
+        return [*frames, self._event("response.content_part.added", **self._at(), content_index=0, part=part)]
+
+    def say(self, piece: str) -> list[bytes]:
+        frames = [] if self._text is not None else self.begin_message()
+        assert self._text is not None
+        self._text.append(piece)
+        fields = {**self._at(), "content_index": 0, "delta": piece, "logprobs": []}
+        return [*frames, self._event("response.output_text.delta", **fields)]
+
+    # ─ the end ─
+
+    @staticmethod
+    def _outcome(finish: str) -> tuple[str, Json]:
+        if finish == "stop":
+            return "completed", {}
+        reason = "max_output_tokens" if finish == "length" else finish
+        return "incomplete", {"incomplete_details": {"reason": reason}}
+
+    def end(self, finish: str = "stop") -> list[bytes]:
+        status, details = self._outcome(finish)
+        frames = self._end_thought()
+        if self._text is not None:
+            text = "".join(self._text)
+            at = self._at() | {"content_index": 0}
+            frames.append(self._event("response.output_text.done", **at, text=text, logprobs=[]))
+            frames.append(self._event("response.content_part.done", **at, part=self._part(text)))
+            frames.append(self._done(self._message(status, [self._part(text)])))
+            self._text = None
+        return [*frames, self._event(f"response.{status}", response=self._response(status, self._output, **details))]
+
+    def error(self, error: Json) -> list[bytes]:
+        """Say an error event, as a backend does that breaks in mid-stream."""
+        return [self._event("error", **error)]
+
+    def failed(self, error: Json) -> list[bytes]:
+        """End as failed."""
+        return [self._event("response.failed", response=self._response("failed", [], error=error))]
+
+    def fail(self, error: Json) -> list[bytes]:
+        failure = {"code": error.get("code") or error.get("type"), "message": error["message"]}
+        return [*self.error({**failure, "param": None}), *self.failed(failure)]
+
+    def whole(self, finish: str = "stop") -> Json:
+        """Return the answer so far as one document."""
+        status, details = self._outcome(finish)
+        self._end_thought()
+        output = list(self._output)
+        if self._text is not None:
+            output.append(self._message(status, [self._part("".join(self._text))]))
+        return self._response(status, output, **details)
+
+
+BackendAnswer = ChatAnswer | ResponsesAnswer
+
+
+def backend_answer(dialect: Dialect, stream: bool, pieces: Sequence[str], finish: str = "stop") -> tuple[str, bytes]:
+    """Return content type and body of a text backend that says ``pieces``, 3 tokens in and 4 out."""
+    make = ChatAnswer if dialect == "chat" else ResponsesAnswer
+    answer = make(counts=usage(dialect, 3, 4))
+    frames = [*answer.begin(), *answer.begin_message()]
+    for piece in pieces:
+        frames += answer.say(piece)
+    if stream:
+        return "text/event-stream", b"".join([*frames, *answer.end(finish)])
+    return "application/json", json.dumps(answer.whole(finish)).encode()
+
+
+# ─ for backends that write their frames one by one ─
+
+
+def chat_frame(content: str | None = None, finish: str | None = None, index: int = 0) -> bytes:
+    """Return one frame of a chat stream."""
+    return ChatAnswer().chunk({} if content is None else {"content": content}, finish, index)
+
+
+def chat_whole(content: str) -> bytes:
+    """Return a whole chat answer without counts."""
+    answer = ChatAnswer()
+    answer.say(content)
+    return json.dumps(answer.whole()).encode()
+
+
+def chat_stream(*texts: str, ended: bool = True) -> bytes:
+    """Return a whole chat stream without counts, or one that breaks off behind its texts."""
+    answer = ChatAnswer()
+    frames = [frame for text in texts for frame in answer.say(text)]
+    return b"".join([*frames, *(answer.end() if ended else [])])
