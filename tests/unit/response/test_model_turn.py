@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from support.answers import backend_answer, plan, tool
+from support.answers import plan, tool
+from support.wire import backend_answer
 from toolsimlib.errors import ApiError
 from toolsimlib.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
 from toolsimlib.plan import Dialect
