@@ -15,7 +15,7 @@ from mitmproxy.io import read_flows_from_paths
 from support.line import Line
 from support.mitmdump import ADDON, CRASHES, Mitmdump
 from support.recording import context
-from toolsimlib.recordings.compare import differences, told
+from toolsimlib.recordings.compare import comparable, differences
 from toolsimlib.recordings.pseudonymise import pseudonymise
 from toolsimlib.recordings.replay import cut_by, recorded, replay_file, unanswerable
 
@@ -98,13 +98,13 @@ def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
         if backend.response is None:
             continue
         expected = client if with_addon else backend
-        ours, theirs = told(read[backend.id]), told(expected)
+        ours, theirs = comparable(read[backend.id]), comparable(expected)
         if with_addon:
             # Read whole, a stream is rewritten whole: other headers, the same words.
             for said in (ours, theirs):
                 said.get("response", {}).pop("headers", None)
         else:
-            assert told(read[client.id]) == told(client)
+            assert comparable(read[client.id]) == comparable(client)
         found = [str(each) for each in differences(ours, theirs)]
         assert not found, f"{path.stem}: {found}"
 
@@ -124,7 +124,7 @@ def test_serves_live_clients() -> None:
             made, response = client.copy(), client.response
             assert response is not None
             made.response = Response.make(reply.status, reply.body, {"content-type": reply.headers["content-type"]})
-            ours, theirs = told(made)["response"], told(client)["response"]
+            ours, theirs = comparable(made)["response"], comparable(client)["response"]
             ours.pop("headers")
             theirs.pop("headers")
             found = [str(each) for each in differences(ours, theirs)]

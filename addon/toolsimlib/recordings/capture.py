@@ -4,10 +4,10 @@
    the addon, ``mitmdump -nr FILE`` rewrites it by the ordinary hooks.
 2. ``client``: the rewritten request, with the answer as the client saw it. This is what the addon made of it.
 
-What ``flow.metadata["toolsim_capture"]`` says of each: its ``side``, the ``options`` of the operator's that were not at
-their default, ``refused`` if no backend was asked, ``missing_bytes`` by side if it was too long to be kept whole. The
-second flow's ``flow.metadata["toolsim"]`` is the report. Nothing in a file tells of secrets, machines or dates: times
-count from the request's beginning.
+``flow.metadata["toolsim_capture"]`` of each holds its ``side``, the ``options`` that the operator had changed,
+``refused`` if no backend was asked, and ``missing_bytes`` by side if the answer was too long to be kept whole. The
+second flow's ``flow.metadata["toolsim"]`` is the report. A file holds no secrets, machine names or dates: times count
+from the beginning of the request.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ logger = logging.getLogger(__name__)
 Side = Literal["backend", "client"]
 
 HOST = "backend.test"
-"""Stands for every backend: where one listens is nobody's business."""
+"""Stands for every backend: its real address is irrelevant."""
 NOWHERE = ("127.0.0.1", 0)
 
 _FAILED = "toolsim cannot record an exchange: %s"
-# Each holds its bodies: beyond so many the proxy has to wait for them.
-_MOST_PENDING = 16
+# Each holds its bodies in memory: beyond this number the proxy has to wait for them.
+_MAX_PENDING = 16
 # Two threads must not find the same number free.
 _WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
@@ -67,7 +67,7 @@ class Capture:
         self._pending: set[asyncio.Future[Path]] = set()
 
     def configure(self, updated: Iterable[str]) -> None:
-        """Make the folder. Raises OptionsError if that cannot be."""
+        """Create the folder. Raises OptionsError if that is impossible."""
         if not any(name.startswith(options.PREFIX) for name in updated):
             return
         settings = parse(ctx.options)
@@ -87,7 +87,7 @@ class Capture:
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Copy an answer that passes, as it passes."""
+        """Copy an answer that passes unchanged, as it passes."""
         response = flow.response
         if self._folder is not None and NOTE in flow.metadata and response is not None and response.stream is True:
             buffer = self._passing[flow.id] = BoundedBuffer()
@@ -114,14 +114,14 @@ class Capture:
         return asyncio.gather(*self._pending, return_exceptions=True) if self._pending else None
 
     def error(self, flow: HTTPFlow) -> None:
-        """Forget an exchange that was aborted: what never ended is no example of anything."""
+        """Forget an exchange that was aborted: without its end it is no example of anything."""
         self._passing.pop(flow.id, None)
 
     def _write(self, flow: HTTPFlow, folder: Path) -> None:
-        """Write in a thread: to search a long stream for secrets takes a second, and all others would have to wait."""
+        """Write in a thread: searching a long stream for secrets takes a second, and all others would have to wait."""
         arguments = name(flow), both_sides(flow), folder
         try:
-            loop = asyncio.get_running_loop() if len(self._pending) < _MOST_PENDING else None
+            loop = asyncio.get_running_loop() if len(self._pending) < _MAX_PENDING else None
         except RuntimeError:
             loop = None
         if loop is not None:
@@ -164,19 +164,19 @@ def write(flow: HTTPFlow, folder: Path) -> Path:
 
 
 def _write_sides(stem: str, both: Sequence[HTTPFlow], folder: Path) -> Path:
-    written = dump(clean(both))
+    data = dump(clean(both))
     with _WRITING:
-        return _write_new(stem, written, folder)
+        return _write_new(stem, data, folder)
 
 
-def _write_new(stem: str, written: bytes, folder: Path) -> Path:
-    taken = (each.stem.removeprefix(f"{stem}-") for each in folder.glob(f"{stem}-*.flow"))
-    number = 1 + max((int(each) for each in taken if each.isdecimal()), default=0)
+def _write_new(stem: str, data: bytes, folder: Path) -> Path:
+    taken = (path.stem.removeprefix(f"{stem}-") for path in folder.glob(f"{stem}-*.flow"))
+    number = 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
     path = folder / f"{stem}-{number:04}.flow"
     part = folder / f".{path.name}.part"
-    # Conversations are for their owner's eyes; and whoever watches the folder shall see whole files only.
+    # Conversations are for their owner's eyes only; and whoever watches the folder must see whole files only.
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        opened.write(written)
+        opened.write(data)
     part.replace(path)
     return path
 
@@ -191,7 +191,7 @@ def dump(flows: Iterable[HTTPFlow]) -> bytes:
 
 
 def name(flow: HTTPFlow) -> str:
-    """Return what an exchange was, in few words for a file's name: ``chat-stream-two-calls``."""
+    """Return a file name that describes an exchange in a few words: ``chat-stream-two-calls``."""
     report: Mapping[str, Any] = flow.metadata.get(REPORT, {})
     ending = flow.request.path.partition("?")[0].rstrip("/").rpartition("/")[2]
     client = report.get("client") or ("responses" if ending == "responses" else "chat")
@@ -216,7 +216,7 @@ def _outcome(flow: HTTPFlow, report: Mapping[str, Any]) -> str:
 
 
 def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a finished exchange: its backup is what came in, the flow itself what went out."""
+    """Return both sides of a finished exchange (see ``proxy/sides.py``), each with its note."""
     note = flow.metadata[NOTE]
     if "side" in note:
         raise ValueError("this flow is one side of a recorded exchange already")
@@ -224,8 +224,8 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
     if note["refused"]:
         backend.response = None
     missing = note.get("missing_bytes") or flow.metadata.get(REPORT, {}).get("missing_bytes") or {}
-    for side, each in (("backend", backend), ("client", client)):
-        each.metadata = {NOTE: {"side": side, **note, "missing_bytes": dict(missing)}}
+    for side, flow_of_side in (("backend", backend), ("client", client)):
+        flow_of_side.metadata = {NOTE: {"side": side, **note, "missing_bytes": dict(missing)}}
     if REPORT in flow.metadata:
         client.metadata[REPORT] = flow.metadata[REPORT]
     backend.comment, backend.marked = "", ""
@@ -234,7 +234,7 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
-    """Take secrets, addresses, certificates and dates out of the sides of one exchange; return the same flows."""
+    """Remove secrets, addresses, certificates and dates from the sides of one exchange; return the same flows."""
     redactor = Redactor()
     for flow in flows:
         for message in _messages(flow):
@@ -256,10 +256,10 @@ def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
         flow.comment = redactor.text(flow.comment)
         flow.timestamp_created = 0.0
         flow.is_replay = None
-        said = [bytes([position]), request.path.encode("utf-8", "surrogateescape")]
+        content = [bytes([position]), request.path.encode("utf-8", "surrogateescape")]
         for message in _messages(flow):
-            said += [repr(message.headers.fields).encode(), message.raw_content or b""]
-        flow.id = str(UUID(bytes=sha256(b"\0".join(said)).digest()[:16], version=4))
+            content += [repr(message.headers.fields).encode(), message.raw_content or b""]
+        flow.id = str(UUID(bytes=sha256(b"\0".join(content)).digest()[:16], version=4))
         flow.client_conn = Client(peername=NOWHERE, sockname=NOWHERE, timestamp_start=0.0, id=f"{flow.id}-client")
         flow.server_conn = Server(address=(HOST, request.port), id=f"{flow.id}-server")
     return flows

@@ -1,4 +1,4 @@
-"""Two exchanges side by side: what differs, and where, once ids, times and other random parts are out of the way."""
+"""Comparing two exchanges: what differs, and where, once random ids, times and keep-alives are out of the way."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from mitmproxy.http import HTTPFlow, Message
 from toolsimlib.proxy.notes import REPORT
 from toolsimlib.wire.sse import SSEDecoder
 
-# Ids that are random, each rule as exact as the id that it stands for: an id of any other shape is compared as it is.
+# Random ids, each pattern as exact as the ids that it matches: an id of any other shape is compared as it is.
 RANDOM_IDS = re.compile(
     r"(?P<kind>(?:resp|msg|rs)_)[0-9a-f]{48}|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
 _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
-# Lengths and names of hosts follow from the rest, or from nothing at all.
-UNTOLD_HEADERS = frozenset({"content-length", "host"})
-UNTOLD_REPORT = frozenset({"seconds", "missing_bytes"})
+# Lengths follow from the rest, and host names are replaced in a recording.
+IGNORED_HEADERS = frozenset({"content-length", "host"})
+IGNORED_REPORT = frozenset({"seconds", "missing_bytes"})
 
 # An alignment takes time quadratic in the number of items.
-_ALIGNED = 2_000
-_SHOWN = 100
+_MAX_ALIGNED = 2_000
+_MAX_SHOWN = 100
 
 
 class _Nothing:
@@ -51,26 +51,29 @@ class Difference:
         return f"{self.path}: got {_show(self.got)}, expected {_show(self.expected)}"
 
 
-def told(flow: HTTPFlow, *, answered: bool = True) -> dict[str, Any]:
-    """Return all that is compared of an exchange's side, as plain data without random parts."""
-    request, response, names = flow.request, flow.response, dict[str, str]()
-    path = _steady(request.path, names)
-    said = {"request": {"method": request.method, "path": path, **_message(request, names)}}
+def comparable(flow: HTTPFlow, *, answered: bool = True) -> dict[str, Any]:
+    """Return what is compared of one side of an exchange, as plain data without random parts.
+
+    ``answered``: whether the answer and the report count too.
+    """
+    request, response, ids = flow.request, flow.response, dict[str, str]()
+    path = _number_ids(request.path, ids)
+    found = {"request": {"method": request.method, "path": path, **_message(request, ids)}}
     if response is not None and answered:
-        said["response"] = {"status": response.status_code, **_message(response, names)}
+        found["response"] = {"status": response.status_code, **_message(response, ids)}
         report: Mapping[str, Any] = flow.metadata.get(REPORT, {})
-        kept = {name: value for name, value in report.items() if name not in UNTOLD_REPORT}
-        said["report"] = _without_chance(kept, names)
-    return said
+        kept = {name: value for name, value in report.items() if name not in IGNORED_REPORT}
+        found["report"] = _normalise(kept, ids)
+    return found
 
 
-def with_old_chance(new: str, old: str) -> str:
-    """Return a text with another's random ids and times, so that a new recording differs in little."""
+def keep_recorded_ids_and_times(new: str, old: str) -> str:
+    """Return the text ``new`` with the random ids and times of ``old``, so that a new recording differs little."""
     ids = [list(dict.fromkeys(found[0] for found in RANDOM_IDS.finditer(text))) for text in (new, old)]
-    stand_ins = {
-        one: other for one, other in zip(*ids, strict=False) if one.partition("_")[0] == other.partition("_")[0]
+    recorded = {
+        made: kept for made, kept in zip(*ids, strict=False) if made.partition("_")[0] == kept.partition("_")[0]
     }
-    text = RANDOM_IDS.sub(lambda found: stand_ins.get(found[0], found[0]), new)
+    text = RANDOM_IDS.sub(lambda found: recorded.get(found[0], found[0]), new)
     times = iter([found[2] for found in _TIME.finditer(old)])
     return _TIME.sub(lambda found: found[1] + next(times, found[2]), text)
 
@@ -91,46 +94,51 @@ def differences(got: Any, expected: Any, path: str = "") -> Iterator[Difference]
 
 
 def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[Difference]:
-    if len(got) == len(expected) or len(got) * len(expected) > _ALIGNED**2:
+    if len(got) == len(expected) or len(got) * len(expected) > _MAX_ALIGNED**2:
         for index in range(max(len(got), len(expected))):
-            our, their = (each[index] if index < len(each) else NOTHING for each in (got, expected))
-            yield from differences(our, their, _item(path, index, our if their is NOTHING else their))
+            made, wanted = (side[index] if index < len(side) else NOTHING for side in (got, expected))
+            yield from differences(made, wanted, _item(path, index, made if wanted is NOTHING else wanted))
         return
     # An item too many or too few must not make all that follow differ.
-    theirs, ours = ([_kind(each) for each in side] for side in (expected, got))
-    for change, a, b, c, d in SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes():
-        both = min(b - a, d - c) if change in ("equal", "replace") else 0
-        for offset in range(both):
-            yield from differences(got[c + offset], expected[a + offset], _item(path, a + offset, expected[a + offset]))
-        for index in range(a + both, b):
+    wanted_kinds, made_kinds = ([_kind(item) for item in side] for side in (expected, got))
+    matcher = SequenceMatcher(None, wanted_kinds, made_kinds, autojunk=False)
+    for change, start, end, got_start, got_end in matcher.get_opcodes():
+        paired = min(end - start, got_end - got_start) if change in ("equal", "replace") else 0
+        for made, wanted, index in zip(got[got_start:], expected[start:], range(start, start + paired), strict=False):
+            yield from differences(made, wanted, _item(path, index, wanted))
+        for index in range(start + paired, end):
             yield Difference(_item(path, index, expected[index]), NOTHING, expected[index])
-        for index in range(c + both, d):
+        for index in range(got_start + paired, got_end):
             yield Difference(_item(path, index, got[index]), got[index], NOTHING)
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
     """Return the first line that differs: a whole manifest would be no help."""
-    ours, theirs = got.split("\n"), expected.split("\n")
-    if len(ours) == len(theirs) == 1:
+    made_lines, wanted_lines = got.split("\n"), expected.split("\n")
+    if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))
-    for number, (our, their) in enumerate(zip_longest(ours, theirs, fillvalue=NOTHING), 1):
-        if our != their:
+    for number, (made, wanted) in enumerate(zip_longest(made_lines, wanted_lines, fillvalue=NOTHING), 1):
+        if made != wanted:
             place = f"{path} line {number}"
-            if isinstance(our, str) and isinstance(their, str):
-                return Difference(place, *_windows(our, their))
-            return Difference(place, our, their)
+            if isinstance(made, str) and isinstance(wanted, str):
+                return Difference(place, *_windows(made, wanted))
+            return Difference(place, made, wanted)
     raise AssertionError("two texts that differ have a line that does")
 
 
 def _windows(got: str, expected: str) -> tuple[str, str]:
-    """Return both texts around the first character that differs, if they are too long to be shown."""
-    if max(len(got), len(expected)) <= _SHOWN:
+    """Return both texts around the first character that differs, if they are too long to be shown whole."""
+    if max(len(got), len(expected)) <= _MAX_SHOWN:
         return got, expected
     same = next(
         (i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), min(len(got), len(expected))
     )
-    start, end = max(0, same - _SHOWN // 3), same + _SHOWN // 2
-    return tuple(f"{'…' * (start > 0)}{each[start:end]}{'…' * (len(each) > end)}" for each in (got, expected))  # type: ignore[return-value]
+    start, end = max(0, same - _MAX_SHOWN // 3), same + _MAX_SHOWN // 2
+
+    def window(text: str) -> str:
+        return f"{'…' * (start > 0)}{text[start:end]}{'…' * (len(text) > end)}"
+
+    return window(got), window(expected)
 
 
 def _item(path: str, index: int, item: Any) -> str:
@@ -154,15 +162,15 @@ def _kind(item: Any) -> str:
 
 def _show(value: Any) -> str:
     text = repr(value) if value is NOTHING else json.dumps(value, ensure_ascii=False, default=repr)
-    return text if len(text) <= 3 * _SHOWN else f"{text[: 3 * _SHOWN]}…"
+    return text if len(text) <= 3 * _MAX_SHOWN else f"{text[: 3 * _MAX_SHOWN]}…"
 
 
-# -- out of the way --
+# -- what does not count --
 
 
-def _message(message: Message, names: dict[str, str]) -> dict[str, Any]:
+def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
     headers = sorted(
-        (key.lower(), message.headers[key]) for key in message.headers if key.lower() not in UNTOLD_HEADERS
+        (key.lower(), message.headers[key]) for key in message.headers if key.lower() not in IGNORED_HEADERS
     )
     kind = message.headers.get("content-type", "").partition(";")[0].strip().lower()
     content = message.get_content(strict=False) or b""
@@ -171,20 +179,20 @@ def _message(message: Message, names: dict[str, str]) -> dict[str, Any]:
     else:
         text = content.decode(errors="replace")
         body = {"body": _parse(text)}
-    return {"headers": dict(headers), **_without_chance(body, names)}
+    return {"headers": dict(headers), **_normalise(body, ids)}
 
 
 def _events(content: bytes) -> list[dict[str, Any]]:
     decoder = SSEDecoder()
     events = []
     for event in [*decoder.feed(content), *decoder.feed(b"")] if content else []:
-        said: dict[str, Any] = {"event": event.event, "data": _parse(event.data)}
-        events.append(said if event.whole else said | {"whole": False})
+        found: dict[str, Any] = {"event": event.event, "data": _parse(event.data)}
+        events.append(found if event.whole else found | {"whole": False})
     return _without_keepalives(events)
 
 
 def _without_keepalives(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Signs of life come by the clock: drop them, and count on without them."""
+    """Drop keep-alives, which come by the clock, and number the other events without them."""
     kept = [event for event in events if not _is_keepalive(event["data"])]
     if len(kept) < len(events):
         numbered = (event["data"] for event in kept if isinstance(event["data"], dict))
@@ -202,25 +210,25 @@ def _is_keepalive(data: Any) -> bool:
     return False
 
 
-def _without_chance(value: Any, names: dict[str, str], key: str = "") -> Any:
+def _normalise(value: Any, ids: dict[str, str], key: str = "") -> Any:
     match value:
         case str():
-            return _steady(value, names)
+            return _number_ids(value, ids)
         case dict():
-            return {name: _without_chance(each, names, name) for name, each in value.items()}
+            return {name: _normalise(member, ids, name) for name, member in value.items()}
         case list():
-            return [_without_chance(each, names) for each in value]
+            return [_normalise(item, ids) for item in value]
         case int() | float() if key in TIMES and not isinstance(value, bool) and value > 1_000_000_000:
             return "a time"
     return value
 
 
-def _steady(text: str, names: dict[str, str]) -> str:
-    """Number random ids in the order of their appearance, so that one id stays one id."""
+def _number_ids(text: str, ids: dict[str, str]) -> str:
+    """Number random ids in order of appearance, so that equal ids stay equal."""
 
     def number(found: re.Match[str]) -> str:
         kind = found["kind"] or found["chat"] or "uuid-"
-        return names.setdefault(found[0], f"{kind}#{len(names) + 1}")
+        return ids.setdefault(found[0], f"{kind}#{len(ids) + 1}")
 
     return RANDOM_IDS.sub(number, text)
 

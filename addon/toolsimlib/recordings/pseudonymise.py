@@ -1,9 +1,9 @@
-"""Stand-ins for texts: letters for letters, so that an exchange keeps its shape and loses its content.
+"""Pseudonyms for texts, letter for letter: an exchange keeps its shape and loses its content.
 
-1. Every word of a text becomes another one of the same length and case, the same word everywhere the same one.
-2. What the addon works by stays: tags, JSON's syntax and keys, names of tools, roles, types, ids, models.
-3. Only the backend's side is changed. The client's side is then made anew from it by the addon itself: so it fits, and
-   no rule has to know what the addon does.
+1. Every word of a text becomes another one of the same length and case, and equal words stay equal.
+2. What the addon depends on stays: tags, JSON syntax and keys, names of tools, roles, types, ids, models.
+3. Only the backend's side is changed. The addon itself then makes the client's side from it: so the two fit, and no
+   rule has to know what the addon does.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from string import ascii_lowercase
@@ -24,13 +23,13 @@ from mitmproxy.exceptions import CommandError, FlowReadException
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.recordings.capture import dump
-from toolsimlib.recordings.redact import parse_json, pieces
 from toolsimlib.recordings.replay import accept, flow_files, recorded, replay, unanswerable
+from toolsimlib.recordings.stream_text import Edited, edit_stream, parse_json
 from toolsimlib.wire.json_codec import dump as dump_json
 
 logger = logging.getLogger(__name__)
 
-# Fields whose strings are no one's words: the API's own, and what programs match by.
+# Fields whose strings are not free text: the API's own words, and what programs match on.
 STRUCTURE = frozenset(
     {
         "call_id",
@@ -69,9 +68,9 @@ STRUCTURE = frozenset(
 )
 _KEPT = re.compile(
     r"</?[A-Za-z_][\w.:-]*/?>"  # tags
-    r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"  # JSON's keys, at any depth
+    r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"  # JSON keys, at any depth
     r"|(?<=[\"']name[\"']:)\s*[\"'][\w.:-]+[\"']|(?<=[\"']name[\"']: )[\"'][\w.:-]+[\"']"  # a call's name
-    r"|\\+(?:u[0-9a-fA-F]{4}|[nrtbf\"\\/])"  # JSON's escapes
+    r"|\\+(?:u[0-9a-fA-F]{4}|[nrtbf\"\\/])"  # JSON escapes
     r"|\b(?:true|false|null)\b"
     r"|\b(?:fc|ctc|call|msg|resp|rs)_\w+"  # ids
 )
@@ -79,7 +78,7 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 
 
 class Pseudonyms:
-    """Words for words. ``key`` decides which; ``names`` (of tools) stay."""
+    """Replaces words by words, which ``key`` determines; ``names`` (of tools) stay."""
 
     def __init__(self, names: Iterable[str], key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes(16)
@@ -98,6 +97,8 @@ class Pseudonyms:
     def value(self, value: Any, key: str = "") -> Any:
         """Return plain data of the same shape with other texts."""
         match value:
+            case Edited():
+                return value
             case str() if key not in STRUCTURE:
                 return self.text(value)
             case list() if key == "bytes":
@@ -109,34 +110,8 @@ class Pseudonyms:
         return value
 
     def stream(self, data: bytes) -> bytes:
-        """Return an event stream of the same events with other texts: words may go over the ends of events."""
-        lines = [line.decode("utf-8", "replace") for line in data.splitlines(keepends=True)]
-        documents = [parse_json(line[5:]) if line.startswith("data:") else None for line in lines]
-        owners = defaultdict[tuple[Any, ...], list[tuple[dict[str, Any], str]]](list)
-        for document in documents:
-            for place, owner, key in pieces(document):
-                owners[place].append((owner, key))
-        said = {id(owner): dict[str, str]() for each in owners.values() for owner, _ in each}
-        for each in owners.values():
-            whole = self.text("".join(owner[key] for owner, key in each))
-            for owner, key in each:
-                said[id(owner)][key], whole = whole[: len(owner[key])], whole[len(owner[key]) :]
-        written = (
-            line if document is None else f"data: {dump_json(self._event(document, said))}{line[len(line.rstrip()) :]}"
-            for line, document in zip(lines, documents, strict=True)
-        )
-        return "".join(written).encode()
-
-    def _event(self, value: Any, said: Mapping[int, Mapping[str, str]], key: str = "") -> Any:
-        match value:
-            case dict():
-                done = said.get(id(value), {})
-                return {
-                    name: done[name] if name in done else self._event(each, said, name) for name, each in value.items()
-                }
-            case list() if key != "bytes":
-                return [self._event(each, said, key) for each in value]
-        return self.value(value, key)
+        """Return an event stream of the same events with other texts: words may run over the ends of events."""
+        return edit_stream(data, self.text, self.value)
 
     def _word(self, found: re.Match[str]) -> str:
         word = found[0]
@@ -152,7 +127,7 @@ class Pseudonyms:
 
     def _letter(self, letter: str, chance: int) -> str:
         if letter.isdigit():
-            # No zero comes or goes at the front of a number: it would be none in JSON.
+            # A zero neither appears nor vanishes: JSON knows no number with a leading zero.
             return letter if letter == "0" else "123456789"[chance % 9]
         other = ascii_lowercase[chance % 26]
         return other.upper() if letter.isupper() else other
@@ -163,7 +138,7 @@ class Pseudonymise:
 
     @command.command("toolsim.pseudonymise")  # type: ignore[untyped-decorator]
     def pseudonymise(self, path: mitmproxy.types.Path) -> None:
-        """Replace all texts of recorded exchanges (a file or a folder) by stand-ins of the same shape, for good."""
+        """Replace all texts of recorded exchanges (a file or a folder) by pseudonyms of the same shape, for good."""
         files = flow_files([Path(path).expanduser()])
         for file in files:
             try:
@@ -183,7 +158,7 @@ def pseudonymise(path: Path, key: bytes | None = None) -> None:
     words = Pseudonyms(_names(request), key)
     _change(backend, words)
     if unanswerable(backend, client) and client.response is not None:
-        # What the addon cannot make again holds its own words only, or the client's; of those none may stay.
+        # The addon cannot make this answer again, and the recorded one holds the real words.
         client.response.raw_content = b""
     accept(client, replay(backend), answered=not unanswerable(backend, client))
     path.write_bytes(dump([backend, client]))
@@ -205,7 +180,7 @@ def _change(flow: HTTPFlow, words: Pseudonyms) -> None:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Yield what is called ``name`` anywhere: tools, namespaces, and whatever else must be called the same again."""
+    """Yield every value of a key ``name``: tools, namespaces, and whatever else must keep its name."""
     match value:
         case dict():
             if isinstance(value.get("name"), str):

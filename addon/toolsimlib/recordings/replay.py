@@ -1,7 +1,7 @@
 """Replaying recorded exchanges through the addon's own hooks, as mitmproxy calls them for a live one.
 
 ``python -m toolsimlib.recordings.replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if
-what the addon makes of them is not what they hold; ``--update`` makes it what they hold.
+what the addon makes of them is not what they hold; ``--update`` writes it into them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.notes import NOTE, REPORT
 from toolsimlib.recordings.capture import clean, dump
-from toolsimlib.recordings.compare import Difference, differences, told, with_old_chance
+from toolsimlib.recordings.compare import Difference, comparable, differences, keep_recorded_ids_and_times
 
 logger = logging.getLogger(__name__)
 
 Cut = Callable[[bytes], Iterable[bytes]]
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 class Replay:
@@ -56,7 +56,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a file's replay came to; ``note``: what could not be compared, ``problem``: why nothing could."""
+    """The outcome of replaying a file; ``note``: what could not be compared, ``problem``: why nothing could."""
 
     path: Path
     differences: tuple[Difference, ...] = ()
@@ -65,7 +65,7 @@ class Result:
 
     @property
     def same(self) -> bool:
-        """Whether all is as recorded."""
+        """Whether everything is as recorded."""
         return not self.differences and not self.problem
 
     def __str__(self) -> str:
@@ -74,13 +74,13 @@ class Result:
         count = len(self.differences)
         lines = [f"{self.path}: {f'{count} difference{"s" * (count > 1)}' if count else 'same'}"]
         lines[0] += f" ({self.note})" if self.note else ""
-        lines += [f"  {each}" for each in self.differences[:MOST_SHOWN]]
-        lines += [f"  and {count - MOST_SHOWN} more"] if count > MOST_SHOWN else []
+        lines += [f"  {difference}" for difference in self.differences[:MAX_SHOWN]]
+        lines += [f"  and {count - MAX_SHOWN} more"] if count > MAX_SHOWN else []
         return "\n".join(lines)
 
 
-def at_once(data: bytes) -> list[bytes]:
-    """Cut a body not at all."""
+def in_one_piece(data: bytes) -> list[bytes]:
+    """Deliver a body in one piece."""
     return [data] if data else []
 
 
@@ -97,7 +97,7 @@ def cut_by(chance: random.Random) -> Cut:
     return cut
 
 
-def replay(stored: HTTPFlow, cut: Cut = at_once) -> HTTPFlow:
+def replay(stored: HTTPFlow, cut: Cut = in_one_piece) -> HTTPFlow:
     """Return the exchange that the addon makes of a recorded one's backend side: the client's side, as of today.
 
     ``cut`` says in which pieces a stream arrives. Needs mitmproxy's context, with the addon's options.
@@ -128,7 +128,7 @@ def replay(stored: HTTPFlow, cut: Cut = at_once) -> HTTPFlow:
 
 
 def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
-    """Do with a streamed answer what ``EndableStream`` does."""
+    """Feed a streamed answer as ``EndableStream`` does."""
     assert flow.response is not None
     stream = flow.response.stream
     assert callable(stream)
@@ -139,15 +139,15 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
             yield from [chunks] if isinstance(chunks, bytes) else chunks
 
 
-def replay_file(path: Path, cut: Cut = at_once, *, update: bool = False) -> Result:
-    """Replay a file and compare; ``update``: write what came out, if it differs, and still return how it differed."""
+def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False) -> Result:
+    """Replay a file and compare; ``update``: write what came out into it if it differs. The result is the same."""
     try:
         backend, client = recorded(path)
     except (ValueError, FlowReadException) as problem:
         return Result(path, problem=str(problem))
     note = unanswerable(backend, client)
     made = replay(backend, cut)
-    found = tuple(differences(told(made, answered=not note), told(client, answered=not note)))
+    found = tuple(differences(comparable(made, answered=not note), comparable(client, answered=not note)))
     if update and found:
         accept(client, made, answered=not note)
         path.write_bytes(dump(clean([backend, client])))
@@ -155,16 +155,17 @@ def replay_file(path: Path, cut: Cut = at_once, *, update: bool = False) -> Resu
 
 
 def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
-    """Give a recorded client's side what the addon made, but for times and random ids: those stay as they were."""
+    """Give the recorded client's side what the addon made; recorded times and random ids stay."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
     client.request = made.request
     if not answered or made.response is None or client.response is None:
         return
     new, old = (
-        (each.raw_content or b"").decode("utf-8", "surrogateescape") for each in (made.response, client.response)
+        (response.raw_content or b"").decode("utf-8", "surrogateescape")
+        for response in (made.response, client.response)
     )
-    made.response.raw_content = with_old_chance(new, old).encode("utf-8", "surrogateescape")
+    made.response.raw_content = keep_recorded_ids_and_times(new, old).encode("utf-8", "surrogateescape")
     made.response.timestamp_start = client.response.timestamp_start
     made.response.timestamp_end = client.response.timestamp_end
     client.response = made.response
@@ -175,17 +176,17 @@ def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
 
 
 def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file holds no such."""
+    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file holds none."""
     flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
-    said = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
-    if said != ["backend", "client"]:
-        raise ValueError(f"expected a recorded exchange (backend, client), got {said}")
+    sides = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
+    if sides != ["backend", "client"]:
+        raise ValueError(f"got flows of the sides {sides}, expected a recorded exchange: backend, client")
     backend, client = flows
     return backend, client
 
 
 def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
-    """Return why an answer cannot be replayed: what the backend did not say has no record."""
+    """Return why an answer cannot be replayed, "" if it can: only what the backend sent was recorded."""
     note = backend.metadata[NOTE]
     if note["missing_bytes"]:
         return "the answer was too long to be kept whole: only the request is compared"
@@ -197,20 +198,20 @@ def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Return a folder's replay in one line."""
+    """Return the outcome of several replays in one line."""
     count, differing = len(results), sum(not result.same for result in results)
     return f"{count} recorded exchange{'s' * (count != 1)}, {differing or 'none'} differ{'s' * (differing == 1)}"
 
 
 def flow_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that are named, and those in folders that are."""
+    """Return the files among the paths, and the .flow files in the folders among them."""
     return [file for path in paths for file in (sorted(path.glob("*.flow")) if path.is_dir() else [path])]
 
 
 async def _main(arguments: argparse.Namespace) -> int:
     master = Master(Options())
     master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
-    cut = at_once if arguments.cut is None else cut_by(random.Random(arguments.cut))
+    cut = in_one_piece if arguments.cut is None else cut_by(random.Random(arguments.cut))
     results = []
     for file in flow_files(arguments.paths):
         result = replay_file(file, cut, update=arguments.update)
@@ -225,9 +226,9 @@ async def _main(arguments: argparse.Namespace) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     """Replay files and folders; return the exit code."""
     parser = argparse.ArgumentParser(prog="toolsimlib.recordings.replay", description=__doc__)
-    parser.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders of such")
+    parser.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
     parser.add_argument("--update", action="store_true", help="write what came out into the files")
-    parser.add_argument("--cut", type=int, metavar="SEED", help="let streams arrive cut at random places")
+    parser.add_argument("--cut", type=int, metavar="SEED", help="cut streams at random places")
     return asyncio.run(_main(parser.parse_args(words)))
 
 

@@ -1,11 +1,12 @@
-"""``mitmdump -S FILE -s addon/toolsim.py``: a recorded backend's answers for live clients.
+"""``mitmdump -S FILE -s addon/toolsim.py``: recorded answers of a backend for live clients.
 
-mitmproxy's own server replay looks for a stored flow whose request is the live one, after our hooks: then the request
-is rewritten, while what was recorded is the client's own. So a live request is recognised before it is rewritten
-(``ServerReplay``, listed before ToolSim), and the stored answer is handed over under the rewritten request afterwards
-(``Handover``, listed after it). The rest is mitmproxy's: it answers, and the answer goes through the ordinary hooks.
+mitmproxy's own server replay looks for a stored flow with the same request, but only after our hooks: by then the live
+request has been rewritten, while the recorded one is the client's own. So a live request is recognised before it is
+rewritten (``ServerReplay``, listed before ToolSim), and the stored answer is handed over under the rewritten request
+afterwards (``Handover``, listed after it). mitmproxy does the rest: it answers, and the answer goes through the
+ordinary hooks.
 
-Hosts and ports do not count, nor do secrets; a client that speaks to the listener itself is served too.
+Hosts, ports and secrets do not count; a client that addresses the listener itself is served too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from toolsimlib.recordings.compare import differences
 
 logger = logging.getLogger(__name__)
 
-# What a secret has become: its length is no one's business here.
+# A hidden secret; its length does not matter here.
 _HIDDEN = re.compile("x{4,}")
 
 
@@ -41,7 +42,7 @@ class ServerReplay:
         self.handover = Handover()
 
     def update(self, flows: Any) -> None:
-        """Forget the clients' sides of what was just loaded: an answer that we made must not be rewritten again."""
+        """Drop the clients' sides of what was just loaded: an answer that we made must not be rewritten again."""
         playback = _playback()
         if not flows and playback is not None:
             for stored in list(_stored(playback)):
@@ -49,11 +50,11 @@ class ServerReplay:
                     _take(playback, stored)
 
     def running(self) -> None:
-        """The same for what was loaded before this script was."""
+        """Do the same for what was loaded before this script."""
         self.update(())
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Let a client speak to the listener as if it were the recorded backend."""
+        """Send a request for the listener to the recorded backend instead."""
         request, playback = flow.request, _playback()
         if flow.response is not None or playback is None or route.endpoint(request.path) is None:
             return
@@ -65,7 +66,7 @@ class ServerReplay:
                     stored.request.host,
                     stored.request.port,
                 )
-                self.handover.lost.add(flow.id)
+                self.handover.redirected.add(flow.id)
 
     def request(self, flow: HTTPFlow) -> None:
         """Look for the recorded exchange that began with this request."""
@@ -74,10 +75,10 @@ class ServerReplay:
             return
         if route.dialect(flow.request.method, flow.request.path) is None:
             return
-        asked = _said(flow)
+        wanted = _comparable(flow)
         nearest: list[str] | None = None
         for stored in _stored(playback):
-            found = [str(each) for each in differences(asked, _said(stored))]
+            found = [str(difference) for difference in differences(wanted, _comparable(stored))]
             if not found:
                 flow.metadata[NOTE] = stored.metadata[NOTE]
                 self.handover.found[flow.id] = stored
@@ -93,18 +94,18 @@ class Handover:
 
     def __init__(self) -> None:
         self.found: dict[str, HTTPFlow] = {}
-        self.lost: set[str] = set()
+        self.redirected: set[str] = set()
         self._handed: dict[str, HTTPFlow] = {}
 
     def request(self, flow: HTTPFlow) -> None:
         """Hand over what was found for this request."""
         stored, playback = self.found.pop(flow.id, None), _playback()
-        is_lost = flow.id in self.lost
-        self.lost.discard(flow.id)
+        was_redirected = flow.id in self.redirected
+        self.redirected.discard(flow.id)
         if flow.response is not None or playback is None:
             return
         if stored is None or stored.response is None:
-            if is_lost:
+            if was_redirected:
                 message = "No recorded exchange began with this request; mitmproxy's log names the nearest."
                 flow.response = error_response(ApiError(message, "invalid_request_error", "not_recorded", status=404))
             return
@@ -116,13 +117,13 @@ class Handover:
         playback.add_flows([handed])
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Take back what has been used, or will not be."""
+        """Take back what has been used, or never will be."""
         handed, playback = self._handed.pop(flow.id, None), _playback()
         if handed is not None and playback is not None:
             _take(playback, handed)
 
     def error(self, flow: HTTPFlow) -> None:
-        """The same for a client that has gone."""
+        """Do the same when the client has gone."""
         self.responseheaders(flow)
 
 
@@ -138,15 +139,15 @@ def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
 
 def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
     for key, flows in list(playback.flowmap.items()):
-        left = [each for each in flows if each is not flow]
-        if left:
-            playback.flowmap[key] = left
+        rest = [stored for stored in flows if stored is not flow]
+        if rest:
+            playback.flowmap[key] = rest
         else:
             del playback.flowmap[key]
 
 
-def _said(flow: HTTPFlow) -> dict[str, Any]:
-    """Return what a request says, without secrets: so was the recorded one."""
+def _comparable(flow: HTTPFlow) -> dict[str, Any]:
+    """Return what is compared of a request, without secrets, as the recorded one is."""
     copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     copy.response = None
     (cleaned,) = clean([copy])

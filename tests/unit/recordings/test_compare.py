@@ -7,7 +7,7 @@ from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
-from toolsimlib.recordings.compare import NOTHING, Difference, differences, told, with_old_chance
+from toolsimlib.recordings.compare import NOTHING, Difference, comparable, differences, keep_recorded_ids_and_times
 
 ID = "resp_" + "0a" * 24
 
@@ -74,28 +74,30 @@ def test_chance_is_out_of_the_way() -> None:
     other = json.loads(
         json.dumps(one).replace("0a", "1b").replace('"created_at": 1764967971', '"created_at": 1764960000')
     )
-    assert found(told(answered(json.dumps(one).encode())), told(answered(json.dumps(other).encode()))) == []
+    assert found(comparable(answered(json.dumps(one).encode())), comparable(answered(json.dumps(other).encode()))) == []
     broken = one | {"again": "resp_" + "0b" * 24}
-    assert found(told(answered(json.dumps(broken).encode())), told(answered(json.dumps(one).encode()))) == [
+    assert found(comparable(answered(json.dumps(broken).encode())), comparable(answered(json.dumps(one).encode()))) == [
         'response.body.again: got "resp_#2", expected "resp_#1"'
     ]
     shaped = one | {"id": "res_" + "0a" * 24}
-    assert found(told(answered(json.dumps(shaped).encode())), told(answered(json.dumps(one).encode())))
+    assert found(comparable(answered(json.dumps(shaped).encode())), comparable(answered(json.dumps(one).encode())))
 
 
 def test_streams_are_compared_event_by_event() -> None:
     """Names, data, order; comments and keepalives do not count, but numbers must fit without them."""
     events = [{"type": "a", "sequence_number": 0}, {"type": "b", "sequence_number": 1}]
     kept = [events[0], {"type": "keepalive", "sequence_number": 1}, {"type": "b", "sequence_number": 2}]
-    one, other = (told(answered(stream(*each), "text/event-stream; charset=utf-8")) for each in (events, kept))
+    one, other = (comparable(answered(stream(*each), "text/event-stream; charset=utf-8")) for each in (events, kept))
     assert found(one, other) == []
-    cut = told(answered(stream(*events)[:-1] + b": hi\n\n", "text/event-stream"))
+    cut = comparable(answered(stream(*events)[:-1] + b": hi\n\n", "text/event-stream"))
     assert found(cut, one) == [
         'response.headers.content-type: got "text/event-stream", expected "text/event-stream; charset=utf-8"'
     ]
-    renamed = told(answered(stream(*events).replace(b"event: b", b"event: c"), "text/event-stream; charset=utf-8"))
+    renamed = comparable(
+        answered(stream(*events).replace(b"event: b", b"event: c"), "text/event-stream; charset=utf-8")
+    )
     assert found(renamed, one) == ['response.events[1 b].event: got "c", expected "b"']
-    unended = told(answered(stream(*events)[:-2], "text/event-stream; charset=utf-8"))
+    unended = comparable(answered(stream(*events)[:-2], "text/event-stream; charset=utf-8"))
     assert found(unended, one) == ["response.events[1 b].whole: got false, expected nothing"]
 
 
@@ -104,7 +106,7 @@ def test_chat_keepalives() -> None:
     chunk = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}]}
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     data = b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in (chunk, end))
-    assert [event["data"] for event in told(answered(data, "text/event-stream"))["response"]["events"]] == [end]
+    assert [event["data"] for event in comparable(answered(data, "text/event-stream"))["response"]["events"]] == [end]
 
 
 def test_headers_and_report() -> None:
@@ -113,11 +115,11 @@ def test_headers_and_report() -> None:
     other.response.headers["content-length"] = "77"
     one.metadata["toolsim"] = {"calls": ["f"], "seconds": 1.0, "missing_bytes": {}}
     other.metadata["toolsim"] = {"calls": ["g"], "seconds": 2.0, "missing_bytes": {}}
-    assert found(told(one), told(other)) == [
+    assert found(comparable(one), comparable(other)) == [
         'response.headers.x: got "1", expected "2"',
         'report.calls[0]: got "f", expected "g"',
     ]
-    assert found(told(one, answered=False), told(other, answered=False)) == []
+    assert found(comparable(one, answered=False), comparable(other, answered=False)) == []
 
 
 def test_an_update_keeps_ids_and_times() -> None:
@@ -126,4 +128,4 @@ def test_an_update_keeps_ids_and_times() -> None:
     old = json.dumps({"id": ID, **times, "a": 1})
     later = dict.fromkeys(times, 1799999999)
     new = json.dumps({"id": "resp_" + "3c" * 24, **later, "a": 2, "m": "msg_" + "1" * 48})
-    assert json.loads(with_old_chance(new, old)) == {"id": ID, **times, "a": 2, "m": "msg_" + "1" * 48}
+    assert json.loads(keep_recorded_ids_and_times(new, old)) == {"id": ID, **times, "a": 2, "m": "msg_" + "1" * 48}

@@ -1,0 +1,103 @@
+"""Editing the texts of an event stream, whose words and secrets run on over the ends of events.
+
+Strings that arrive in pieces are put together, edited as one text of the same length, and cut again where they were
+cut. An event that nothing changes stays as it is, to the byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from toolsimlib.wire.json_codec import dump
+
+Edit = Callable[[str], str]
+
+# Strings that a stream sends piece by piece.
+_PIECES = frozenset({"delta", "content", "text", "arguments", "input", "refusal", "reasoning", "reasoning_content"})
+_PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")
+
+
+class Edited(str):
+    """A text that was edited as a part of a longer one: whoever edits the rest of its event leaves it alone."""
+
+    __slots__ = ()
+
+
+def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
+    """Return an event stream with other texts.
+
+    ``text`` edits what arrives in pieces, and must keep its length. ``value`` edits an event's JSON, and returns the
+    very object if it changes nothing. ``line`` edits lines that hold no JSON.
+    """
+    # Of bytes: in a str U+2028 would be a line end too.
+    lines = [each.decode("utf-8", "surrogateescape") for each in data.splitlines(keepends=True)]
+    documents = [parse_json(each[5:]) if each.startswith("data:") else None for each in lines]
+    touched = edit_pieces(documents, text)
+    edited = (
+        _line(each, document, value, line, number in touched)
+        for number, (each, document) in enumerate(zip(lines, documents, strict=True))
+    )
+    return "".join(edited).encode("utf-8", "surrogateescape")
+
+
+def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
+    """Edit in place the texts that arrive in pieces; return the numbers of the documents that changed."""
+    texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
+    for number, document in enumerate(documents):
+        for place, owner, key in _pieces(document):
+            texts[place].append((number, owner, key))
+    touched: set[int] = set()
+    for pieces in texts.values():
+        whole = "".join(owner[key] for _, owner, key in pieces)
+        edited = text(whole)
+        start = 0
+        for number, owner, key in pieces:
+            end = start + len(owner[key])
+            if whole[start:end] != edited[start:end]:
+                if "bytes" in owner:
+                    owner["bytes"] = None  # They spell a token again.
+                touched.add(number)
+            owner[key] = Edited(edited[start:end])
+            start = end
+    return touched
+
+
+def _line(line: str, document: Any, value: Callable[[Any], Any], edit: Edit, is_touched: bool) -> str:
+    if document is None:
+        return edit(line)
+    edited = value(document)
+    if edited is document and not is_touched:
+        return line
+    return f"data: {dump(edited)}{line[len(line.rstrip('\r\n')) :]}"
+
+
+def _pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
+    """Yield an event's strings that come in pieces, as place, owner and key: pieces of one text have one place."""
+    match value:
+        case dict():
+            if "logprob" in value and isinstance(value.get("token"), str):
+                yield (*place, "token"), value, "token"
+            mark = tuple([mark for key in _PLACE if not isinstance(mark := value.get(key), dict | list)])
+            for key, each in value.items():
+                if isinstance(each, str) and key in _PIECES:
+                    yield (*place, *mark, key), value, key
+                elif isinstance(each, dict | list):
+                    yield from _pieces(each, (*place, *mark, key))
+        case list():
+            for position, each in enumerate(value):
+                index = each.get("index", position) if isinstance(each, dict) else position
+                if isinstance(each, dict) and "logprob" in each and place[-1:] != ("top_logprobs",):
+                    index = 0  # Tokens that stand side by side are one text.
+                yield from _pieces(each, (*place, index if isinstance(index, int) else position))
+
+
+def parse_json(text: str) -> Any:
+    """Return the JSON object or array in a text, None if there is none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict | list) else None
