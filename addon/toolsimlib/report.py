@@ -1,20 +1,71 @@
-"""What is known of one exchange when it is over: source of the log line, headers, metrics and flow comment."""
+"""What is known about one exchange when it is over: the source of log line, headers, metrics, comment and pages."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 MAX_NAMES = 64
-"""A model may invent any number of names; what is told of an exchange in one line has to stay one."""
+"""A model may invent any number of names; a summary in one line has to stay one."""
+
+_TALLIED = {
+    "calls": "call",
+    "parse_failures": "parse failure",
+    "strict_failures": "strict failure",
+    "repairs": "repair",
+    "warnings": "warning",
+}
+
+
+def entry(code: str, name: str | None = None) -> str:
+    """Return what a report says where a ``code`` applies to the tool ``name``; a list of such strings is plain data."""
+    return code if name is None else f"{code}:{name}"
+
+
+def code_of(told: str) -> str:
+    """Return the code of an ``entry``, without the tool's name: what can be counted without a series for each tool."""
+    return told.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """One kind of thing that a report counts: ``key`` is its field, ``noun`` its name for people, in the singular.
+
+    ``entries``: one for each, as the report holds them; for calls the tools' names.
+    """
+
+    key: str
+    noun: str
+    entries: tuple[str, ...]
+
+    @property
+    def codes(self) -> list[str]:
+        """The entries without the names of tools; calls are names, and stay."""
+        return list(self.entries) if self.key == "calls" else [code_of(each) for each in self.entries]
+
+    @property
+    def title(self) -> str:
+        """The noun in the plural."""
+        return f"{self.noun}s"
+
+
+def tallies(report: Mapping[str, Any]) -> list[Tally]:
+    """Return all that a report counts, from the plain data that a flow holds, which may be anything."""
+    kept = {key: report.get(key) for key in _TALLIED}
+    return [
+        Tally(key, _TALLIED[key], tuple(str(each) for each in told) if isinstance(told, list) else ())
+        for key, told in kept.items()
+    ]
 
 
 @dataclass(slots=True)
 class Report:
     """Counts and names, never argument values or texts. The one mutable record: each room adds what only it knows.
 
-    ``blocks``: the call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in
-    that choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON"); ``repairs``.
+    ``parse_failures``, ``strict_failures``, ``repairs`` and ``warnings`` hold ``entry`` strings. ``blocks``: the call
+    blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that choice's text);
+    ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON"); ``repairs``.
     """
 
     client: str = ""
@@ -41,10 +92,14 @@ class Report:
         """Return plain data, as ``flow.metadata`` (which must stay savable) demands."""
         return asdict(self)
 
-    def summary(self) -> dict[str, Any]:
-        """Return what is told in one line: the count of calls, and all entries that say something.
+    def tallies(self) -> list[Tally]:
+        """Return all that this report counts."""
+        return tallies({key: getattr(self, key) for key in _TALLIED})
 
-        Without the places of the blocks, which are for the view, and which the other entries tell in short.
+    def summary(self) -> dict[str, Any]:
+        """Return the one-line summary: the number of calls, and all fields that say something.
+
+        Without the places of the blocks, which are for the pages, and which the other fields tell in short.
         """
         told = {key: value for key, value in self.as_dict().items() if value not in ([], "", None, 0, False)}
         told.pop("blocks", None)

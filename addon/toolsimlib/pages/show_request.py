@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,22 +10,18 @@ from typing import Any
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Image, Item, Message, Part, Raw, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.pages.blocks import prose_and_blocks
-from toolsimlib.pages.catalog import Catalog, find_catalog
 from toolsimlib.pages.json_text import compact, pretty, read_object
 from toolsimlib.pages.page import Page, clip, plural
 from toolsimlib.pages.signature import signature
 from toolsimlib.plan import Choice, Tool
+from toolsimlib.request.manifest import Catalog, find_catalog
+from toolsimlib.request.record import read_call_record, read_output_record
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.responses import request as responses
 
 _BAR = "│ "
 _INPUT_BAR = "┆ "
-
-# A record, as request/record.py writes it: a word stands bare or as a JSON string.
-_WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
-_CALL = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} arguments=(.*)\]")
-_OUTPUT = re.compile(rf"\[function_call_output call_id={_WORD} output=(.*)\]")
 
 # Shown elsewhere on the page.
 _SHOWN = frozenset(
@@ -270,15 +265,11 @@ def _prose(text: str, role: str, tag: str) -> Iterator[tuple[str, str]]:
 def _record(line: str, role: str) -> tuple[str, str] | None:
     if not line.startswith("[function_call"):
         return None
-    if role == "assistant" and (found := _CALL.fullmatch(line)):
-        return "call", _call_line(Call(_word(found[2]), _word(found[3]), found[4]))
-    if role == "user" and (found := _OUTPUT.fullmatch(line)):
-        return "output", _output_line(_word(found[1]), found[2])
+    if role == "assistant" and (call := read_call_record(line)):
+        return "call", _call_line(call)
+    if role == "user" and (output := read_output_record(line)):
+        return "output", _output_line(*output)
     return None
-
-
-def _word(text: str) -> str:
-    return string(json.loads(text, strict=False)) if text.startswith('"') else text
 
 
 def _call_line(call: Call) -> str:

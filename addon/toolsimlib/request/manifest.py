@@ -1,4 +1,4 @@
-"""The tools as a text that a model reads.
+"""The tools as a text that a model reads, written here and, for pages and the scripted model, read back here.
 
 Some gateways take a prompt with the phrases "output format", "concise title" or "conversation:" for one of their own
 chores; the words here avoid them. What a client can word freely (descriptions, grammars) is indented, so that it cannot
@@ -7,7 +7,10 @@ pass for a tool or a rule.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolsimlib.plan import Choice, Tool
@@ -15,6 +18,14 @@ from toolsimlib.request.example import example_arguments
 from toolsimlib.request.record import sentinel_block, value_line
 
 HEADING = "# CLIENT TOOL CATALOG"
+
+# The lines by which a manifest is read back.
+_ENTRY = re.compile(r"- ([A-Za-z0-9_.-]+)( \[strict\])?")
+_BLOCK = re.compile(r"<([A-Za-z_][A-Za-z0-9_.-]*)>\{")
+_LAST_EXAMPLE = "[function_call name="
+# Paragraphs that may follow the last example.
+_DEMAND = "You MUST call "
+_ANSWER_RULE = "An answer that calls no tool must be "
 
 # What the model sees of a custom tool.
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -124,14 +135,14 @@ def _demand(tools: Sequence[Tool], choice: Choice, *, one_call: bool) -> str:
     if choice.mode != "required":
         return ""
     if len(tools) == 1:
-        return f"You MUST call {tools[0].name} in this answer."
+        return f"{_DEMAND}{tools[0].name} in this answer."
     number = "exactly one" if one_call else "at least one"
-    return f"You MUST call {number} of these tools in this answer."
+    return f"{_DEMAND}{number} of these tools in this answer."
 
 
 def _answer_rule(answer_format: Mapping[str, Any]) -> str:
     schema = answer_format.get("schema")
-    rule = "An answer that calls no tool must be one JSON object and nothing else, without a code fence"
+    rule = f"{_ANSWER_RULE}one JSON object and nothing else, without a code fence"
     if not isinstance(schema, dict):
         return f"{rule}."
     return f"{rule}, and it MUST conform exactly to this schema:\n{value_line(compact_schema(schema))}"
@@ -156,3 +167,65 @@ def compact_schema(schema: Any) -> Any:
 
 def _indented(text: str) -> str:
     return "\n    ".join(text.splitlines())
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A manifest found in a text, from ``start`` to ``end``.
+
+    ``tag`` is the sentinel's name, ``demand`` the line that forces a call, or "".
+    """
+
+    start: int
+    end: int
+    tools: tuple[Tool, ...]
+    tag: str
+    demand: str
+
+
+def find_catalog(text: str) -> Catalog | None:
+    """Return the manifest that ``text`` holds, None if there is none.
+
+    Whatever stands around it is no part of it: what a client words freely is indented in a manifest, so a line that
+    begins at the first column is the manifest's own, or its end.
+    """
+    start = text.find(HEADING)
+    if start == -1 or (start and text[start - 1] != "\n"):
+        return None
+    tools: list[Tool] = []
+    tag, demand, at, end = "tool_call", "", start, -1
+    for line in text[start:].splitlines(keepends=True):
+        at += len(line)
+        bare = line.rstrip("\r\n")
+        if end == -1:
+            if entry := _ENTRY.fullmatch(bare):
+                tools.append(Tool(entry[1], entry[1], strict=bool(entry[2])))
+            elif tools and bare.startswith("  parameters: "):
+                tools[-1] = _with_parameters(tools[-1], bare.removeprefix("  parameters: "))
+            elif tools and bare.startswith("  description: "):
+                tools[-1] = replace(tools[-1], description=bare.removeprefix("  description: "))
+            elif found := _BLOCK.match(bare):
+                tag = found[1]
+            elif bare.startswith(_LAST_EXAMPLE):
+                end = at
+        elif bare.startswith(_DEMAND):
+            demand, end = bare, at
+        elif bare.startswith(_ANSWER_RULE):
+            # Its schema, if any, stands on the next line.
+            end = at
+            if bare.endswith(":"):
+                end += len(text[at:].partition("\n")[0])
+            break
+        elif bare:
+            break
+    if end == -1:
+        return None
+    return Catalog(start, end, tuple(tools), tag, demand)
+
+
+def _with_parameters(tool: Tool, text: str) -> Tool:
+    try:
+        parameters = json.loads(text)
+    except (ValueError, RecursionError):
+        parameters = None
+    return replace(tool, parameters=parameters if isinstance(parameters, dict) else None)

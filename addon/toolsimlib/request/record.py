@@ -21,6 +21,10 @@ _STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\r\n]++')
 # Line ends for some readers, yet plain characters to JSON: U+0085, U+2028, U+2029.
 _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
+# A word stands bare or as a JSON string.
+_WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
+_CALL = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} arguments=(.*)\]")
+_OUTPUT = re.compile(rf"\[function_call_output call_id={_WORD} output=(.*)\]")
 
 
 def call_record(call: Call) -> str:
@@ -32,6 +36,18 @@ def call_record(call: Call) -> str:
 def output_record(call_id: str, output: str) -> str:
     """Return the record of what the tool answered to the call ``call_id``."""
     return f"[function_call_output call_id={_word(call_id)} output={json_line(output)}]"
+
+
+def read_call_record(line: str) -> Call | None:
+    """Return the call that a line records, None where it records none."""
+    found = _CALL.fullmatch(line)
+    return None if found is None else Call(_read_word(found[2]), _read_word(found[3]), found[4], _read_word(found[1]))
+
+
+def read_output_record(line: str) -> tuple[str, str] | None:
+    """Return the call_id and the output (JSON) that a line records, None where it records none."""
+    found = _OUTPUT.fullmatch(line)
+    return None if found is None else (_read_word(found[1]), found[2])
 
 
 def sentinel_record(call: Call, tag: str) -> str:
@@ -65,6 +81,10 @@ def value_line(value: Any) -> str:
 
 def _word(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else value_line(text)
+
+
+def _read_word(word: str) -> str:
+    return str(json.loads(word, strict=False)) if word.startswith('"') else word
 
 
 def _is_json(text: str) -> bool:

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from toolsimlib.conversation import Call
-from toolsimlib.request.record import call_record, json_line, output_record, sentinel_record, value_line
+from toolsimlib.request.record import (
+    call_record,
+    json_line,
+    output_record,
+    read_call_record,
+    read_output_record,
+    sentinel_record,
+    value_line,
+)
 
 # Everything that some reader takes for the end of a line.
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -151,3 +159,21 @@ def test_value_line_is_one_line_of_json(value):
     """A JSON value is written on one line and read back."""
     assert json.loads(value_line(value)) == value
     assert len(value_line(value).splitlines()) == 1
+
+
+@given(texts.filter(bool), texts.filter(bool), texts.filter(bool), texts)
+def test_records_are_read_back(item_id, call_id, name, value):
+    """Whatever ids, names and values are, a record is read back as what was recorded."""
+    call = read_call_record(call_record(Call(call_id, name, json.dumps(value), item_id)))
+    assert call is not None
+    assert (call.call_id, call.name, call.item_id, json.loads(call.arguments)) == (call_id, name, item_id, value)
+    output = read_output_record(output_record(call_id, value))
+    assert output is not None
+    assert (output[0], output[1]) == (call_id, json_line(value))
+
+
+@pytest.mark.parametrize("line", ["", "[function_call]", "[function_call_output call_id=x]", "see [function_call id=a"])
+def test_what_is_no_record(line):
+    """A line that only looks like a record is none."""
+    assert read_call_record(line) is None
+    assert read_output_record(line) is None

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+
+from toolsimlib.report import MAX_NAMES, Report, code_of, entry, tallies
+
+
+def test_an_entry_is_a_code_and_perhaps_a_name() -> None:
+    """The code comes back, whatever the tool is called."""
+    assert code_of(entry("SCHEMA_MISMATCH", "ns__f:0")) == code_of(entry("SCHEMA_MISMATCH")) == "SCHEMA_MISMATCH"
+
+
+def test_tallies() -> None:
+    """Calls are counted by name, everything else by code; what a report does not say is counted as none."""
+    report = Report(calls=["f", "g"], warnings=[entry("SCHEMA_MISMATCH", "f"), entry("SCHEMA_MISMATCH", "g")])
+    told = {tally.title: tally.codes for tally in report.tallies()}
+    assert told["calls"] == ["f", "g"]
+    assert told["warnings"] == ["SCHEMA_MISMATCH"] * 2
+    assert told["parse failures"] == told["strict failures"] == told["repairs"] == []
+
+
+def test_tallies_of_a_foreign_report() -> None:
+    """A flow file may hold anything in the report's place."""
+    assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [(), (), (), ("1", "None"), ()]
+
+
+def test_a_summary_is_short_plain_data() -> None:
+    """Empty fields and the places of blocks are left out, long lists are cut, and it is JSON."""
+    report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])
+    told = report.summary()
+    assert told.keys() == {"client", "tools", "mode", "tool_call_count"}
+    assert told["tools"][-1] == "and 5 more"
+    json.dumps(told)
