@@ -8,13 +8,12 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.schema import MESSAGE_LENGTH, SchemaError, compile_schema
+from toolsimlib.schema import SchemaError, compile_schema
+from toolsimlib.schema.errors import MAX_MESSAGE
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 DRAFT4 = "http://json-schema.org/draft-04/schema#"
 DRAFT2019 = "https://json-schema.org/draft/2019-09/schema"
-ENDLESS = {"pattern": "^(a|a)*$"}
-VICTIM = "a" * 60 + "!"
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, 2.0]) | st.text("ab", max_size=3)
 VALUES = st.recursive(
@@ -106,6 +105,7 @@ def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) ->
         {"$ref": "#/elsewhere", "elsewhere": {"type": 5}},
         {"$ref": "#/elsewhere", "elsewhere": "a"},
         {"pattern": "("},
+        {"pattern": "(?:(?:a{1000}){1000}){1000}"},
         {"patternProperties": {"[": {}}},
         {"$schema": 5},
         {"$schema": "http://[bad"},
@@ -118,7 +118,7 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaError) as caught:
         compile_schema(schema)
     assert "\n" not in str(caught.value)
-    assert 0 < len(str(caught.value)) <= MESSAGE_LENGTH
+    assert 0 < len(str(caught.value)) <= MAX_MESSAGE
 
 
 def test_nested_too_deeply() -> None:
@@ -146,48 +146,6 @@ def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
         compile_schema({"properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}})
 
 
-@pytest.mark.parametrize(
-    ("schema", "value", "mismatch"),
-    [
-        ({"properties": {"a": ENDLESS}}, {"a": VICTIM}, False),
-        ({"properties": {"a": ENDLESS, "b": {"type": "string"}}}, {"a": VICTIM, "b": 1}, True),
-        ({"not": {"properties": {"a": ENDLESS}}}, {"a": VICTIM}, False),
-        ({"patternProperties": {ENDLESS["pattern"]: False}, "additionalProperties": False}, {VICTIM: 1}, False),
-        ({"patternProperties": {ENDLESS["pattern"]: True}, "unevaluatedProperties": False}, {VICTIM: 1}, False),
-        ({"properties": {"a": {"$schema": DRAFT7, **ENDLESS}}}, {"a": VICTIM}, False),
-        ({"$schema": DRAFT4, "items": ENDLESS}, [VICTIM] * 50, False),
-    ],
-)
-def test_endless_patterns(schema: dict[str, Any], value: Any, mismatch: bool) -> None:
-    """A pattern that backtracks without end counts as matching, and the finding says that it is not settled."""
-    finding = compile_schema(schema).examine(value)
-    assert not finding.settled
-    assert (finding.mismatch is not None) == mismatch
-
-
-def test_endless_references() -> None:
-    """Thirty references that double at each step end with the budget; references that never end, with the stack."""
-    doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)}
-    schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d30": {"type": "string"}}}
-    assert not compile_schema(schema).examine("a", 0.02).settled
-    assert not compile_schema({"$ref": "#"}).examine(1).settled
-
-
-def test_mismatch_says_where_and_why() -> None:
-    """A message begins with the path and keeps the reason, however long the value; it can always be encoded."""
-    validator = compile_schema({"properties": {"a": {"items": {"type": "integer"}}}})
-    mismatch = validator.check({"a": [1, "x"]})
-    assert mismatch == "$.a[1]: 'x' is not of type 'integer'"
-    long = validator.check({"a": [1, "x" * 10_000]})
-    assert long is not None
-    assert len(long) == MESSAGE_LENGTH
-    assert long.startswith("$.a[1]: 'xx")
-    assert long.endswith("is not of type 'integer'")
-    odd = compile_schema({"additionalProperties": {"type": "integer"}}).check({"\ud800": "\udfff"})
-    assert odd is not None
-    odd.encode()
-
-
 def test_built_once() -> None:
     """Equal schemas share one validator, and a later change of the client's object does not reach it."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -196,30 +154,3 @@ def test_built_once() -> None:
     schema["properties"]["a"]["type"] = "string"  # type: ignore[index]
     assert validator.check({"a": 1}) is None
     assert compile_schema(schema) is not validator
-
-
-def test_parts_of_a_schema() -> None:
-    """Properties, items and types are found through references and combinations; what is not there is None."""
-    validator = compile_schema(
-        {
-            "$ref": "#/$defs/root",
-            "$defs": {
-                "root": {"properties": {"a": {"$ref": "#/$defs/list"}}, "additionalProperties": {"type": "null"}},
-                "list": {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": ["string", "null"]}]},
-            },
-        }
-    )
-    a = validator.property("a")
-    assert a is not None
-    assert a.types() == {"array", "string", "null"}
-    assert a.check([1]) is None
-    assert a.check(1) is not None
-    items = a.items()
-    assert items is not None
-    assert items.types() == {"integer"}
-    assert items.items() is None
-    assert items.property("x") is None
-    other = validator.property("b")
-    assert other is not None
-    assert other.types() == {"null"}
-    assert compile_schema({"properties": {"a": True}}).property("a").types() == frozenset()  # type: ignore[union-attr]

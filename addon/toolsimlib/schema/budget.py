@@ -1,0 +1,29 @@
+"""The time that one check may take, known to every keyword that runs in it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+CHECK_SECONDS = 0.5
+"""How long one check may hold up the event loop. A sane schema needs less for the largest arguments allowed."""
+
+PATTERN_SECONDS = 0.1
+"""How long all pattern searches of one check may take together; a sane one takes microseconds."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """``deadline``: on the monotonic clock. ``patterns``: seconds left for searches. ``guessed``: one was given up."""
+
+    deadline: float
+    patterns: float
+    guessed: bool = False
+
+
+class OutOfTime(Exception):
+    """The check's budget is spent."""
+
+
+budget: ContextVar[Budget] = ContextVar("budget")
+"""The budget of the check that is running."""

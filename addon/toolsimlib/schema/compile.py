@@ -1,0 +1,133 @@
+"""A JSON schema turned into a validator: its references resolved and its patterns compiled, once per schema text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema import exceptions as jsonschema_exceptions
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import specification_with
+
+from toolsimlib.schema.errors import SchemaError, message
+from toolsimlib.schema.keywords import fenced
+from toolsimlib.schema.patterns import check_pattern
+from toolsimlib.schema.validator import Validator
+
+_MAX_COMPILED = 256
+"""Compiled schemas kept: a few clients' whole tool sets. Each costs some ten times its text."""
+
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_VALUES = frozenset({"const", "default", "enum", "example", "examples"})
+"""Keywords that hold values, not schemas."""
+
+
+def compile_schema(parameters: Mapping[str, Any]) -> Validator:
+    """Return the validator of a JSON schema, built once per schema text; raises SchemaError.
+
+    The dialect is that of ``$schema``, 2020-12 without one. References must resolve within the schema itself.
+    """
+    try:
+        text = json.dumps(parameters, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SchemaError(f"the schema is not JSON: {error}") from error
+    return _compile(text)
+
+
+@lru_cache(maxsize=_MAX_COMPILED)
+def _compile(text: str) -> Validator:
+    try:
+        schema = json.loads(text)
+        if not isinstance(schema, dict):
+            raise SchemaError("the schema is not an object")
+        base = _dialect(schema)
+        schema = _without_dialects(schema)
+        base.check_schema(schema, format_checker=None)
+        if _inspect(schema, base):
+            # jsonschema would search the patterns on its own, without a limit.
+            schema = _without_unevaluated(schema)
+        return Validator(fenced(base)(schema, registry=Registry()))
+    except jsonschema_exceptions.SchemaError as error:
+        raise SchemaError(message(error)) from error
+    except RecursionError as error:
+        raise SchemaError("the schema is nested too deeply") from error
+
+
+def _dialect(schema: dict[str, Any]) -> Any:
+    named = schema.get("$schema", "")
+    if not isinstance(named, str):
+        raise SchemaError(f"$schema is a string, got {type(named).__name__}")
+    try:
+        return validator_for(schema, default=Draft202012Validator)
+    except ValueError as error:
+        raise SchemaError(f"$schema is not a URI: {error}") from error
+
+
+def _without_dialects(schema: Any) -> Any:
+    """Copy a schema without its ``$schema`` keywords: at each one jsonschema would fall back to its own validators."""
+    match schema:
+        case dict():
+            return {
+                key: value if key in _VALUES else _without_dialects(value)
+                for key, value in schema.items()
+                if not (key == "$schema" and isinstance(value, str))
+            }
+        case list():
+            return [_without_dialects(each) for each in schema]
+    return schema
+
+
+def _without_unevaluated(schema: Any) -> Any:
+    match schema:
+        case dict():
+            # A property of that name has a schema too; losing it costs one check and cannot reject anything.
+            return {
+                key: value if key in _VALUES else _without_unevaluated(value)
+                for key, value in schema.items()
+                if key != "unevaluatedProperties"
+            }
+        case list():
+            return [_without_unevaluated(each) for each in schema]
+    return schema
+
+
+def _inspect(root: dict[str, Any], base: Any) -> bool:
+    """Resolve every reference and compile every pattern; return whether ``patternProperties`` occurs."""
+    specification = specification_with(base.META_SCHEMA.get("$id") or base.META_SCHEMA["id"])
+    resource = specification.create_resource(root)
+    resolver = Registry().with_resource("", resource).crawl().resolver_with_root(resource)
+    patterned = False
+    seen: set[int] = set()
+    schemas: list[tuple[Any, Any]] = [(root, resolver)]
+    references: list[tuple[str, Any]] = []
+    while schemas or references:
+        if not schemas:
+            reference, resolver = references.pop()
+            try:
+                resolved = resolver.lookup(reference)
+            except (Unresolvable, ValueError) as error:
+                raise SchemaError(f"the reference {reference!r} does not resolve within the schema") from error
+            if id(resolved.contents) in seen:
+                continue
+            if not isinstance(resolved.contents, dict | bool):
+                raise SchemaError(f"the reference {reference!r} leads to no schema")
+            # Nobody has looked at it yet: it lies under a keyword that the dialect does not know.
+            base.check_schema(resolved.contents, format_checker=None)
+            schemas.append((resolved.contents, resolved.resolver))
+        schema, resolver = schemas.pop()
+        if not isinstance(schema, dict) or id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        patterned |= "patternProperties" in schema
+        for text in (schema.get("pattern"), *schema.get("patternProperties", ())):
+            if isinstance(text, str):
+                check_pattern(text)
+        references += [(schema[key], resolver) for key in _REFERENCES if isinstance(schema.get(key), str)]
+        below = specification.create_resource(schema).subresources()
+        schemas += [(each.contents, resolver.in_subresource(each)) for each in below]
+    return patterned

@@ -1,0 +1,106 @@
+"""A compiled schema: what it says of a value, and of the types that it allows where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from time import monotonic
+from typing import Any
+
+from referencing.exceptions import Unresolvable
+
+from toolsimlib.schema.budget import CHECK_SECONDS, PATTERN_SECONDS, Budget
+from toolsimlib.schema.budget import budget as running
+from toolsimlib.schema.errors import best, message
+
+_MAX_ERRORS_WEIGHED = 16
+"""The most telling of this many errors is reported; a long array of wrong items has one error for each."""
+
+_COMBINATORS = ("allOf", "anyOf", "oneOf")
+
+_UNSURE_BELOW = frozenset(
+    {"not", "oneOf", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties", "dependentSchemas"}
+)
+"""Where a guess "it matches" may turn into an error: such errors are not believed after a guess."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found: ``mismatch`` is None or one message; not ``settled`` = some part could not be decided."""
+
+    mismatch: str | None
+    settled: bool = True
+
+
+class Validator:
+    """One compiled schema. ``property``, ``items`` and ``types`` serve values that come without types, as XML does."""
+
+    __slots__ = ("_validator",)
+
+    def __init__(self, validator: Any) -> None:
+        self._validator = validator
+
+    def check(self, value: Any) -> str | None:
+        """Return None when ``value`` conforms (or could not be settled), else where and why it does not."""
+        return self.examine(value).mismatch
+
+    def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> Finding:
+        """Check ``value`` (as ``json.loads`` returns it) for at most about ``seconds``; never raises."""
+        budget = Budget(monotonic() + seconds, min(seconds, PATTERN_SECONDS))
+        token = running.set(budget)
+        errors: list[Any] = []
+        settled = True
+        try:
+            for error in islice(self._validator.iter_errors(value), _MAX_ERRORS_WEIGHED):
+                if not (budget.guessed and _UNSURE_BELOW.intersection(error.absolute_schema_path)):
+                    errors.append(error)  # noqa: PERF401 (those found before it breaks count)
+        except Exception:  # a client's schema on a model's value: whatever breaks there is no verdict on the value
+            settled = False
+        finally:
+            running.reset(token)
+        return Finding(message(best(errors)) if errors else None, settled and not budget.guessed)
+
+    def property(self, name: str) -> Validator | None:
+        """Return the schema of one property of an object, None where the schema says nothing of it."""
+        declared = [schema["properties"] for schema in self._alternatives() if "properties" in schema]
+        for properties in declared:
+            if name in properties:
+                return Validator(self._validator.evolve(schema=properties[name]))
+        for schema in self._alternatives():
+            if isinstance(schema.get("additionalProperties"), dict):
+                return Validator(self._validator.evolve(schema=schema["additionalProperties"]))
+        return None
+
+    def items(self) -> Validator | None:
+        """Return the schema of an array's items, None where the schema says nothing of them."""
+        for schema in self._alternatives():
+            if isinstance(schema.get("items"), dict):
+                return Validator(self._validator.evolve(schema=schema["items"]))
+        return None
+
+    def types(self) -> frozenset[str]:
+        """Return the type names that the schema mentions at its top, over all alternatives; empty = any type."""
+        found: set[str] = set()
+        for schema in self._alternatives():
+            named = schema.get("type", ())
+            found.update([named] if isinstance(named, str) else [name for name in named if isinstance(name, str)])
+        return frozenset(found)
+
+    def _alternatives(self) -> list[dict[str, Any]]:
+        """Return this schema and those that it refers to or combines, itself first; a handful is enough."""
+        found: list[dict[str, Any]] = []
+        pending = [self._validator.schema]
+        resolver = self._validator._resolver
+        while pending and len(found) < 32:
+            schema = pending.pop(0)
+            if not isinstance(schema, dict) or any(schema is known for known in found):
+                continue
+            found.append(schema)
+            if isinstance(schema.get("$ref"), str):
+                try:
+                    pending.append(resolver.lookup(schema["$ref"]).contents)
+                except Unresolvable:  # relative to a nested $id, which compile_schema could follow
+                    continue
+            for keyword in _COMBINATORS:
+                pending.extend(schema.get(keyword, ()))
+        return found

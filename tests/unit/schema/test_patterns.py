@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.schema import SchemaError, compile_schema
+from toolsimlib.schema.patterns import MAX_ATOMS, atoms, check_pattern
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("", 0),
+        ("abc", 3),
+        (r"^\d{3}-\d{4}$", 10),
+        ("[a-z{9}]{2}", 2),
+        (r"[]a]{2}[^]\]]{3}", 5),
+        ("a{0,1000}", 1),
+        ("a{5,}", 5),
+        ("(?:ab){3}", 6),
+        ("(?P<name>ab){3}(?=x){2}", 8),
+        ("(a(b{2}c){3}){4}", 40),
+        ("(?:(?:a{1000}){1000}){1000}", 10**9),
+        ("a{" + "9" * 5000 + "}", 999_999),
+    ],
+)
+def test_atoms(text: str, size: int) -> None:
+    """A pattern is as large as what its least repeats write out; classes and escapes are one atom."""
+    assert atoms(text) == size
+
+
+@pytest.mark.parametrize("text", ["(?:(?:a{1000}){1000}){1000}", "x" * (MAX_ATOMS + 1), "(?:ab{100}){100}"])
+def test_a_pattern_that_would_take_all_memory_is_never_compiled(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is known before; the error says how large it may be."""
+    monkeypatch.setattr("regex.compile", lambda _text: pytest.fail("compiled"))
+    with pytest.raises(SchemaError, match=f"expected at most {MAX_ATOMS} atoms"):
+        check_pattern(text)
+
+
+@pytest.mark.parametrize("text", [r"^[\s\S]{0,100000}$", r"^[0-9a-f]{64}$", "^(?:[a-z]{1,63}\\.)+[a-z]{2,}$"])
+def test_long_values_are_no_large_patterns(text: str) -> None:
+    """What a schema really says of long texts passes."""
+    check_pattern(text)
+
+
+@given(st.text(alphabet="ab(){}[]\\?:,019|*+<>P", max_size=40))
+def test_any_pattern_is_usable_or_refused(text: str) -> None:
+    """Whatever a pattern is: a number, and a validator or a SchemaError."""
+    assert atoms(text) >= 0
+    with contextlib.suppress(SchemaError):
+        compile_schema({"pattern": text}).check("ab")

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from toolsimlib.schema import compile_schema
+
+DRAFT7 = "http://json-schema.org/draft-07/schema#"
+DRAFT4 = "http://json-schema.org/draft-04/schema#"
+ENDLESS = {"pattern": "^(a|a)*$"}
+VICTIM = "a" * 60 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "mismatch"),
+    [
+        ({"properties": {"a": ENDLESS}}, {"a": VICTIM}, False),
+        ({"properties": {"a": ENDLESS, "b": {"type": "string"}}}, {"a": VICTIM, "b": 1}, True),
+        ({"not": {"properties": {"a": ENDLESS}}}, {"a": VICTIM}, False),
+        ({"patternProperties": {ENDLESS["pattern"]: False}, "additionalProperties": False}, {VICTIM: 1}, False),
+        ({"patternProperties": {ENDLESS["pattern"]: True}, "unevaluatedProperties": False}, {VICTIM: 1}, False),
+        ({"properties": {"a": {"$schema": DRAFT7, **ENDLESS}}}, {"a": VICTIM}, False),
+        ({"$schema": DRAFT4, "items": ENDLESS}, [VICTIM] * 50, False),
+    ],
+)
+def test_endless_patterns(schema: dict[str, Any], value: Any, mismatch: bool) -> None:
+    """A pattern that backtracks without end counts as matching, and the finding says that it is not settled."""
+    finding = compile_schema(schema).examine(value, 60)
+    assert not finding.settled
+    assert (finding.mismatch is not None) == mismatch
+
+
+def test_endless_references() -> None:
+    """Thirty references that double at each step end with the budget; references that never end, with the stack."""
+    doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d30": {"type": "string"}}}
+    assert not compile_schema(schema).examine("a", 0.02).settled
+    assert not compile_schema({"$ref": "#"}).examine(1).settled
+
+
+def test_parts_of_a_schema() -> None:
+    """Properties, items and types are found through references and combinations; what is not there is None."""
+    validator = compile_schema(
+        {
+            "$ref": "#/$defs/root",
+            "$defs": {
+                "root": {"properties": {"a": {"$ref": "#/$defs/list"}}, "additionalProperties": {"type": "null"}},
+                "list": {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": ["string", "null"]}]},
+            },
+        }
+    )
+    a = validator.property("a")
+    assert a is not None
+    assert a.types() == {"array", "string", "null"}
+    assert a.check([1]) is None
+    assert a.check(1) is not None
+    items = a.items()
+    assert items is not None
+    assert items.types() == {"integer"}
+    assert items.items() is None
+    assert items.property("x") is None
+    other = validator.property("b")
+    assert other is not None
+    assert other.types() == {"null"}
+    assert compile_schema({"properties": {"a": True}}).property("a").types() == frozenset()  # type: ignore[union-attr]
