@@ -19,15 +19,6 @@ _DEEPEST = 40
 _BAR = "┆ "
 
 
-def read_object(text: bytes | str) -> dict[str, Any] | None:
-    """Return the JSON object that a text is, else None."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def pretty(text: str) -> str:
     """Return a JSON text in lines for people; any other text as it is."""
     value = _read(text)

@@ -1,4 +1,4 @@
-"""An answer read back from its bytes, of either dialect, streamed or whole, by whichever side it was written."""
+"""Reading an answer back from its bytes: of either API, streamed or whole, the backend's or ours."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.pages.json_text import read_object
-from toolsimlib.wire.chat.reader import ChatReader
+from toolsimlib.wire.dialect import Reader, api_of_answer, api_of_event
 from toolsimlib.wire.errors import read_error
-from toolsimlib.wire.responses.reader import ResponsesReader
+from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Text of one kind, in the place where it was said: "text", "reasoning" or "refusal"."""
+    """Text of one kind ("text", "reasoning" or "refusal"), in its place."""
 
     kind: str
     text: str
@@ -40,10 +39,10 @@ Piece = Words | StructuredCall | PassThrough
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """What an answer says. ``pieces`` by choice, in order; ``reasons`` by choice, as the wire gave them.
+    """The content of an answer. ``pieces`` by choice, in order; ``reasons`` by choice, as the wire gave them.
 
-    ``known``: the bytes are an answer of one of the two APIs. ``whole``: its terminator was read. ``events``: how many
-    events a stream had, 0 for a whole body.
+    ``known``: the bytes are an answer of an API. ``whole``: its terminator was read. ``events``: the number of events
+    in a stream, 0 for a whole body.
     """
 
     known: bool = False
@@ -68,7 +67,7 @@ class ReadAnswer:
 
 
 def read_answer(data: bytes) -> ReadAnswer:
-    """Read the body of an answer. Never raises; what is no answer gives ``known=False``."""
+    """Read the body of an answer. Never raises: anything else gives ``known=False``."""
     head = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     answer = ReadAnswer()
     if head.startswith(b"{"):
@@ -79,22 +78,18 @@ def read_answer(data: bytes) -> ReadAnswer:
 
 
 def _whole(data: bytes) -> Iterable[BackendEvent]:
-    body = read_object(data)
+    body = parse_object(data)
     if body is None:
         return []
-    if "choices" in body:
-        return ChatReader().whole(body)
-    if body.get("object") == "response" or "output" in body:
-        return ResponsesReader().whole(body)
-    if body.get("error"):
-        return [Failed(read_error(body["error"]))]
-    return []
+    if api := api_of_answer(body):
+        return api.reader().whole(body)
+    return [Failed(read_error(body["error"]))] if body.get("error") else []
 
 
 def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
     decoder = SSEDecoder()
     frames = decoder.feed(data) + decoder.feed(b"")
-    reader: ChatReader | ResponsesReader | None = None
+    reader: Reader | None = None
     for frame in frames:
         reader = reader or _reader_for(frame)
         if reader is not None:
@@ -104,17 +99,11 @@ def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
         yield from reader.end()
 
 
-def _reader_for(frame: ServerSentEvent) -> ChatReader | ResponsesReader | None:
-    """Tell the dialect by the first event that has one."""
-    chunk = read_object(frame.data)
-    if chunk is None:
-        return None
-    kind = chunk.get("type") or frame.event
-    if isinstance(kind, str) and kind.startswith("response."):
-        return ResponsesReader()
-    if "choices" in chunk or chunk.get("error"):
-        return ChatReader()
-    return None
+def _reader_for(frame: ServerSentEvent) -> Reader | None:
+    """Return the reader of the API that the event belongs to, None if it could be any."""
+    chunk = parse_object(frame.data.encode())
+    api = api_of_event(frame.event, chunk) if chunk is not None else None
+    return api.reader() if api else None
 
 
 def _gather(answer: ReadAnswer, events: Iterable[BackendEvent]) -> None:
@@ -166,7 +155,5 @@ class _Run:
 
     def close(self) -> None:
         if self._texts:
-            # The halves of a surrogate pair may have come in two deltas; one that stays alone cannot be shown.
-            text = "".join(self._texts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            self._pieces.append(Words(self._kind, text))
+            self._pieces.append(Words(self._kind, "".join(self._texts)))
         self._kind, self._texts = "", []

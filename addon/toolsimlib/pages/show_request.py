@@ -10,15 +10,15 @@ from typing import Any
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Image, Item, Message, Part, Raw, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.pages.blocks import prose_and_blocks
-from toolsimlib.pages.json_text import compact, pretty, read_object
+from toolsimlib.pages.json_text import compact, pretty
 from toolsimlib.pages.page import Page, clip, plural
 from toolsimlib.pages.signature import signature
 from toolsimlib.plan import Choice, Tool
 from toolsimlib.request.manifest import Catalog, find_catalog
 from toolsimlib.request.record import read_call_record, read_output_record
-from toolsimlib.wire.chat import request as chat
+from toolsimlib.wire.dialect import api_of_request
+from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.lenient import mapping, string
-from toolsimlib.wire.responses import request as responses
 
 _BAR = "│ "
 _INPUT_BAR = "┆ "
@@ -47,13 +47,13 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
     """Return the page of the request ``data``. Never raises; linear in the bytes."""
     report = mapping(facts.report)
     page = Page()
-    body = read_object(data)
+    body = parse_object(data)
     if body is None:
         page.title("REQUEST", ["no JSON object"])
         page.gap()
         page.text(pretty(data.decode(errors="replace")))
         return str(page)
-    original = read_object(facts.original) if facts.original is not None else None
+    original = parse_object(facts.original) if facts.original is not None else None
     request, problem = _read(body)
     asked, _ = _read(original) if original is not None else (request, "")
     catalog = next(_catalogs(request), None) if request is not None else None
@@ -68,9 +68,8 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
     _settings(page, body)
     _tools(page, asked, catalog)
     page.heading("CONVERSATION", "as the backend gets it" if original is not None else "")
-    instructions = body.get("instructions")
-    if isinstance(instructions, str):
-        _message(page, Message("system", (Text(instructions),)), "instructions", catalog)
+    if request.instructions:
+        _message(page, _instructions(request), "instructions", catalog)
     speaker = ""
     for item in request.items:
         speaker = _item(page, item, catalog, speaker)
@@ -80,12 +79,11 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
 
 def read_conversation(data: bytes) -> tuple[Item, ...]:
     """Return the items of a request body, its instructions first; () where it cannot be read. Never raises."""
-    body = read_object(data)
+    body = parse_object(data)
     request = _read(body)[0] if body is not None else None
     if request is None:
         return ()
-    instructions = request.body.get("instructions")
-    return (*([Message("system", (Text(instructions),))] if isinstance(instructions, str) else []), *request.items)
+    return (*([_instructions(request)] if request.instructions else []), *request.items)
 
 
 def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
@@ -105,20 +103,22 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
-    """Read a body of either dialect; return also why it cannot be read."""
+    """Read a body of either API; return also why it cannot be read."""
     try:
-        return (chat if "messages" in body else responses).read_request(body), ""
+        return api_of_request(body).read(body), ""
     except BadRequest as bad:
         return None, bad.error.message
 
 
 def _catalogs(request: ClientRequest) -> Iterator[Catalog]:
-    messages = [item for item in request.items if isinstance(item, Message)]
-    texts = [part.text for message in messages for part in message.parts if isinstance(part, Text)]
-    instructions = request.body.get("instructions")
-    for text in [*([instructions] if isinstance(instructions, str) else []), *texts]:
+    messages = [_instructions(request), *(item for item in request.items if isinstance(item, Message))]
+    for text in (part.text for message in messages for part in message.parts if isinstance(part, Text)):
         if (catalog := find_catalog(text)) is not None:
             yield catalog
+
+
+def _instructions(request: ClientRequest) -> Message:
+    return Message("system", (Text(request.instructions),))
 
 
 # -- head

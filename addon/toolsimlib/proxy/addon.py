@@ -92,21 +92,21 @@ class ToolSim:
             request.path = decision.path
         if decision.to_builtin:
             self._builtin.admit(flow)
-        if dialect := route.dialect(request.method, request.path):
+        if api := route.api_of(request.method, request.path):
             # Whatever ``stream_large_bodies`` says: the body has to be read.
             request.stream = False
-            self._open(flow, Report(client=dialect))
+            self._open(flow, Report(client=api.name))
         else:
             request.stream = True
 
     def request(self, flow: HTTPFlow) -> None:
         """Rewrite a request of ours."""
         exchange = OPEN.get(flow.id)
-        dialect = route.dialect(flow.request.method, flow.request.path)
-        if exchange is None or dialect is None or (flow.response is not None and not is_stored(flow)):
+        api = route.api_of(flow.request.method, flow.request.path)
+        if exchange is None or api is None or (flow.response is not None and not is_stored(flow)):
             return
         exchange.note_backend_activity()
-        exchange.rewrite(flow, dialect, self._policy(flow))
+        exchange.rewrite(flow, api.name, self._policy(flow))
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Decide how an answer reaches the client."""

@@ -9,6 +9,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.plan import Policy
+from toolsimlib.wire.dialect import RESPONSES
 
 REPORT = "toolsim"
 """The key of the report, on every finished exchange of ours."""
@@ -32,14 +33,19 @@ def is_stored(flow: HTTPFlow) -> bool:
     return not flow.live and REPORT not in flow.metadata
 
 
+def builtin_policy(policy: Policy) -> Policy:
+    """Return the policy for a built-in backend, which speaks the Responses API."""
+    return replace(policy, backend=RESPONSES.name)
+
+
 def policy_for(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str], *, is_builtin: bool) -> Policy:
     """Return the policy for one request: the operator's, or for a stored exchange that under which it was recorded.
 
     ``by_hand``: the fields that the operator set, which count in either case. ``is_builtin``: the request goes to the
-    built-in backend, which speaks the Responses API.
+    built-in backend.
     """
     if is_builtin:
-        return replace(policy, backend="responses")
+        return builtin_policy(policy)
     note = flow.metadata.get(NOTE, {})
     if "side" not in note:
         return policy

@@ -20,16 +20,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import Dialect
 from toolsimlib.proxy.address import LOOPBACK, Upstream, is_loopback
 from toolsimlib.proxy.cors import cors_headers, preflight_headers
 from toolsimlib.proxy.settings import Settings
-
-Endpoint = Literal["responses", "chat", "models"]
+from toolsimlib.wire.dialect import Api, api_of_path
 
 METRICS = "/toolsim/metrics"
-
-_ENDINGS: Mapping[Endpoint, str] = {"responses": "/responses", "chat": "/chat/completions", "models": "/models"}
+MODELS = "/models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +77,16 @@ Route = Pass | Forward | Answer
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
     """Return where a request goes; ``builtin_port``: of the built-in backend on 127.0.0.1, None while it is not up."""
-    kind = endpoint(request.path)
+    ending = endpoint(request.path)
     plain = request.path.partition("?")[0]
     we_are_the_server = request.is_reverse or request.is_direct
     is_metrics = we_are_the_server and plain == METRICS and request.method in ("GET", "HEAD")
-    upstream = _other_target(request, kind, settings, builtin_port)
+    upstream = _other_target(request, ending, settings, builtin_port)
     host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
     to_builtin = port == builtin_port and is_loopback(host)
     cors = cors_headers(settings.origins, request.headers.get("origin"))
 
-    if is_metrics or upstream or to_builtin or (kind and we_are_the_server):
+    if is_metrics or upstream or to_builtin or (ending and we_are_the_server):
         if request.method == "OPTIONS" and (allowed := preflight_headers(settings.origins, request.headers)):
             return Answer(headers=allowed)
         error = _check_access(request, settings, to_builtin=to_builtin)
@@ -97,7 +94,7 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
             return Answer(error, headers=cors)
     if is_metrics:
         return Answer(page="metrics")
-    if kind == "responses" and request.headers.get("upgrade", "").lower() == "websocket":
+    if api_of_path(request.path) and request.headers.get("upgrade", "").lower() == "websocket":
         error = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
         return Answer(error, headers=cors | {"upgrade": "HTTP/1.1", "connection": "upgrade"})
     if upstream is not None:
@@ -107,31 +104,32 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         return Forward(upstream, join(upstream, request.path), to_builtin)
     if request.is_direct and not request.is_reverse:
         message = f"No such endpoint: {request.method} {plain}. There are /responses, /chat/completions, /models."
-        if kind:
+        if ending:
             message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
         return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
     return Pass(to_builtin)
 
 
-def endpoint(path: str) -> Endpoint | None:
-    """Return which endpoint of the API a path (with its query) names, whatever precedes it."""
-    plain = path.partition("?")[0].rstrip("/")
-    return next((kind for kind, ending in _ENDINGS.items() if plain.endswith(ending)), None)
+def endpoint(path: str) -> str:
+    """Return the ending by which a path (with its query) is an endpoint of an API, such as "/responses"; "" if none."""
+    api = api_of_path(path)
+    if api is not None:
+        return api.ending
+    return MODELS if path.partition("?")[0].rstrip("/").endswith(MODELS) else ""
 
 
-def dialect(method: str, path: str) -> Dialect | None:
-    """Return the dialect of a request that may declare tools."""
-    kind = endpoint(path)
-    return kind if method == "POST" and (kind == "responses" or kind == "chat") else None
+def api_of(method: str, path: str) -> Api | None:
+    """Return the API of a request that may declare tools."""
+    return api_of_path(path) if method == "POST" else None
 
 
 def join(upstream: Upstream, path: str) -> str:
     """Return the path of an API request at ``upstream``, whose own path replaces what precedes the endpoint."""
-    kind = endpoint(path)
-    if not upstream.path or kind is None:
+    ending = endpoint(path)
+    if not upstream.path or not ending:
         return path
     query = path.partition("?")[1:]
-    return upstream.path + _ENDINGS[kind] + "".join(query)
+    return upstream.path + ending + "".join(query)
 
 
 def is_bearer(header: str, key: str) -> bool:
@@ -141,15 +139,13 @@ def is_bearer(header: str, key: str) -> bool:
     return hmac.compare_digest(sent, key.encode("utf-8", "surrogateescape")) and scheme.lower() == "bearer"
 
 
-def _other_target(
-    request: Incoming, kind: Endpoint | None, settings: Settings, builtin_port: int | None
-) -> Upstream | None:
+def _other_target(request: Incoming, ending: str, settings: Settings, builtin_port: int | None) -> Upstream | None:
     """Return the backend of an API request that does not name it; its port is 0 while the built-in one is not up."""
-    if kind is None:
+    if not ending:
         return None
     if settings.upstream is not None:
         # "/models" is also a page of many web sites; API clients send a key.
-        if not request.is_direct and kind == "models" and "authorization" not in request.headers:
+        if not request.is_direct and ending == MODELS and "authorization" not in request.headers:
             return None
         return settings.upstream
     if settings.builtin is not None and request.is_direct:

@@ -62,7 +62,7 @@ class TurnView(Contentview):
             return _NOT_OURS
         if report(flow) is not None:
             return _OURS
-        if route.dialect(flow.request.method, flow.request.path) is None:
+        if route.api_of(flow.request.method, flow.request.path) is None:
             return _NOT_OURS
         return _OURS if _looks_ours(data, message) else _NOT_OURS
 
@@ -82,7 +82,7 @@ def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
 
 def is_exchange(flow: HTTPFlow) -> bool:
     """Return whether a flow is a turn, even one that toolsim did not touch."""
-    return report(flow) is not None or route.dialect(flow.request.method, flow.request.path) is not None
+    return report(flow) is not None or route.api_of(flow.request.method, flow.request.path) is not None
 
 
 def body(message: Message | None) -> bytes:

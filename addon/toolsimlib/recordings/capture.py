@@ -18,7 +18,6 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -36,9 +35,10 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy import options, sides
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.keep import BoundedBuffer
-from toolsimlib.proxy.notes import NOTE, REPORT, policy_as_dict
+from toolsimlib.proxy.notes import NOTE, REPORT, builtin_policy, policy_as_dict
 from toolsimlib.proxy.settings import parse
 from toolsimlib.recordings.redact import Redactor
+from toolsimlib.wire.dialect import CHAT, api_of_path
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Capture:
         if not any(name.startswith(options.PREFIX) for name in updated):
             return
         settings = parse(ctx.options)
-        self._policy = replace(settings.policy, backend="responses") if settings.builtin else settings.policy
+        self._policy = builtin_policy(settings.policy) if settings.builtin else settings.policy
         self._folder = Path(settings.capture).expanduser() if settings.capture else None
         if self._folder is not None:
             try:
@@ -193,8 +193,8 @@ def dump(flows: Iterable[HTTPFlow]) -> bytes:
 def name(flow: HTTPFlow) -> str:
     """Return a file name that describes an exchange in a few words: ``chat-stream-two-calls``."""
     report: Mapping[str, Any] = flow.metadata.get(REPORT, {})
-    ending = flow.request.path.partition("?")[0].rstrip("/").rpartition("/")[2]
-    client = report.get("client") or ("responses" if ending == "responses" else "chat")
+    api = api_of_path(flow.request.path) or CHAT
+    client = report.get("client") or api.name
     backend = report.get("backend") or client
     over = "" if backend == client else f"-over-{backend}"
     stream = report.get("stream") or _is_stream(flow.response)

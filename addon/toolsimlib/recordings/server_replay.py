@@ -56,7 +56,7 @@ class ServerReplay:
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Send a request for the listener to the recorded backend instead."""
         request, playback = flow.request, _playback()
-        if flow.response is not None or playback is None or route.endpoint(request.path) is None:
+        if flow.response is not None or playback is None or not route.endpoint(request.path):
             return
         if is_listener(request.host, request.port, flow.client_conn.sockname):
             stored = next(_stored(playback), None)
@@ -73,7 +73,7 @@ class ServerReplay:
         playback = _playback()
         if playback is None or flow.response is not None or not flow.live:
             return
-        if route.dialect(flow.request.method, flow.request.path) is None:
+        if route.api_of(flow.request.method, flow.request.path) is None:
             return
         wanted = _comparable(flow)
         nearest: list[str] | None = None
@@ -152,11 +152,12 @@ def _comparable(flow: HTTPFlow) -> dict[str, Any]:
     copy.response = None
     (cleaned,) = clean([copy])
     request: Request = cleaned.request
-    kind = route.endpoint(request.path)
     query = _HIDDEN.sub("x", request.path.partition("?")[2])
     text = _HIDDEN.sub("x", (request.get_content(strict=False) or b"").decode("utf-8", "surrogateescape"))
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = text
-    return {"endpoint": kind, "query": query, "body": None if ctx.options.server_replay_ignore_content else body}
+    if ctx.options.server_replay_ignore_content:
+        body = None
+    return {"endpoint": route.endpoint(request.path), "query": query, "body": body}

@@ -3,7 +3,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.pages.json_text import FITS, compact, pretty, read_object
+from toolsimlib.pages.json_text import FITS, compact, pretty
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -68,9 +68,3 @@ def test_depth():
         deep = [deep]
     assert compact(deep) == "…"
     assert compact({"ä": 1}) == '{"ä": 1}'
-
-
-def test_read_object() -> None:
-    """An object, of text or bytes; anything else is none."""
-    assert read_object('{"a": 1}') == read_object(b'{"a": 1}') == {"a": 1}
-    assert [read_object(text) for text in ("[]", "{", "", b"\xff", "[" * 100_000)] == [None] * 5

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.route import Answer, Forward, Incoming, Pass, Route, decide, dialect, endpoint, is_bearer, join
+from toolsimlib.proxy.route import Answer, Forward, Incoming, Pass, Route, api_of, decide, endpoint, is_bearer, join
 from toolsimlib.proxy.settings import Settings
+from toolsimlib.wire.dialect import CHAT as CHAT_API
+from toolsimlib.wire.dialect import RESPONSES
 
 PORT = 4711
 UPSTREAM = Upstream("https", "up.example", 443, "/v2")
@@ -144,34 +146,34 @@ def test_errors_can_be_read_by_a_listed_origin() -> None:
     assert found.headers["access-control-allow-origin"] == "app://x"
 
 
-PATHS: list[tuple[str, str | None]] = [
-    ("/v1/responses", "responses"),
-    ("/v1/responses/", "responses"),
-    ("/responses?x=/models", "responses"),
-    ("/openai/deployments/x/chat/completions?api-version=1", "chat"),
-    ("/v1/models", "models"),
-    ("/v1/models/gpt", None),
-    ("/v1/responses/resp_1", None),
-    ("/v1/myresponses", None),
-    ("/v1/completions", None),
-    ("/", None),
-    ("", None),
-    ("*", None),
+PATHS: list[tuple[str, str]] = [
+    ("/v1/responses", "/responses"),
+    ("/v1/responses/", "/responses"),
+    ("/responses?x=/models", "/responses"),
+    ("/openai/deployments/x/chat/completions?api-version=1", "/chat/completions"),
+    ("/v1/models", "/models"),
+    ("/v1/models/gpt", ""),
+    ("/v1/responses/resp_1", ""),
+    ("/v1/myresponses", ""),
+    ("/v1/completions", ""),
+    ("/", ""),
+    ("", ""),
+    ("*", ""),
 ]
 
 
 @pytest.mark.parametrize(("path", "expected"), PATHS)
-def test_endpoint(path: str, expected: str | None) -> None:
+def test_endpoint(path: str, expected: str) -> None:
     """The path's end decides, its query does not."""
     assert endpoint(path) == expected
 
 
-def test_dialect() -> None:
+def test_api_of() -> None:
     """Only a POST to one of the two endpoints may declare tools."""
-    assert dialect("POST", "/v1/responses") == "responses"
-    assert dialect("POST", "/chat/completions") == "chat"
-    assert dialect("GET", "/v1/responses") is None
-    assert dialect("POST", "/v1/models") is None
+    assert api_of("POST", "/v1/responses") is RESPONSES
+    assert api_of("POST", "/chat/completions") is CHAT_API
+    assert api_of("GET", "/v1/responses") is None
+    assert api_of("POST", "/v1/models") is None
 
 
 @pytest.mark.parametrize(
