@@ -1,4 +1,4 @@
-"""The words spoken inside an answer.
+"""The events inside an answer.
 
 A reader turns backend bytes into ``BackendEvent``s; the turn turns those into ``ClientEvent``s; a writer turns these
 into client bytes. Both sets are closed: match on them. ``choice`` is the index of a chat choice; the Responses API only
@@ -110,7 +110,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The answer cannot be completed: said by the backend, or found out by us. Nothing follows it."""
+    """The answer cannot be completed: the backend said so, or we found out. Nothing follows it."""
 
     error: ApiError
 
@@ -166,7 +166,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """Nothing can be said yet, but the stream lives."""
+    """There is nothing to emit yet, but the stream is alive."""
 
 
 ClientEvent = (

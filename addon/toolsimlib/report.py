@@ -23,9 +23,9 @@ def entry(code: str, name: str | None = None) -> str:
     return code if name is None else f"{code}:{name}"
 
 
-def code_of(told: str) -> str:
+def code_of(entry: str) -> str:
     """Return the code of an ``entry``, without the tool's name: what can be counted without a series for each tool."""
-    return told.partition(":")[0]
+    return entry.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Tally:
 
 def tallies(report: Mapping[str, Any]) -> list[Tally]:
     """Return all that a report counts, from the plain data that a flow holds, which may be anything."""
-    kept = {key: report.get(key) for key in _TALLIED}
+    values = {key: report.get(key) for key in _TALLIED}
     return [
-        Tally(key, _TALLIED[key], tuple(str(each) for each in told) if isinstance(told, list) else ())
-        for key, told in kept.items()
+        Tally(key, _TALLIED[key], tuple(str(each) for each in value) if isinstance(value, list) else ())
+        for key, value in values.items()
     ]
 
 
@@ -99,11 +99,11 @@ class Report:
     def summary(self) -> dict[str, Any]:
         """Return the one-line summary: the number of calls, and all fields that say something.
 
-        Without the places of the blocks, which are for the pages, and which the other fields tell in short.
+        Without the places of the blocks, which are for the pages, and which the other fields summarise.
         """
-        told = {key: value for key, value in self.as_dict().items() if value not in ([], "", None, 0, False)}
-        told.pop("blocks", None)
-        for key, value in told.items():
+        fields = {key: value for key, value in self.as_dict().items() if value not in ([], "", None, 0, False)}
+        fields.pop("blocks", None)
+        for key, value in fields.items():
             if isinstance(value, list) and len(value) > MAX_NAMES:
-                told[key] = [*value[:MAX_NAMES], f"and {len(value) - MAX_NAMES} more"]
-        return told | {"tool_call_count": len(self.calls)}
+                fields[key] = [*value[:MAX_NAMES], f"and {len(value) - MAX_NAMES} more"]
+        return fields | {"tool_call_count": len(self.calls)}

@@ -30,7 +30,7 @@ _ANSWER_RULE = "An answer that calls no tool must be "
 # What the model sees of a custom tool.
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
-_IDLE_KEYWORDS = frozenset({"$schema", "title"})
+_DROPPED_KEYWORDS = frozenset({"$schema", "title"})
 # Keywords whose keys are the client's own names, and keywords whose values are data.
 _NAMED_SCHEMAS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
@@ -160,7 +160,7 @@ def compact_schema(schema: Any) -> Any:
             compact[keyword] = {name: compact_schema(each) for name, each in value.items()}
         elif keyword in _DATA:
             compact[keyword] = value
-        elif keyword not in _IDLE_KEYWORDS:
+        elif keyword not in _DROPPED_KEYWORDS:
             compact[keyword] = compact_schema(value)
     return compact
 

@@ -4,7 +4,7 @@
     [function_call_output call_id=fc_001 output={"celsius":21}]
 
 Every value is JSON on one line (ids and names stand bare where they are plain), so that a value can neither end its
-record nor begin another one. JSON is shortened by its white space alone: 1.0 stays 1.0, and a number of
+record nor begin another one. JSON is shortened by its whitespace alone: 1.0 stays 1.0, and a number of
 any length stays whole.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from toolsimlib.conversation import Call
 
-# A JSON string, or a run of JSON's white space outside of one.
+# A JSON string, or a run of JSON's whitespace outside one.
 _STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\r\n]++')
 # Line ends for some readers, yet plain characters to JSON: U+0085, U+2028, U+2029.
 _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -68,7 +68,7 @@ def call_arguments(call: Call) -> str:
 
 
 def json_line(text: str) -> str:
-    """Return ``text`` on one line: JSON without its idle white space, anything else as a JSON string."""
+    """Return ``text`` on one line: JSON without its insignificant whitespace, anything else as a JSON string."""
     if not _is_json(text):
         return value_line(text)
     return _STRING_OR_SPACE.sub(r"\1", text).translate(_LINE_ENDS)

@@ -8,8 +8,8 @@ Three stages, each with one input and one output, so that a loop over several mo
 
 ``compose`` in its turn has six steps:
 
-1. ``adopt``: the items as the backend's API can be told them. What it cannot be told is noted or, where leaving it out
-   would change the question, a 400.
+1. ``adopt``: the items as the backend's API takes them. What it has no form for is noted or, where leaving it out would
+   change the question, a 400.
 2. Hosted tools, which the backend itself would run, stay or are noted.
 3. ``flatten``: calls and outputs become records in messages, neighbours of one role become one message.
 4. With tools on offer, the manifest is placed before the conversation.
@@ -135,7 +135,7 @@ def first_number(request: ClientRequest) -> int:
 def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
     """Return the body for the backend: the request with its tools and its history of calls as text.
 
-    Raises BadRequest where the backend cannot be told something that the client asked for.
+    Raises BadRequest where the backend has no form for something that the client asked for.
     """
     api = APIS[plan.backend]
     items, notes = api.adopt(request)

@@ -58,7 +58,7 @@ def _read_image(part: Mapping[str, Any], dialect: Dialect, param: str) -> Part:
 
 
 def translate_item(item: Item, to: Dialect, notes: list[str]) -> Item:
-    """Return ``item`` as a backend of the dialect ``to`` can be told it; ``notes`` gets what it has no form for."""
+    """Return ``item`` as a backend of the dialect ``to`` takes it; ``notes`` gets what it has no form for."""
     match item:
         case Message():
             # Chat servers that know no developer role are many; the system role is the one that it took over.

@@ -3,7 +3,7 @@
 Everything that depends on an API hangs here, so that nobody else compares names::
 
     path, body ─▶ uses_tools? ─▶ read ─▶ ClientRequest          what the client said
-    ClientRequest ─▶ adopt ─▶ items ─▶ … ─▶ compose ─▶ body     what a backend of this API is told
+    ClientRequest ─▶ adopt ─▶ items ─▶ … ─▶ compose ─▶ body     what a backend of this API gets
     bytes ─▶ reader ─▶ BackendEvents      ClientEvents ─▶ writer ─▶ bytes
 
 A request is read by the client's API; ``adopt`` and ``compose`` belong to the backend's. Another API is one more object

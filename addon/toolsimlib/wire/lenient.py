@@ -38,5 +38,5 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def mappings(values: object) -> list[Mapping[str, Any]]:
-    """Return the objects of an array; anything else in it is passed over."""
+    """Return the objects of an array; anything else in it is ignored."""
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []

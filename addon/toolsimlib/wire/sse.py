@@ -1,6 +1,6 @@
 """Server-sent events: bytes to events and back.
 
-Source: WHATWG HTML, section 9.2 "Server-sent events". ``id`` and ``retry`` fields are read over: neither API uses them.
+Source: WHATWG HTML, section 9.2 "Server-sent events". ``id`` and ``retry`` fields are ignored: neither API uses them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 _BOM = b"\xef\xbb\xbf"
 # The largest real events hold a whole Response, images included; beyond this a backend has lost its way.
-MOST_EVENT_BYTES = 256 * 1024 * 1024
+MAX_EVENT_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class SSEDecoder:
     An event of more than ``limit`` bytes is dispatched as far as it has come: cut off, it is no JSON to its reader.
     """
 
-    def __init__(self, limit: int = MOST_EVENT_BYTES) -> None:
+    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._limit = limit
         self._held = 0  # Bytes since the last blank line.
         self._tail: list[bytes] = []  # An unfinished line; a list, since one line may arrive in thousands of pieces.

@@ -157,11 +157,11 @@ class _Choice:
         """Return what a delta, or a whole message, says at once; calls are kept until their last fragment."""
         events: list[BackendEvent] = []
         if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):  # Rule 3.
-            events += self._said(ReasoningDelta, thought)
+            events += self._joined(ReasoningDelta, thought)
         if content := delta.get("content"):
-            events += self._said(TextDelta, content if isinstance(content, str) else _joined_parts(content))
+            events += self._joined(TextDelta, content if isinstance(content, str) else _joined_parts(content))
         if refusal := string(delta.get("refusal")):
-            events += self._said(RefusalDelta, refusal)
+            events += self._joined(RefusalDelta, refusal)
         if "tool_calls" in delta or "function_call" in delta:
             self._add_calls(delta)
         return events
@@ -173,7 +173,7 @@ class _Choice:
         self._calls = {}
         return [*events, *(parts.call(self._index, whole=not cut or parts is not calls[-1]) for parts in calls)]
 
-    def _said(self, kind: type[_Text], text: str) -> list[BackendEvent]:
+    def _joined(self, kind: type[_Text], text: str) -> list[BackendEvent]:
         return self._event(kind, self._texts.join(kind, text))
 
     def _event(self, kind: type[_Text], text: str) -> list[BackendEvent]:

@@ -28,7 +28,7 @@ _STORED = ("previous_response_id", "conversation", "background", "prompt")
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
-    """Tell whether a request declares tools that the client runs, or carries a history of calls."""
+    """Return whether a request declares tools that the client runs, or carries a history of calls."""
     messages = body.get("messages")
     history = any(
         isinstance(message, dict)
@@ -158,7 +158,7 @@ def _name(message: Mapping[str, Any]) -> str | None:
 
 
 def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
-    """Return the items of a request as a chat backend can be told them, and what it cannot be told.
+    """Return the items of a request as a chat backend takes them, and notes on what it cannot take.
 
     A Responses client's ``instructions`` become the first system message, and developer messages system ones, which
     every chat template knows. Raises BadRequest where leaving something out would change what the client asked for.

@@ -1,4 +1,25 @@
-"""Client events as a chat answer: the chunks of a stream and the completion object, from one and the same messages."""
+"""Client events as a chat answer: the chunks of a stream and the completion object, from one and the same messages.
+
+    stream  := choice+ usage? [DONE]                       (choices may be interleaved)
+    choice  := role (content | reasoning | refusal | call)* finish
+    call    := {index, id, type, name, arguments: ""} {index, arguments}*
+    failure := {"error": …}, in the place of everything that is still to come
+
+Rules, and the clients that need them:
+
+ 1. ``id``, ``created`` and ``model`` are the same in every chunk; ``finish_reason`` is in all, null until the end.
+ 2. Role, and each call's id, type and name, are sent once: the OpenAI SDK, pydantic-ai and Obsidian concatenate them.
+ 3. Arguments are fragments, inside ``function``. Sent beside it, or cumulatively, they break every streaming client.
+ 4. The role comes before, or with, the first other delta (LangChain); the stream's first chunk is choice 0's, whoever
+    speaks first (the OpenAI SDK indexes a list).
+ 5. Every call has an ``index`` of its own: two at one index are one broken call to all clients.
+ 6. ``usage`` is a last chunk without choices, and null in all others, but only where it was asked for.
+ 7. A failure in mid-stream is a bare error object: no ``[DONE]``, no finish reason.
+ 8. The name of the reasoning field is DeepSeek's, which most clients know.
+
+The frames of deltas are built by hand, between a head and a tail that are the same for a whole answer: they are nearly
+all frames of an answer.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +52,7 @@ from toolsimlib.wire.sse import encode
 
 @dataclass(slots=True)
 class _Choice:
-    """What one choice has said so far, and the open call's arguments."""
+    """One choice so far, and the open call's arguments."""
 
     content: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
@@ -41,11 +62,7 @@ class _Choice:
 
 
 class ChatWriter:
-    """Writes one answer.
-
-    Role, and each call's id, type and name, are said once; arguments are said in fragments. With ``form.stream`` false
-    no frames are made and ``body`` is the answer.
-    """
+    """Writes one answer. With ``form.stream`` false no frames are made and ``body`` is the answer."""
 
     def __init__(self, form: AnswerForm) -> None:
         self._form = form
@@ -81,7 +98,7 @@ class ChatWriter:
             case PassThrough():
                 pass  # A chat message has no place for the items of built-in tools.
             case KeepAlive():
-                # Before its first delta a choice must say its role; 0 is the one that every client reads.
+                # Rule 4.
                 self._choice(0)
                 self._delta(0, "{}")
             case Ended():
@@ -117,17 +134,17 @@ class ChatWriter:
         choice = self._choices.get(index)
         if choice is None:
             self._begin(Opened())
-            # The stream's first chunk must be choice 0's: a client that collects choices in a list demands it.
+            # Rule 4.
             if index and 0 not in self._choices:
                 self._choice(0)
             choice = self._choices[index] = _Choice()
             self._delta(index, '{"role":"assistant","content":"","refusal":null}')
         return choice
 
-    def _keep(self, said: list[str], text: str) -> None:
+    def _keep(self, texts: list[str], text: str) -> None:
         # A stream never needs its text again, and has no other bound.
         if not self._stream:
-            said.append(text)
+            texts.append(text)
 
     def _delta(self, index: int, delta: str) -> None:
         if self._stream:

@@ -4,7 +4,7 @@
     item   := added (part.added delta* done part.done | delta* done) item.done
 
 Deltas are the source. What a backend gives only in a ``done`` event, in ``output_item.done`` or in the final object is
-taken from there, once: every text and every item has a key (``_emitted``) that says it was told already. Each rule is
+taken from there, once: every text and every item has a key (``_emitted``) that marks it as emitted. Each rule is
 known from a server that is in use.
 
  1. The terminal event is the terminator: ``[DONE]`` says nothing, and neither does the end of the bytes.
@@ -15,7 +15,7 @@ known from a server that is in use.
     that kind in the stream. What is left over is new, and behind all others.
  5. A call is whole with ``…arguments.done`` even if no ``output_item.done`` follows.
  6. Some gateways report ``function_call_output`` items, for calls to MCP servers that nobody knows: dropped.
- 7. A failed response may be told as ``response.failed``, as ``error`` (flat or nested), as an event without a type that
+ 7. A failed response may come as ``response.failed``, as ``error`` (flat or nested), as an event without a type that
     holds an ``error``, and as a 200 with ``error`` set.
  8. A last line that the end of the stream cut off is no event, and no error of its own.
  9. A surrogate pair may be cut between two deltas.
@@ -63,7 +63,7 @@ class ResponsesReader:
         self._emitted: set[tuple[object, ...]] = set()
         # By output index: the calls that were announced, for backends that never say that they are done.
         self._announced: dict[int, dict[str, Any]] = {}
-        # By output index: what kind of item the stream told of, and the arguments of a call so far.
+        # By output index: what kind of item the stream announced, and the arguments of a call so far.
         self._kinds: dict[int, str] = {}
         self._arguments: dict[int, list[str]] = {}
         # By item id: the index of items whose events name none (llama.cpp), in order of appearance.
@@ -172,14 +172,14 @@ class ResponsesReader:
         return [kind(text)] if text else []
 
     def _done(self, key: tuple[object, ...], text: object, kind: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
-        """Return a whole text if no delta told it, and half a character if that is what the deltas ended with."""
+        """Return a whole text if there were no deltas, and half a character if that is what the deltas ended with."""
         if key in self._emitted:
             rest = self._texts.end(key)
             return [kind(rest)] if rest else []
         return self._delta(key, text, kind) + self._done(key, None, kind) if isinstance(text, str) and text else []
 
     def _item(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
-        """Return what a whole output item says beyond what its deltas said."""
+        """Return what a whole output item says beyond its deltas."""
         key = ("item", index)
         if key in self._emitted:
             return []
@@ -250,13 +250,13 @@ class ResponsesReader:
         The nth of a kind here is the nth of that kind there: some backends leave items out of the final object, and
         what stands behind them is not new.
         """
-        told: defaultdict[str, list[int]] = defaultdict(list)
+        by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for index in sorted(self._kinds, reverse=True):
-            told[self._kinds[index]].append(index)
+            by_kind[self._kinds[index]].append(index)
         fresh = count_from(max(self._kinds, default=-1) + 1)
         places: dict[int, Mapping[str, Any]] = {}
         for item in output:
-            same = told[string(item.get("type"))]
+            same = by_kind[string(item.get("type"))]
             places[same.pop() if same else next(fresh)] = item
         return places
 

@@ -27,7 +27,7 @@ _TRANSLATED = frozenset(
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
-    """Tell whether a request declares tools that the client runs, or carries a history of calls."""
+    """Return whether a request declares tools that the client runs, or carries a history of calls."""
     items = body.get("input")
     history = any(
         isinstance(item, dict) and isinstance(kind := item.get("type"), str) and kind in _HISTORY
@@ -173,7 +173,7 @@ class _InputReader:
 
 
 def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
-    """Return the items of a request as a Responses backend can be told them, and what it cannot be told.
+    """Return the items of a request as a Responses backend takes them, and notes on what it cannot take.
 
     Raises BadRequest where leaving it out would change what the client asked for.
     """

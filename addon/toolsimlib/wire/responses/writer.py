@@ -1,4 +1,35 @@
-"""Client events as a Responses answer: the frames of a stream and the Response object, from one and the same items."""
+"""Client events as a Responses answer: the frames of a stream and the Response object, from one and the same items.
+
+    answer    := created in_progress item* (completed | incomplete | error failed) [DONE]
+    item      := message | reasoning | call | hosted
+    message   := item.added (part.added text.delta* text.done part.done)+ item.done
+    reasoning := item.added (part.added delta* done part.done)+ item.done
+    call      := item.added arguments.delta* arguments.done item.done
+    hosted    := item.added item.done
+    keepalive may stand between any two events behind in_progress
+
+Rules, and the clients that need them (each throws or loses the call otherwise):
+
+ 1. Every frame is written in one piece; ``event:`` repeats the ``type``.
+ 2. One counter gives each event its ``sequence_number``, from 0, errors and keep-alives included.
+ 3. An item's index and id are taken when it is announced, and never again; no index is left out (openai-node). The
+    final object is built from the very dicts that were announced; they grow in place.
+ 4. A call is announced with empty arguments, and its arguments come as deltas: LangChain reads nothing else. In full in
+    both places they would be doubled (LangChain, pydantic-ai). ``output_item.done`` has them in full: the AI SDK and
+    Codex read only that.
+ 5. A call has an ``id``, a ``call_id`` and a ``status`` (AI SDK, pydantic-ai), and the ``namespace`` that its tool was
+    declared in (Codex).
+ 6. ``output`` of ``created`` and ``in_progress`` is empty, and ``usage`` null until the end (both OpenAI SDKs).
+ 7. A failure is an ``error`` event, flat and nested, followed by ``response.failed``: each client surfaces only one of
+    the three. ``failed`` has a code of OpenAI's closed set, since Codex repeats the request on most of them.
+ 8. A text that follows a call is a new message, with the next index.
+ 9. A comment is no sign of life to Codex: a ``keepalive`` event is. It is the one event type outside the API that no
+    client refuses.
+10. ``[DONE]`` follows the terminal event, which the Open Responses specification demands and everyone else accepts.
+
+The frames of deltas are built by hand, from a head that is the same for a whole part and the JSON of one string: they
+are nearly all frames of an answer.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +61,13 @@ from toolsimlib.wire.ids import RESPONSES_PREFIXES, call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.sse import encode
 
-# The one code of a failed response after which no client sends the request again: they should after a stream that
-# broke, and should not after a model that broke its tool's schema.
+# The one code of a failed response after which no client sends the request again: they should after a broken stream,
+# and should not after a model that broke its tool's schema.
 _FINAL_CODE = "invalid_prompt"
 
 
 class ResponsesWriter:
-    """Writes one answer.
-
-    Every item is announced once, with its index and id, and lives on in ``output``: the final object is built from the
-    very items that were streamed. With ``form.stream`` false no frames are made and ``body`` is the answer.
-    """
+    """Writes one answer. With ``form.stream`` false no frames are made and ``body`` is the answer."""
 
     def __init__(self, form: AnswerForm) -> None:
         self._form = form
@@ -53,7 +80,7 @@ class ResponsesWriter:
         self._frames: list[bytes] = []
         # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom"] = ""
-        # Not a list of its deltas, which would take many times the room of the text.
+        # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
         self._delta_head = ""
         self.body: dict[str, Any] | None = None
@@ -63,7 +90,7 @@ class ResponsesWriter:
         """Return the frames of one event (none when the answer is not streamed)."""
         match event:
             case TextDelta():
-                self._say("text", event.text)
+                self._part_delta("text", event.text)
             case CallDelta():
                 self._delta(event.text)
             case CallStarted():
@@ -71,9 +98,9 @@ class ResponsesWriter:
             case CallEnded():
                 self._close(event.status)
             case ReasoningDelta():
-                self._say("summary" if event.kind == "summary" else "reasoning_text", event.text)
+                self._part_delta("summary" if event.kind == "summary" else "reasoning_text", event.text)
             case RefusalDelta():
-                self._say("refusal", event.text)
+                self._part_delta("refusal", event.text)
             case Opened():
                 self._begin(event)
             case PassThrough():
@@ -116,7 +143,7 @@ class ResponsesWriter:
         self._begin(Opened())
         self.error = error
         self._close("incomplete")
-        # Flat and nested: the only shape that surfaces in every client.
+        # Rule 7.
         self._emit("error", {"code": error.code, "message": error.message, "param": error.param, "error": error.body()})
         failure = {"code": _failed_code(error.code), "message": error.message}
         response = self._response("failed", self._output, error=failure)
@@ -156,7 +183,7 @@ class ResponsesWriter:
 
     # -- items
 
-    def _say(self, kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> None:
+    def _part_delta(self, kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> None:
         if self._open != kind:
             self._open_part(kind)
         self._delta(text)
