@@ -86,13 +86,18 @@ class PromptForm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case. ``suite`` and ``id`` name it; ``kind`` tells cases that are about tools from plain chat."""
+    """One case. ``suite`` and ``id`` name it; ``kind`` tells cases that are about tools from plain chat.
+
+    ``form``: how the way ``prompt`` asks it, None for the evaluation's own form. ``options``: addon options that the
+    case is about, as ``name=value``; such a case is asked by the way ``toolsim`` only.
+    """
 
     suite: str
     id: str
     play: Callable[[Send], Awaitable[Verdict]]
     kind: Literal["tools", "chat"] = "tools"
     form: PromptForm | None = None
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ class Cell:
     profile: str
     way: WayName
     api: Api
+    stream: bool = False
     setting: str = ""
 
 
@@ -110,8 +116,9 @@ class Cell:
 class Run:
     """One case, asked once in one cell.
 
-    ``ms``: from the first question to the verdict, waiting for a rate limit left out. ``repaired``, ``untagged``: calls
-    that toolsim mended, and calls that it found without the tag. ``steps``: one entry a question, as ``trace`` has it.
+    ``ms``: from the first question to the verdict, without waiting for rate limits; ``turns``: questions asked.
+    ``repaired``, ``untagged``: calls that toolsim mended, and calls that it found without the tag. ``steps``: one entry
+    per question: what was asked and answered, what the model was shown and wrote.
     """
 
     suite: str
@@ -134,8 +141,8 @@ class Run:
     def key(self) -> str:
         """Name the run within its evaluation; the same key is the same question in a resumed or compared report."""
         cell = self.cell
-        parts = (self.suite, self.case, cell.model, cell.profile, cell.way, cell.api, cell.setting, str(self.trial))
-        return "|".join(parts)
+        api = f"{cell.api} stream" if cell.stream else cell.api
+        return "|".join((self.suite, self.case, cell.model, cell.profile, cell.way, api, cell.setting, str(self.trial)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``runs.jsonl`` holds it."""

@@ -1,20 +1,27 @@
-"""Suites by name: ``scenarios``, ``scenarios:ID``, ``bfcl:CATEGORY``."""
+"""Suites by name: ``scenarios``, ``guards``, ``bfcl:CATEGORY``."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
 
+from toolsimlib.evaluation import scenarios
 from toolsimlib.evaluation.case import Case
+from toolsimlib.evaluation.scenarios import ScenarioSettings
 
 
 class UnknownSuite(ValueError):
     """No suite has that name, or what it needs is not installed."""
 
 
-def load(name: str) -> Sequence[Case]:
-    """Return all cases of a suite, in an order that never changes. Raises UnknownSuite."""
+def load(name: str, settings: ScenarioSettings | None = None, selection: str = "default") -> Sequence[Case]:
+    """Return all cases of a suite, in an order that never changes; ``selection``: which scenarios. Raises UnknownSuite.
+
+    Also raises scenarios.UnknownScenario.
+    """
     family, _, member = name.partition(":")
+    if name == "scenarios":
+        return scenarios.select(selection, settings)
     if family == "bfcl" and member:
         # Its package and data are an extra of their own.
         try:
@@ -23,4 +30,4 @@ def load(name: str) -> Sequence[Case]:
             raise UnknownSuite(f"{name} needs the extra [bfcl]: {missing}") from missing
         cases: Sequence[Case] = bfcl.cases(member)
         return cases
-    raise UnknownSuite(f"no such suite: {name}; there are scenarios and bfcl:CATEGORY")
+    raise UnknownSuite(f"no such suite: {name}; there are scenarios, guards and bfcl:CATEGORY")

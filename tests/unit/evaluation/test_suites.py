@@ -9,5 +9,10 @@ from toolsimlib.evaluation.suites import UnknownSuite, load
 @pytest.mark.parametrize("name", ["", "nothing", "bfcl", "bfcl:"])
 def test_an_unknown_suite_is_named(name: str) -> None:
     """A name that no suite has is an error that says which there are."""
-    with pytest.raises(UnknownSuite, match="scenarios and bfcl:CATEGORY"):
+    with pytest.raises(UnknownSuite, match="guards and bfcl:CATEGORY"):
         load(name)
+
+
+def test_scenarios_by_preset() -> None:
+    """The suite ``scenarios`` is what its selection says."""
+    assert [case.id for case in load("scenarios", None, "chat_only,happy_path")] == ["chat_only", "happy_path"]

@@ -1,0 +1,135 @@
+"""``toolsim eval``: measure, and write the report, whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from toolsimlib.evaluation import flags, journal, markdown, measure, settings
+from toolsimlib.evaluation.case import Run
+from toolsimlib.evaluation.journal import Journal, NotAReport, Secrets
+from toolsimlib.evaluation.measure import Job
+from toolsimlib.evaluation.progress import Progress
+from toolsimlib.evaluation.proxy_process import proxies
+from toolsimlib.evaluation.settings import UsageError
+from toolsimlib.evaluation.summary import Rate, summarise
+from toolsimlib.evaluation.ways import Target, Ways
+
+REPORT = "report.json"
+SCRIPTED = "the scripted provider (offline)"
+
+EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+# What says how the command runs, not what it measures: given again with --resume.
+_UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs", "key_env"})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code: 1 when a run of the offline suites is wrong, 2 for bad usage.
+
+    A live evaluation that came to its end is a success, whatever it found.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        parser = flags.parser(os.environ)
+        args, folder = _resumed(parser, arguments)
+        return asyncio.run(_evaluate(args, folder))
+    except (UsageError, NotAReport, ValueError) as error:
+        print(f"toolsim eval: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, Path]:
+    """Parse the arguments; to resume means the settings of then, unless they are given anew."""
+    args = parser.parse_args(arguments)
+    if args.resume is None:
+        return args, journal.new_folder(Path(args.out), datetime.now(UTC))
+    folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
+    parser.set_defaults(**journal.read_settings(folder))
+    return parser.parse_args(arguments), folder
+
+
+async def _evaluate(args: Namespace, folder: Path) -> int:
+    url = settings.base_url(args, os.environ)
+    key = settings.api_key(args, url, os.environ) if url else ""
+    async with AsyncExitStack() as stack:
+        if not url:
+            raise UsageError("the offline suites are still to come: name a --base-url")
+        if not args.models:
+            args.models = settings.default_models(url, await _served(url, key, args))
+        setup = settings.setup(args, offline=not args.base_url)
+        jobs = measure.plan(setup.cells, setup.cases, args.trials)
+        log = Journal(folder, Secrets([key]))
+        stack.callback(log.close)
+        saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}
+        log.write(journal.SETTINGS, json.dumps(saved, indent=2) + "\n")
+        target = Target(
+            url, key or "none", args.client_timeout, args.open_timeout, args.read_timeout or args.client_timeout
+        )
+        started = await stack.enter_async_context(proxies(url, flows=folder / "flows" if args.flows else None))
+        ways = Ways(target, started)
+        stack.push_async_callback(ways.close)
+        interrupted = await _measure(jobs, ways, log, args)
+        runs = _in_order(jobs, log.runs)
+        write_report(log, runs, planned=len(jobs), target=url or SCRIPTED, settings=saved)
+    print(f"{markdown.rate_text(Rate.of(runs))} right; {folder / 'report.md'}")
+    return EXIT_INTERRUPTED if interrupted else EXIT_RIGHT
+
+
+async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespace) -> bool:
+    """Make the runs that are still to be made; return whether that was broken off."""
+    finished = {run.key for run in log.runs}
+    open_jobs = [job for job in jobs if job.key not in finished]
+    with Progress(len(open_jobs), args.verbose, quiet=args.quiet) as progress:
+
+        def done(job: Job, run: Run | None) -> None:
+            if run is not None:
+                log.add(run)
+            progress(job, run)
+
+        work = asyncio.create_task(measure.measure(open_jobs, ways, args.client_timeout, done, parallel=args.jobs))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, work.cancel)
+        try:
+            await work
+        except asyncio.CancelledError:
+            return True
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+    return False
+
+
+def _in_order(jobs: Sequence[Job], runs: Sequence[Run]) -> list[Run]:
+    """Return the runs in the order of the plan, so that a resumed report reads as one that was made at once."""
+    place = {job.key: number for number, job in enumerate(jobs)}
+    return sorted((run for run in runs if run.key in place), key=lambda run: place[run.key])
+
+
+async def _served(url: str, key: str, args: Namespace) -> list[str]:
+    timeout = openai.Timeout(args.open_timeout)
+    async with openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=timeout) as client:
+        try:
+            return [model.id for model in (await client.models.list()).data]
+        except openai.APIError as error:
+            raise UsageError(f"name the models with --models: {url} cannot say which it has ({error})") from error
+
+
+def write_report(log: Journal, runs: Sequence[Run], *, planned: int, target: str, settings: dict[str, Any]) -> None:
+    """Write the report's files."""
+    stamp = log.folder.name
+    figures = summarise(runs, planned=planned, stamp=stamp, settings=settings)
+    log.write(REPORT, json.dumps(figures, ensure_ascii=False, indent=2) + "\n")
+    log.write("report.md", markdown.render(runs, planned=planned, stamp=stamp, target=target))

@@ -1,0 +1,52 @@
+"""The statistics of a report, from their definitions: an interval for a rate, percentiles, a paired test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+Z95 = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution: two-sided 95 %."""
+
+
+def wilson(ok: int, runs: int) -> tuple[float, float]:
+    """Return Wilson's 95 % score interval of a rate, as fractions; (0, 1) when nothing was run.
+
+    Unlike the textbook's ±, it holds for few runs and at 0 and 100 %. Wilson 1927; Brown, Cai, DasGupta 2001.
+    """
+    if not runs:
+        return 0.0, 1.0
+    rate, square = ok / runs, Z95 * Z95
+    middle = (rate + square / (2 * runs)) / (1 + square / runs)
+    half = Z95 / (1 + square / runs) * math.sqrt(rate * (1 - rate) / runs + square / (4 * runs * runs))
+    # At the ends the bound is exact; floats would miss it by a hair.
+    low = 0.0 if ok == 0 else max(0.0, middle - half)
+    high = 1.0 if ok == runs else min(1.0, middle + half)
+    return low, high
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the nearest-rank percentile: a value that was really measured. 0 for no values."""
+    if not values:
+        return 0.0
+    rank = max(math.ceil(percent / 100 * len(values)), 1)
+    return sorted(values)[rank - 1]
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """Return the exact two-sided p-value of McNemar's test.
+
+    ``only_a``, ``only_b``: pairs that only one side got right. If both sides were equally good, each such pair would be
+    a fair coin; p is how often that coin falls at least as unevenly.
+    """
+    pairs, fewer = only_a + only_b, min(only_a, only_b)
+    if only_a == only_b:
+        return 1.0
+    tail = sum(math.comb(pairs, count) for count in range(fewer + 1))
+    return min(1.0, float(2 * tail / 2**pairs)) if pairs < 1000 else min(1.0, _ratio(2 * tail, pairs))
+
+
+def _ratio(numerator: int, exponent: int) -> float:
+    """Return ``numerator / 2**exponent`` where neither fits a float."""
+    shift = max(numerator.bit_length() - 64, 0)
+    return math.ldexp(numerator >> shift, shift - exponent)

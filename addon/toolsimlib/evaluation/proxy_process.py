@@ -1,0 +1,143 @@
+"""A mitmdump of the evaluation's own, with the addon in front of the target: what is measured is the product.
+
+It records each exchange (``toolsim_capture``), which is how the evaluation knows what the model was really shown and
+what it wrote before the addon made calls of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+# A first start makes a certificate authority, on a machine that may be busy.
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+_LISTENING = re.compile(r"listening at \S+:(\d+)\.")
+_BROKEN = re.compile(r"error in script|Addon error|No such script")
+_MAX_LOG_SHOWN = 2000
+
+
+class ProxyFailed(Exception):
+    """mitmdump did not start; the message holds the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A running mitmdump: its base URL for clients, and the folder where it records exchanges."""
+
+    base_url: str
+    captures: Path
+
+
+class Proxies:
+    """Starts one mitmdump per use and set of addon options, when it is first needed; they share an authority."""
+
+    def __init__(self, target: str, *, flows: Path | None = None) -> None:
+        self._target = target
+        self._flows = flows
+        self._folder = Path(tempfile.mkdtemp(prefix="toolsim-eval-"))
+        self._running: dict[tuple[str, tuple[str, ...]], tuple[Proxy, asyncio.subprocess.Process]] = {}
+        # The first one makes the authority; two at once would write it over each other.
+        self._starting = asyncio.Lock()
+
+    async def get(self, user: str, options: Sequence[str]) -> Proxy:
+        """Return the proxy of one user (who asks one thing at a time) with these options. Raises ProxyFailed."""
+        key = (user, tuple(options))
+        async with self._starting:
+            if key not in self._running:
+                self._running[key] = await self._start(key[1])
+        return self._running[key][0]
+
+    async def _start(self, options: Sequence[str]) -> tuple[Proxy, asyncio.subprocess.Process]:
+        spec = importlib.util.find_spec("toolsim")
+        assert spec is not None
+        assert spec.origin is not None
+        origin = urlsplit(self._target)
+        folder = self._folder / f"proxy-{len(self._running)}"
+        captures = folder / "captures"
+        captures.mkdir(parents=True)
+        settings = [f"confdir={self._folder / 'confdir'}", f"toolsim_capture={captures}", *options]
+        if not any(option.startswith("toolsim_upstream=") for option in options):
+            settings.append(f"toolsim_upstream={self._target}")
+        command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
+        command += ["-s", spec.origin, "--mode", f"reverse:{origin.scheme}://{origin.netloc}"]
+        command += ["--listen-host", "127.0.0.1", "--listen-port", "0"]
+        for setting in settings:
+            command += ["--set", setting]
+        log = folder / "log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=folder,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                # Ctrl-C is for the evaluation, which still has a report to write.
+                start_new_session=True,
+            )
+        try:
+            port = await asyncio.wait_for(_listening(process, log), START_SECONDS)
+        except TimeoutError:
+            await _stop(process)
+            raise ProxyFailed(f"mitmdump did not start:\n{_tail(log)}") from None
+        except BaseException:
+            await _stop(process)
+            raise
+        return Proxy(f"http://127.0.0.1:{port}{origin.path.rstrip('/')}", captures), process
+
+    async def stop(self) -> None:
+        """Stop all, move what they recorded to the folder of flows if there is one, and leave nothing behind."""
+        await asyncio.gather(*(_stop(process) for _, process in self._running.values()))
+        if self._flows is not None:
+            for number, (proxy, _) in enumerate(self._running.values()):
+                kept = self._flows / f"proxy-{number}"
+                shutil.copytree(proxy.captures, kept, dirs_exist_ok=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def proxies(target: str, *, flows: Path | None = None) -> AsyncIterator[Proxies]:
+    """Provide the proxies in front of ``target``, a base URL such as ``http://127.0.0.1:11434/v1``."""
+    started = Proxies(target, flows=flows)
+    try:
+        yield started
+    finally:
+        await started.stop()
+
+
+async def _listening(process: asyncio.subprocess.Process, log: Path) -> int:
+    while True:
+        text = log.read_text(errors="replace")
+        # Without the addon, or with an option that it refuses, mitmdump still listens for a moment before it gives up.
+        if _BROKEN.search(text) or process.returncode is not None:
+            raise ProxyFailed(f"mitmdump cannot run with the addon:\n{_tail(log)}")
+        if found := _LISTENING.search(text):
+            return int(found[1])
+        await asyncio.sleep(0.05)
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-_MAX_LOG_SHOWN:]
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()

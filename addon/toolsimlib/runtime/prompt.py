@@ -1,0 +1,91 @@
+"""One question to a model: transforms on the way out, the request, transforms on the way back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from toolsimlib.runtime.turn import Answer, Call, Request, Send
+
+RequestTransform = Callable[[Request], Request]
+AnswerTransform = Callable[[Answer], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An answer with the request that really went out; ``fingerprint`` is equal for equal effective prompts."""
+
+    request: Request
+    answer: Answer
+    fingerprint: str
+
+
+class PromptRunner:
+    """Asks by ``send``. Each transform takes what the one before it returned."""
+
+    def __init__(
+        self,
+        send: Send,
+        *,
+        request_transforms: Sequence[RequestTransform] = (),
+        answer_transforms: Sequence[AnswerTransform] = (),
+    ) -> None:
+        self._send = send
+        self._request_transforms = tuple(request_transforms)
+        self._answer_transforms = tuple(answer_transforms)
+
+    async def run(self, request: Request) -> Asked:
+        """Ask once. Raises ProviderError."""
+        for change in self._request_transforms:
+            request = change(request)
+        answer = await self._send(request)
+        for adjust in self._answer_transforms:
+            answer = adjust(answer)
+        return Asked(request, answer, fingerprint(request))
+
+
+def fingerprint(request: Request) -> str:
+    """Return 16 hexadecimal digits for all that the model is given: messages, tools, choice and options."""
+    tools = [(tool.name, tool.description, dict(tool.parameters), tool.strict) for tool in request.tools]
+    prompt: Sequence[Any] = (
+        request.messages,
+        tools,
+        request.tool_choice,
+        request.parallel,
+        dict(request.options),
+    )
+    canonical = json.dumps(prompt, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+_TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+
+
+def calls_from_content_tags(answer: Answer) -> Answer:
+    """Read ``<tool_call>{…}</tool_call>`` in the text of an answer without calls as calls.
+
+    The simplest fallback for servers whose own tool parser misses what the model wrote; toolsim's reading, which judges
+    by schema and repairs, is the addon's.
+    """
+    if answer.calls:
+        return answer
+    calls: list[Call] = []
+
+    def take(match: re.Match[str]) -> str:
+        try:
+            written = json.loads(match[1])
+            name, arguments = written["name"], written.get("arguments", {})
+        except (ValueError, RecursionError, KeyError, TypeError):
+            return match[0]
+        if not isinstance(name, str):
+            return match[0]
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        calls.append(Call(f"tag_{len(calls) + 1}", name, text))
+        return ""
+
+    text = _TAGGED.sub(take, answer.text).strip()
+    return replace(answer, text=text, calls=tuple(calls), finish="tool_calls") if calls else answer

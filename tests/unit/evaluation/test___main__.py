@@ -1,0 +1,16 @@
+"""``python -m toolsimlib.evaluation``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_it_runs_as_a_module() -> None:
+    """--help is there, and bad usage is exit code 2 with one line."""
+    command = [sys.executable, "-m", "toolsimlib.evaluation"]
+    told = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert "--base-url" in told.stdout
+    wrong = subprocess.run([*command, "--way", "magic"], capture_output=True, text=True, timeout=60, check=False)
+    assert wrong.returncode == 2
+    assert "Traceback" not in wrong.stderr
