@@ -168,8 +168,9 @@ async def test_what_codex_cannot_read_is_no_hang(stage: Any, monkeypatch: pytest
 
 
 async def test_a_refused_request_leaves_no_thread(stage: Any) -> None:
-    """Codex refuses a conversation without a word after its thread has been started."""
-    assert (await stage.post(input=[])).status_code == 400
+    """Codex learns of a summary that it does not know after the thread has been started."""
+    answer = await stage.post(input="x", reasoning={"summary": "nonsense"})
+    assert answer.status_code == 400, answer.text
     await asyncio.sleep(0.2)
     assert (await stage.child.request("thread/loaded/list", {}))["data"] == []
 
@@ -301,12 +302,15 @@ async def test_turn_errors_have_openais_shape(stage: Any, reply: Reply, status: 
         assert streamed.status_code == status
 
 
-async def test_an_answer_cut_by_its_length_is_incomplete(stage: Any) -> None:
-    """Not an error: the text that came stands."""
-    stage.stub.reply = lambda body: Reply(["half"], end="incomplete")
+@pytest.mark.parametrize("pieces", [["half"], []], ids=["half", "nothing"])
+@pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
+async def test_an_answer_that_is_cut_is_incomplete(stage: Any, pieces: list[str], finish: Any, reason: str) -> None:
+    """Not an error that a client would try again: the text that came stands, even if none came."""
+    stage.stub.reply = lambda body: Reply(pieces, end="incomplete", reason=finish)
     answer = (await stage.post(input="x")).json()
-    assert answer["status"] == "incomplete"
-    assert answer["output"][0]["content"][0]["text"] == "half"
+    assert answer["status"] == "incomplete", answer
+    assert answer["incomplete_details"] == {"reason": reason}
+    assert [part["text"] for item in answer["output"] for part in item["content"]] == pieces
 
 
 @pytest.mark.parametrize("model", ["stub-1", "gpt-5.5"])

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from support.wire import ResponsesAnswer, usage
 from tornado.httpserver import HTTPServer
@@ -33,8 +33,9 @@ stream_max_retries = 0
 class Reply:
     """What the stub answers to one request: an HTTP error, or pieces of text ``delay`` seconds apart.
 
-    ``end``: the terminal event's name without "response."; "" closes the connection without any. ``error``: the error
-    of ``response.failed``. ``reasoning`` pieces are a summary before the text. ``calls`` are whole output items.
+    ``end``: the terminal event's name without "response."; "" closes the connection without any. ``reason``: that
+    of an incomplete answer, ``error``: that of ``response.failed``. ``reasoning`` pieces are a summary before the
+    text. ``calls`` are whole output items.
     """
 
     pieces: list[str] = field(default_factory=lambda: ["Hello"])
@@ -45,6 +46,7 @@ class Reply:
     reasoning: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     end: str = "completed"
+    reason: Literal["length", "content_filter"] = "length"
     error: dict[str, Any] | None = None
 
 
@@ -152,7 +154,7 @@ class _Handler(RequestHandler):
             case "completed":
                 await self.send(answer.end())
             case "incomplete":
-                await self.send(answer.end("length"))
+                await self.send(answer.end(reply.reason))
             case "failed":
                 await self.send(answer.failed(reply.error or {}))
         self.finish()

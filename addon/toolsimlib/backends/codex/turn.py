@@ -8,15 +8,17 @@ model makes all the same with an error, and would go on sampling a model that ke
   of a second sampling. Without text the model is sampled up to ``MAX_SAMPLINGS`` times.
 - ``item/agentMessage/delta`` is the text; ``item/completed`` repeats it whole and fills in what the deltas left out.
 - ``error`` with ``willRetry`` is a lost connection to the model's server. Codex starts the answer over, which goes
-  unnoticed before the first text and is a failure after it, since the same text would come twice.
+  unnoticed before the first text and is a failure after it, since the same text would come twice. Without
+  ``willRetry`` the turn has failed; some versions say nothing after it.
 - A ``contextCompaction`` item means that Codex is replacing the history by its own summary, tool catalogue included:
   a failure, as the model's own limit is.
 - ``turn/completed`` ends it. A token limit or a content filter has no status of its own: it is a failed turn whose
-  message names the reason of the model's server.
+  message names the reason of the model's server, and for a client the way in which an answer may end.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +41,9 @@ from toolsimlib.wire.lenient import count, mapping, string
 
 MAX_SAMPLINGS = 3
 
+_CUT_REASONS: Mapping[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_INCOMPLETE = re.compile(rf"Incomplete response\b.*\breason: ({'|'.join(_CUT_REASONS)})\b")
+
 
 class CodexTurn:
     """Turns one turn's notifications into events; ``done`` once ``Closed`` or ``Failed`` was returned."""
@@ -51,7 +56,6 @@ class CodexTurn:
         self._given: dict[str, int] = {}
         self._samplings = 0
         self._usage: Usage | None = None
-        self._last_error: Mapping[str, Any] = {}
 
     def open(self) -> list[BackendEvent]:
         """Announce the answer, once."""
@@ -123,28 +127,33 @@ class CodexTurn:
         return [*self.open(), *gap, TextDelta(text)]
 
     def _error_notification(self, params: Mapping[str, Any]) -> list[BackendEvent]:
-        self._last_error = mapping(params.get("error"))
-        if params.get("willRetry") is not True:
+        error = mapping(params.get("error"))
+        if params.get("willRetry") is True and not self._given and not _cut_reason(error):
             return []
-        return self.fail(turn_error(self._last_error)) if self._given else []
+        return self._failed(error)
 
     def _completed(self, turn: Mapping[str, Any]) -> list[BackendEvent]:
-        error = mapping(turn.get("error")) or self._last_error
         match turn.get("status"):
             case "completed":
                 return self._close("stop")
             case "interrupted":
                 return self.fail(ApiError("The turn was interrupted.", code="interrupted", status=502, retry_after=1))
-            case _ if self._given and "max_output_tokens" in string(error.get("message")):
-                return self._close("length")
-            case _ if self._given and "content_filter" in string(error.get("message")):
-                return self._close("content_filter")
-        return self.fail(turn_error(error))
+        return self._failed(mapping(turn.get("error")))
+
+    def _failed(self, error: Mapping[str, Any]) -> list[BackendEvent]:
+        reason = _cut_reason(error)
+        return self._close(reason) if reason else self.fail(turn_error(error))
 
     def _close(self, reason: FinishReason) -> list[BackendEvent]:
         self.done = True
         counted = [Counted(self._usage)] if self._usage else []
         return [*self.open(), Finished(reason), *counted, Closed()]
+
+
+def _cut_reason(error: Mapping[str, Any]) -> FinishReason | None:
+    """Return why the model's server cut the answer, if that is what the error says."""
+    found = _INCOMPLETE.search(string(error.get("message")))
+    return _CUT_REASONS[found[1]] if found else None
 
 
 def _usage(total: Mapping[str, Any]) -> Usage | None:

@@ -126,7 +126,36 @@ def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -
     assert (event.error.status, event.error.code) == expected
 
 
-def test_a_length_limit_keeps_the_text() -> None:
-    """It is how an answer may end."""
-    cut = ended("failed", message="Incomplete response returned, reason: max_output_tokens", codexErrorInfo="other")
-    assert play(delta("a"), cut)[-2:] == [Finished("length"), Closed()]
+@pytest.mark.parametrize("text", [[], [delta("a")]], ids=["before the first word", "after it"])
+@pytest.mark.parametrize("will_retry", [None, False, True])
+@pytest.mark.parametrize(
+    ("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "content_filter"), ("other", None)]
+)
+def test_a_cut_answer_is_no_failure(
+    text: list[Notification], will_retry: bool | None, reason: str, finish: str | None
+) -> None:
+    """Asked again it would be cut again: what came stands, however Codex reports it."""
+    error = {"message": f"Incomplete response returned, reason: {reason}", "codexErrorInfo": "other"}
+    cut = ended("failed", **error) if will_retry is None else note("error", error=error, willRetry=will_retry)
+    events = play(*text, cut)
+    if finish:
+        assert events[-2:] == [Finished(finish), Closed()]  # type: ignore[arg-type]
+    elif will_retry and not text:
+        assert events == []
+    else:
+        assert isinstance(events[-1], Failed)
+
+
+def test_a_parameter_of_that_name_is_an_error() -> None:
+    """The words of a refused parameter are no reason for a cut."""
+    refused = ended("failed", message='{"error":{"message":"bad max_output_tokens"}}', codexErrorInfo="other")
+    [event] = play(refused)
+    assert isinstance(event, Failed)
+    assert event.error.status == 400
+
+
+def test_a_final_error_ends_the_turn() -> None:
+    """Some versions send no turn/completed after it, and a client would wait for ever."""
+    [event] = play(note("error", error={"message": "no", "codexErrorInfo": "badRequest"}, willRetry=False))
+    assert isinstance(event, Failed)
+    assert event.error.status == 400
