@@ -1,24 +1,31 @@
-"""An HTTP server on 127.0.0.1 that presents one of our own backends as a text-only OpenAI upstream.
+"""An HTTP server on 127.0.0.1 that presents a built-in backend as a text-only OpenAI upstream.
 
-A hook of mitmproxy cannot stream an answer that it makes itself; so our own backends answer over HTTP, in the event
-loop that already runs, and join the house as any other upstream does.
+mitmproxy hooks cannot stream an answer that they make themselves. So a built-in backend answers over HTTP, in the
+event loop that already runs, and toolsim treats it as it treats any other upstream.
+
+    POST …/responses, …/chat/completions ─▶ ClientRequest ─▶ backend.answer ─▶ events ─▶ frames, or one body
+    GET …/models                         ─▶ backend.models
+
+An answer is its own task, which ends with its connection: closing it closes the backend's generator, and that stops
+the model. A failure before ``Opened`` is an HTTP error; after it, a stream ends in the API's error event and a whole
+answer is an HTTP error still.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
+from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import (
     BackendEvent,
@@ -34,43 +41,43 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Dialect
-from toolsimlib.wire.dialect import APIS, Writer
-from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.dialect import Api, Writer, api_of_path
+from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.responses.request import model_settings
 
-# Images travel as data URLs inside of the JSON body; OpenAI's own limit is 512 MB for all of a request.
+# Images travel as data URLs inside the JSON body; OpenAI's own limit is 512 MB for a whole request.
 MAX_BODY_BYTES = 512 * 1024 * 1024
+
+TOKEN = "toolsim-token"
+"""The header by which the addon lets a web page's request through, whose origin it has checked."""
 
 
 class TextBackend(Protocol):
-    """What the loopback can present: an object that answers text to a request body."""
+    """What the loopback can present: an object that answers a conversation with text."""
 
-    chat: bool
-    """Whether ``answer`` also reads chat bodies (``messages``), so that ``…/chat/completions`` is served too."""
+    @property
+    def apis(self) -> Collection[Api]:
+        """The APIs whose requests ``answer`` understands."""
 
     async def start(self) -> None:
-        """Make ready; a backend that cannot serve yet does not raise here, but answers ``Failed`` (503)."""
+        """Get ready; a backend that cannot serve yet does not raise here, but answers ``Failed`` (503)."""
 
     async def stop(self) -> None:
-        """End all that the backend owns."""
+        """Release everything that the backend holds."""
 
-    def answer(self, body: Mapping[str, Any]) -> AsyncGenerator[BackendEvent]:
-        """Answer one request body, as events that end in ``Closed`` or ``Failed``.
+    def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
+        """Answer one request, as events that end in ``Closed`` or ``Failed``.
 
-        ``Opened`` comes first and says that the model has begun: a ``Failed`` in its place becomes an HTTP error.
-        Closing the generator early stops the model. Raises errors.BadRequest for a body that cannot be served.
+        ``Opened`` comes first and says that the model has begun; a ``Failed`` in its place becomes an HTTP error.
+        Closing the generator early stops the model. Raises errors.BadRequest for a request that cannot be served.
         """
 
     async def models(self) -> Sequence[str] | ApiError:
         """Return the ids of the models on offer."""
 
 
-TOKEN = "toolsim-token"
-"""The header by which the addon lets a web page's request through, whose origin it has checked."""
-
-
 class Loopback:
-    """Serve ``backend`` on 127.0.0.1:``port`` (0: any free port; ``port`` then tells which) until ``stop``.
+    """Serve ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 is any free port, and ``port`` then says which.
 
     A web page that guesses the port could spend what is behind it: its requests, which name their origin, are refused
     unless they carry ``token``.
@@ -89,8 +96,8 @@ class Loopback:
         self.port = sockets[0].getsockname()[1]
         context = {"backend": self.backend, "running": self._running, "token": self.token}
         application = Application(
-            [(r"/.*/models|/models", _Models, context), (r"/.*", _Answers, context)],
-            # Each request is already told by the addon's own line.
+            [(r"/(?:.*/)?models", _Models, context), (r"/.*", _Answers, context)],
+            # The addon logs each request already.
             log_function=lambda _handler: None,
         )
         self._server = HTTPServer(application, max_buffer_size=MAX_BODY_BYTES, max_body_size=MAX_BODY_BYTES)
@@ -111,7 +118,9 @@ class Loopback:
 
 
 class _Handler(RequestHandler):
-    """Errors in the API's own shape, whatever raised them."""
+    """Errors in the API's own shape, whatever raised them. ``METHODS`` are those that a resource has."""
+
+    METHODS: ClassVar[Sequence[str]]
 
     def initialize(self, backend: TextBackend, running: set[asyncio.Task[None]], token: str) -> None:
         self.backend = backend
@@ -119,9 +128,20 @@ class _Handler(RequestHandler):
         self.token = token
 
     def prepare(self) -> None:
-        headers = self.request.headers
+        headers, method = self.request.headers, self.request.method
         if "Origin" in headers and not secrets.compare_digest(headers.get(TOKEN, "").encode(), self.token.encode()):
             self.refuse(ApiError("Web pages are not served here.", "invalid_request_error", "forbidden", status=403))
+        elif not self.exists():
+            message = f"No such endpoint: {method} {self.request.path}"
+            self.refuse(ApiError(message, "invalid_request_error", "not_found", status=404))
+        elif method not in self.METHODS:
+            self.set_header("Allow", ", ".join(self.METHODS))
+            message = f"{method} is not allowed here: expected {' or '.join(self.METHODS)}."
+            self.refuse(ApiError(message, "invalid_request_error", "method_not_allowed", status=405))
+
+    def exists(self) -> bool:
+        """Return whether there is such a resource."""
+        return True
 
     def refuse(self, error: ApiError) -> None:
         self.set_status(error.status)
@@ -135,7 +155,9 @@ class _Handler(RequestHandler):
 
 
 class _Models(_Handler):
-    """``GET …/models``."""
+    """``…/models``."""
+
+    METHODS = ("GET", "HEAD")
 
     async def get(self) -> None:
         models = await self.backend.models()
@@ -145,32 +167,34 @@ class _Models(_Handler):
         data = [{"id": model, "object": "model", "created": 0, "owned_by": "toolsim"} for model in models]
         self.finish({"object": "list", "data": data})
 
+    async def head(self) -> None:
+        # Tornado leaves the body out of an answer to HEAD.
+        await self.get()
+
 
 class _Answers(_Handler):
-    """``POST …/responses`` and ``POST …/chat/completions``."""
+    """``…/responses`` and ``…/chat/completions``."""
+
+    METHODS = ("POST",)
 
     _task: asyncio.Task[None] | None = None
 
+    def exists(self) -> bool:
+        return self._api() is not None
+
+    def _api(self) -> Api | None:
+        api = api_of_path(self.request.path)
+        return api if api in self.backend.apis else None
+
     async def post(self) -> None:
-        dialect = self._dialect()
-        if dialect is None:
-            self.refuse(ApiError(f"no such endpoint: POST {self.request.path}", "invalid_request_error", status=404))
-            return
-        try:
-            body = json.loads(self.request.body)
-        except (ValueError, RecursionError):
-            body = None
-        if not isinstance(body, dict):
-            self.refuse(ApiError("the request body is not a JSON object", "invalid_request_error", status=400))
-            return
-        # The generation is a task of its own: the closing connection can cancel it without cancelling tornado's.
-        self._task = asyncio.create_task(self._answer(dialect, body))
+        # The answer is a task of its own: a closed connection can cancel it without cancelling tornado's handler.
+        self._task = asyncio.create_task(self._answer())
         self.running.add(self._task)
         try:
             await self._task
         except asyncio.CancelledError:
-            # Cancelled by the client's leaving or by ``stop``: tornado would log a cancelled handler as an error, and
-            # end one that just returns as if its answer were whole.
+            # The client has left, or ``stop`` was called. Tornado would log a cancelled handler as an error, and end
+            # one that simply returns as if its answer were complete.
             if not self._task.cancelled():
                 raise
             self.detach().close()
@@ -181,40 +205,36 @@ class _Answers(_Handler):
         if self._task is not None:
             self._task.cancel()
 
-    def _dialect(self) -> Dialect | None:
-        if self.request.path.endswith("/responses"):
-            return "responses"
-        if self.request.path.endswith("/chat/completions") and self.backend.chat:
-            return "chat"
-        return None
-
-    async def _answer(self, dialect: Dialect, body: dict[str, Any]) -> None:
+    async def _answer(self) -> None:
+        api = self._api()
+        assert api is not None
         try:
-            async with contextlib.aclosing(self.backend.answer(body)) as events:
-                await self._write_all(dialect, body, events)
+            request = _read(api, self.request.body)
+            async with contextlib.aclosing(self.backend.answer(request)) as events:
+                await self._write_all(api, request, events)
         except BadRequest as bad:
             self.refuse(bad.error)
         except StreamClosedError:
             return
 
-    async def _write_all(self, dialect: Dialect, body: dict[str, Any], events: AsyncIterator[BackendEvent]) -> None:
+    async def _write_all(self, api: Api, request: ClientRequest, events: AsyncIterator[BackendEvent]) -> None:
+        stream = request.form.stream
         writer: Writer | None = None
-        stream = body.get("stream") is True
         reason: FinishReason = "stop"
         usage: Usage | None = None
         async for event in events:
-            said: ClientEvent
+            out: ClientEvent
             match event:
                 case Opened():
-                    writer = _writer(dialect, body, event)
-                    said = event
+                    writer = api.writer(replace(request.form, model=event.model or request.form.model))
+                    out = event
                 case Failed(error=error) if writer is None or not stream:
                     self.refuse(error)
                     return
                 case TextDelta() | ReasoningDelta() | Failed():
-                    said = event
+                    out = event
                 case Closed():
-                    said = Ended({0: reason}, usage)
+                    out = Ended({0: reason}, usage)
                 case Finished():
                     reason = event.reason
                     continue
@@ -222,13 +242,13 @@ class _Answers(_Handler):
                     usage = event.usage
                     continue
                 case _:
-                    raise TypeError(f"a text-only backend gave {event!r}")
+                    raise TypeError(f"a text-only backend must not emit {event!r}")
             assert writer is not None
-            for frame in writer.write(said):
+            for frame in writer.write(out):
                 self.set_header("Content-Type", "text/event-stream")
                 self.set_header("Cache-Control", "no-cache")
                 self.write(frame)
-                # A frame a chunk: some clients only read whole frames.
+                # One frame per chunk: some clients only read whole frames.
                 await self.flush()
         if stream or writer is None or writer.body is None:
             self.finish()
@@ -237,6 +257,17 @@ class _Answers(_Handler):
             self.finish(dump(writer.body))
 
 
-def _writer(dialect: Dialect, body: Mapping[str, Any], opened: Opened) -> Writer:
-    form = APIS[dialect].answer_form(body)
-    return APIS[dialect].writer(replace(form, model=opened.model or form.model))
+def _read(api: Api, data: bytes) -> ClientRequest:
+    """Read a request body. Raises BadRequest, also for what would need a store or a worker: there is neither here."""
+    body = parse_object(data)
+    if body is None:
+        raise BadRequest("The request body is not a JSON object.")
+    request = api.read(body)
+    if request.stored_history:
+        message = f"Previous response with id '{request.stored_history}' not found: this backend stores no responses."
+        raise BadRequest(message, "previous_response_id", "previous_response_not_found")
+    if request.stored_history is not None:
+        raise BadRequest("This backend stores no conversations.", "conversation", "unsupported_parameter")
+    if model_settings(request).background:
+        raise BadRequest("This backend cannot answer in the background.", "background", "unsupported_parameter")
+    return request

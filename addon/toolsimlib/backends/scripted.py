@@ -14,9 +14,10 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolsimlib.errors import BadRequest
+from toolsimlib.conversation import ClientRequest, Message, Text
 from toolsimlib.events import BackendEvent, Closed, Counted, Finished, Opened, TextDelta, Usage
 from toolsimlib.request.example import example_arguments
+from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 MODEL = "toolsim-scripted"
 HEADING = "# CLIENT TOOL CATALOG"
@@ -49,7 +50,7 @@ class Offer:
 class ScriptedBackend:
     """The scripted model as a backend for the loopback; reads Responses bodies and chat bodies."""
 
-    chat = True
+    apis = (RESPONSES, CHAT)
 
     async def start(self) -> None:
         """Need nothing."""
@@ -61,11 +62,10 @@ class ScriptedBackend:
         """Return its one name."""
         return [MODEL]
 
-    async def answer(self, body: Mapping[str, Any]) -> AsyncGenerator[BackendEvent]:
-        """Answer one request body; its tokens are words, and counted as such. Raises errors.BadRequest."""
-        transcript = read(body)
-        model = body.get("model")
-        yield Opened(model=model if isinstance(model, str) and model else MODEL)
+    async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
+        """Answer one request; its tokens are words, and counted as such."""
+        transcript = read(request)
+        yield Opened(model=request.form.model or MODEL)
         text = write(transcript)
         for piece in pieces(text):
             yield TextDelta(piece)
@@ -75,27 +75,15 @@ class ScriptedBackend:
         yield Closed()
 
 
-def read(body: Mapping[str, Any]) -> list[Said]:
-    """Return the transcript of a Responses body (``instructions``, ``input``) or a chat body (``messages``)."""
-    items = body.get("input", body.get("messages"))
-    if isinstance(items, str):
-        items = [{"role": "user", "content": items}]
-    if not isinstance(items, list):
-        raise BadRequest("expected 'input' or 'messages'", "input")
-    transcript = []
-    if isinstance(instructions := body.get("instructions"), str):
-        transcript.append(Said("system", instructions))
-    said = (item for item in items if isinstance(item, dict) and isinstance(item.get("role"), str))
-    return transcript + [Said(item["role"], _text(item.get("content"))) for item in said]
+def read(request: ClientRequest) -> list[Said]:
+    """Return the transcript: the instructions, then the messages, as text."""
+    instructions = [Said("system", request.instructions)] if request.instructions else []
+    messages = [item for item in request.items if isinstance(item, Message)]
+    return instructions + [Said(message.role, _text(message)) for message in messages]
 
 
-def _text(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    texts = [part.get("text") for part in content if isinstance(part, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str))
+def _text(message: Message) -> str:
+    return "\n".join(part.text for part in message.parts if isinstance(part, Text))
 
 
 def pieces(text: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import httpx
@@ -10,6 +10,7 @@ import pytest
 from httpx_sse import aconnect_sse
 from toolsimlib.backends.loopback import Loopback
 from toolsimlib.backends.scripted import ScriptedBackend
+from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import (
     BackendEvent,
@@ -22,12 +23,13 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
+from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 
 class Played:
     """Plays the events of the test; ``stopped`` says that its generator was closed before the end."""
 
-    chat = True
+    apis = (RESPONSES, CHAT)
 
     def __init__(self, *events: BackendEvent | BadRequest) -> None:
         self.events = events
@@ -43,7 +45,7 @@ class Played:
     async def models(self) -> list[str] | ApiError:
         return ApiError("none", status=503, retry_after=4) if not self.events else ["m"]
 
-    async def answer(self, body: Mapping[str, Any]) -> AsyncGenerator[BackendEvent]:
+    async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         try:
             for event in self.events:
                 if isinstance(event, BadRequest):
@@ -189,19 +191,72 @@ async def test_each_frame_is_written_in_one_chunk() -> None:
 
 
 async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None:
-    """Unknown endpoints, bad bodies, wrong methods and refused bodies."""
+    """Bad bodies and refused requests."""
     loopback, url = await serve(Played(BadRequest("no input", "input")))
     answers = [
-        await client.post(f"{url}/embeddings", json={}),
-        await client.get(f"{url}/responses"),
         await client.post(f"{url}/responses", content=b"not json"),
         await client.post(f"{url}/responses", content=b"[" * 100_000),
+        await client.post(f"{url}/responses", json={"input": 3}),
         await client.post(f"{url}/responses", json={}),
     ]
     await loopback.stop()
-    assert [answer.status_code for answer in answers] == [404, 405, 400, 400, 400]
+    assert [answer.status_code for answer in answers] == [400, 400, 400, 400]
     assert all(set(answer.json()["error"]) == {"message", "type", "param", "code"} for answer in answers)
-    assert answers[-1].json()["error"]["param"] == "input"
+    assert [answer.json()["error"]["param"] for answer in answers] == [None, None, "input", "input"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("GET", "/models", 200, None),
+        ("HEAD", "/models", 200, None),
+        ("POST", "/models", 405, "GET, HEAD"),
+        ("GET", "/responses", 405, "POST"),
+        ("DELETE", "/chat/completions", 405, "POST"),
+        ("POST", "/embeddings", 404, None),
+        ("GET", "/embeddings", 404, None),
+        ("HEAD", "/", 404, None),
+    ],
+)
+async def test_each_endpoint_has_its_methods(
+    client: httpx.AsyncClient, method: str, path: str, status: int, allow: str | None
+) -> None:
+    """405 says what is allowed; what is not there is a 404 by any method."""
+    loopback, url = await serve(Played(*WHOLE))
+    answer = await client.request(method, url + path)
+    await loopback.stop()
+    assert (answer.status_code, answer.headers.get("allow")) == (status, allow)
+    assert (answer.content == b"") == (method == "HEAD")
+
+
+async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx.AsyncClient) -> None:
+    """Codex is asked over the Responses API alone."""
+    played = Played(*WHOLE)
+    played.apis = (RESPONSES,)
+    loopback, url = await serve(played)
+    answer = await client.post(f"{url}/chat/completions", json={"messages": []})
+    await loopback.stop()
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_not_found"),
+        ({"conversation": {"id": "conv_1"}}, "unsupported_parameter"),
+        ({"conversation": "conv_1"}, "unsupported_parameter"),
+        ({"background": True}, "unsupported_parameter"),
+    ],
+)
+async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
+    """Never ignored: the answer would be to another question."""
+    played = Played(*WHOLE)
+    loopback, url = await serve(played)
+    answer = await client.post(f"{url}/responses", json={"input": "x", **body})
+    await loopback.stop()
+    assert answer.status_code == 400
+    assert (answer.json()["error"]["param"], answer.json()["error"]["code"]) == (next(iter(body)), code)
+    assert not played.stopped.is_set()
 
 
 async def test_models(client: httpx.AsyncClient) -> None:

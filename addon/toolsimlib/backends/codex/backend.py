@@ -29,19 +29,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from toolsimlib.backends.codex.child import Child
 from toolsimlib.backends.codex.errors import RpcError, Unavailable, child_died, request_rejected
 from toolsimlib.backends.codex.jsonrpc import Notification
-from toolsimlib.backends.codex.request import CodexRequest, read_request
+from toolsimlib.backends.codex.request import CodexRequest, codex_request
 from toolsimlib.backends.codex.server import AppServer
 from toolsimlib.backends.codex.text_only import settings
 from toolsimlib.backends.codex.turn import CodexTurn
+from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, Failed
+from toolsimlib.wire.dialect import RESPONSES
 from toolsimlib.wire.lenient import mapping, mappings, string
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class _Running:
 class CodexBackend:
     """The app-server as a backend for the loopback. ``command`` is its command line, as words."""
 
-    chat = False
+    apis = (RESPONSES,)
 
     def __init__(self, command: Sequence[str] = ("codex", "app-server")) -> None:
         self._server = AppServer(command)
@@ -101,16 +102,16 @@ class CodexBackend:
         models = [string(model.get("id")) for model in mappings(listed.get("data"))]
         return list(dict.fromkeys(model for model in (child.default_model, *models) if model))
 
-    async def answer(self, body: Mapping[str, Any]) -> AsyncGenerator[BackendEvent]:
-        """Answer one Responses body. Raises BadRequest."""
-        request = read_request(body)
+    async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
+        """Answer one Responses request. Raises BadRequest."""
+        asked = codex_request(request)
         try:
             child = await self._server.child()
         except Unavailable as unavailable:
             yield Failed(unavailable.error)
             return
         # A task of its own: if the client leaves now, it goes on to learn the ids of what has to be cleaned up.
-        starting = asyncio.create_task(_start(child, request))
+        starting = asyncio.create_task(_start(child, asked))
         completed = False
         try:
             try:

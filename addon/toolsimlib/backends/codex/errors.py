@@ -10,12 +10,11 @@ and 5xx for what may pass.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from toolsimlib.errors import ApiError
+from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.lenient import count, mapping, string
 
 
@@ -26,10 +25,6 @@ class RpcError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
-
-    def is_unknown_method(self, method: str) -> bool:
-        """Return whether this app-server does not have ``method``: it then lists all methods that it has."""
-        return f"unknown variant `{method}`" in self.message or "method not found" in self.message.lower()
 
 
 class Unavailable(Exception):
@@ -113,9 +108,7 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
 
 def _quoted_error(message: str) -> ApiError | None:
     """Return the error that ``message`` quotes: Codex passes a 400 from the model's server on as its whole body."""
-    body: Mapping[str, Any] = {}
-    with contextlib.suppress(ValueError, RecursionError):
-        body = mapping(json.loads(message))
+    body = parse_object(message.encode())
     if not body:
         return None
     quoted = mapping(body.get("error"))

@@ -7,12 +7,11 @@ lines among the messages.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping
 
 # Far above any message that holds text; a line that never ends must not use up all memory.
@@ -111,19 +110,11 @@ class Peer:
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
-    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
-    try:
-        return text.encode() + b"\n"
-    except UnicodeEncodeError:
-        # A lone surrogate, such as half an emoji: Codex never answers a line that it cannot read, escaped or not.
-        return re.sub(r"[\ud800-\udfff]", "\ufffd", text).encode() + b"\n"
+    return dump(message).encode() + b"\n"
 
 
 def _read(line: bytes) -> Message:
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return Unparsable(line)
+    message = parse_object(line) or {}
     match message:
         case {"method": str(method), "id": int() | str() as number}:
             return Request(number, method, mapping(message.get("params")))

@@ -1,19 +1,22 @@
-"""A Responses body as Codex takes it, without I/O.
+"""A client's request as Codex takes it, without I/O.
 
 The conversation becomes message items, each with its role, for ``thread/inject_items``. What Codex has no parameter
-for is left out (``temperature``, ``top_p``, ``max_output_tokens``, …) or, as a ``text.format`` of type
-``json_object``, asked for in words. What the answer would be wrong without is a 400 instead: a history that is stored
-elsewhere, images by URL, files.
+for is left out (``temperature``, ``top_p``, ``max_output_tokens``, …) or, as an answer format of type
+``json_object``, asked for in words. Without images by URL, or files, the answer would be wrong: these are a 400.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolsimlib.conversation import ClientRequest, Image, Message, Part, Role, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.lenient import string
+from toolsimlib.wire.responses.request import model_settings
+
+_JSON_RULE = "Answer with one JSON object and nothing else, without a code fence."
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,72 +29,51 @@ class CodexRequest:
     turn: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_request(body: Mapping[str, Any]) -> CodexRequest:
-    """Read a Responses body; items other than messages are left out. Raises BadRequest for what Codex cannot do."""
-    if body.get("previous_response_id"):
-        message = "The codex backend keeps no responses: send the whole conversation as input."
-        raise BadRequest(message, "previous_response_id", "previous_response_not_found")
-    for key in ("conversation", "background"):
-        if body.get(key):
-            raise BadRequest(f"The codex backend does not support '{key}'.", key, "unsupported_parameter")
-    given = body.get("input")
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    if not isinstance(given, list):
-        raise BadRequest("Invalid type for 'input': expected a string or an array.", "input", "invalid_type")
-    items = [_text_item("developer", text)] if (text := string(body.get("instructions"))) else []
-    for index, item in enumerate(given):
-        if isinstance(item, dict) and item.get("type", "message") == "message":
-            items.append(_item(item, f"input[{index}]"))
-    items = [item for item in items if item["content"]]
-    answer_format = mapping(mapping(body.get("text")).get("format"))
+def codex_request(request: ClientRequest) -> CodexRequest:
+    """Translate a Responses request; items other than messages are left out. Raises BadRequest."""
+    items = [_item("developer", [Text(request.instructions)])]
+    items += [_item(item.role, item.parts) for item in request.items if isinstance(item, Message)]
     turn: dict[str, Any] = {}
-    if answer_format.get("type") == "json_schema":
-        turn["outputSchema"] = answer_format.get("schema")
-    elif answer_format.get("type") == "json_object":
-        items.append(_text_item("developer", "Answer with one JSON object and nothing else, without a code fence."))
-    reasoning = mapping(body.get("reasoning"))
-    if effort := string(reasoning.get("effort")):
-        turn["effort"] = effort
-    if summary := string(reasoning.get("summary")):
-        turn["summary"] = summary
-    verbosity = string(mapping(body.get("text")).get("verbosity"))
-    model = string(body.get("model"))
+    match request.answer_format:
+        case {"type": "json_schema", **answer_format}:
+            turn["outputSchema"] = answer_format.get("schema")
+        case {"type": "json_object"}:
+            items.append(_item("developer", [Text(_JSON_RULE)]))
+    items = [item for item in items if item["content"]]
+    if not items:
+        raise BadRequest("There is nothing to answer: 'input' holds no message.", "input", "missing_required_parameter")
+    asked = model_settings(request)
+    if asked.effort:
+        turn["effort"] = asked.effort
+    if asked.summary:
+        turn["summary"] = asked.summary
     return CodexRequest(
         tuple(items),
-        thread={"model": model} if model else {},
-        config={"model_verbosity": verbosity} if verbosity else {},
+        thread={"model": request.form.model} if request.form.model else {},
+        config={"model_verbosity": asked.verbosity} if asked.verbosity else {},
         turn=turn,
     )
 
 
-def _item(item: Mapping[str, Any], where: str) -> dict[str, Any]:
-    role = string(item.get("role")) or "user"
+def _item(role: Role, parts: Iterable[Part]) -> dict[str, Any]:
     # Codex silently drops system messages.
     role = "developer" if role == "system" else role
-    content = item.get("content")
-    if isinstance(content, str):
-        return _text_item(role, content)
-    parts = []
-    for index, part in enumerate(content if isinstance(content, list) else []):
-        parts.append(_part(role, mapping(part), f"{where}.content[{index}]"))
-    return {"type": "message", "role": role, "content": parts}
+    content = [_content(role, part) for part in parts if part != Text("")]
+    return {"type": "message", "role": role, "content": content}
 
 
-def _text_item(role: str, text: str) -> dict[str, Any]:
+def _content(role: Role, part: Part) -> dict[str, Any]:
     kind = "output_text" if role == "assistant" else "input_text"
-    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}] if text else []}
-
-
-def _part(role: str, part: Mapping[str, Any], where: str) -> dict[str, Any]:
     match part:
-        case {"text": str(text)} | {"refusal": str(text)}:
-            return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
-        case {"type": "input_image", "image_url": str(url)} if url.startswith("data:"):
-            detail = part.get("detail")
+        case Text(text):
+            return {"type": kind, "text": text}
+        case Image(url, detail):
+            if not url.startswith("data:"):
+                raise BadRequest("The codex backend takes images as data URLs only.", "input", "invalid_value")
             return {"type": "input_image", "image_url": url, **({"detail": detail} if detail else {})}
-        case {"type": "input_image"}:
-            raise BadRequest("The codex backend takes images as data URLs only.", f"{where}.image_url", "invalid_value")
         case _:
-            kind = part.get("type")
-            raise BadRequest(f"The codex backend takes text and images, but got '{kind}'.", where, "invalid_value")
+            # A part that only OpenAI knows; its text, if it has one, is what it says.
+            if text := string(part.part.get("text")):
+                return {"type": kind, "text": text}
+            got = part.part.get("type")
+            raise BadRequest(f"The codex backend takes text and images, but got '{got}'.", "input", "invalid_value")

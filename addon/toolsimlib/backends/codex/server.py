@@ -16,12 +16,13 @@ The delay doubles from ``_MIN_DELAY`` to ``_MAX_DELAY`` and starts over once a c
 ``_STEADY_SECONDS``: that one did not die of its start. Each reason is logged once, however often the start is tried
 again; a missing program or login can be mended while mitmproxy runs, and is noticed at the next attempt.
 
-The handshake is ``initialize``, ``initialized`` and three questions: is there a login, does this version take whole
-conversations, and which MCP servers and default model does the user's configuration name. Versions, as tried:
+The handshake is ``initialize``, ``initialized`` and two questions: is there a login, and which MCP servers and
+default model does the user's configuration name. It refuses versions that cannot serve. Tried, with a turn each:
 
-    before 0.121   no ``thread/inject_items``: refused at the start, with the advice to update
-    0.121          no ``codex debug models``: serves, but some models keep a tool of their own (a warning)
-    from 0.122     everything
+    up to 0.120   no ``thread/inject_items``
+    up to 0.121   no ``codex debug models``: some models would keep tools of their own
+    up to 0.132   a turn without input of its own fails, with an ``error`` that no ``turn/completed`` follows
+    from 0.133    everything
 
 Each child gets a temporary folder: the catalogue of models bare of tools, and an empty folder to work in, so that
 Codex finds no project around it. It leads a session of its own: Ctrl-C is for mitmproxy, which then ends its child.
@@ -58,6 +59,9 @@ _STEADY_SECONDS = 10.0
 # Up to this delay a dead child's successor is so near that requests wait for it.
 _SHORT_DELAY = 1.0
 _MAX_QUOTED_CHARS = 200
+
+# Major, minor; see above.
+_MIN_VERSION = (0, 133)
 
 
 class _StartFailure(Exception):
@@ -219,24 +223,25 @@ async def _handshake(child: Child) -> None:
     greeted = await child.request("initialize", greeting)
     version = re.search(r"/(\d[\w.\-]*)", string(greeted.get("userAgent")))
     child.version = version[1] if version else ""
+    _check_version(child.version)
     child.notify("initialized")
     account = await child.request("account/read", {})
     if account.get("requiresOpenaiAuth") is True and account.get("account") is None:
         raise _StartFailure("Codex is not logged in: run `codex login`.")
-    await _check_method(child, "thread/inject_items")
     with contextlib.suppress(RpcError):
         config = mapping((await child.request("config/read", {})).get("config"))
         child.mcp_servers = tuple(mapping(config.get("mcp_servers")))
         child.default_model = string(config.get("model")) or None
 
 
-async def _check_method(child: Child, method: str) -> None:
-    """Raise RpcError if the child does not have ``method``; any other complaint about empty parameters is expected."""
-    try:
-        await child.request(method, {})
-    except RpcError as error:
-        if error.is_unknown_method(method):
-            raise
+def _check_version(version: str) -> None:
+    """Raise _StartFailure if Codex is too old. One without a version, or with 0.0.0 (someone's own build), may try."""
+    parts = re.match(r"(\d+)\.(\d+)", version)
+    if parts and (0, 0) < (int(parts[1]), int(parts[2])) < _MIN_VERSION:
+        raise _StartFailure(
+            f"Codex {version} is too old, expected {'.'.join(map(str, _MIN_VERSION))} or newer:"
+            " update it (npm install -g @openai/codex@latest)."
+        )
 
 
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:

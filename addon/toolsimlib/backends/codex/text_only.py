@@ -1,19 +1,21 @@
-"""What makes a Codex app-server a text model and nothing else: no tools, no prompts of its own, nothing run.
+"""What makes a text model of the Codex app-server: no tools, no prompts of its own, nothing run.
 
-All of it is passed to the child, never written to the user's files. What was seen to need what is in the tests, which
-print the prompt.
+All of it is passed to the child, never written to the user's files. tests/codex holds it against the prompt that a
+real Codex sends to its model.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Far above any model's window: Codex would otherwise replace a long history by its own summary of it.
+from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.lenient import mappings
+
+# Tokens, far above any model's window: Codex would otherwise replace a long history by its own summary of it.
 _NO_LIMIT = 1_000_000_000
 
-# Codex ignores, with a warning, what it does not know: older and newer versions take these as well.
+# Codex ignores settings that it does not know, with a warning: older and newer versions take these as well.
 _SETTINGS: Mapping[str, Any] = {
     "web_search": "disabled",
     "project_doc_max_bytes": 0,
@@ -55,22 +57,17 @@ def settings(mcp_servers: Iterable[str]) -> dict[str, Any]:
 
 
 def text_catalog(printed: bytes) -> bytes | None:
-    """Return the model catalogue that ``codex debug models`` printed, each model bare of tools; None if it is not one.
+    """Return the model catalogue that ``codex debug models`` printed, without the models' tools; None if it is not one.
 
-    The catalogue decides by model, over all settings, on code mode, patches, agents and their instructions.
+    Whatever the settings say, it is the catalogue that decides on code mode, patches, agents and their instructions.
     """
-    try:
-        catalog = json.loads(printed)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(catalog, dict) or not isinstance(catalog.get("models"), list):
-        return None
-    models = [_bare(model) for model in catalog["models"] if isinstance(model, dict)]
-    # An empty catalogue is refused by Codex at start-up.
-    return json.dumps({**catalog, "models": models}).encode() if models else None
+    catalog = parse_object(printed) or {}
+    models = [_without_tools(model) for model in mappings(catalog.get("models"))]
+    # Codex refuses an empty catalogue when it starts.
+    return dump({**catalog, "models": models}).encode() if models else None
 
 
-def _bare(model: Mapping[str, Any]) -> dict[str, Any]:
+def _without_tools(model: Mapping[str, Any]) -> dict[str, Any]:
     dropped = ("tool_mode", "multi_agent_version", "default_verbosity")
     return {key: value for key, value in model.items() if key not in dropped} | {
         "shell_type": "disabled",

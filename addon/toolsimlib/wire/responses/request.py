@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Role, Text
@@ -73,6 +74,27 @@ def answer_form(body: Mapping[str, Any]) -> AnswerForm:
     """Return how the client wants its answer, from a body of which nothing else need be right."""
     return AnswerForm(
         stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True, echo=echo(body)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """How a client wants the model to work; "" for what it did not say."""
+
+    effort: str = ""
+    summary: str = ""
+    verbosity: str = ""
+    background: bool = False
+
+
+def model_settings(request: ClientRequest) -> ModelSettings:
+    """Return the settings of a Responses request that a backend without this API has to be told in its own way."""
+    reasoning, text = mapping(request.body.get("reasoning")), mapping(request.body.get("text"))
+    return ModelSettings(
+        effort=string(reasoning.get("effort")),
+        summary=string(reasoning.get("summary")),
+        verbosity=string(text.get("verbosity")),
+        background=request.body.get("background") is True,
     )
 
 

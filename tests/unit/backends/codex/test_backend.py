@@ -4,14 +4,13 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from toolsimlib.backends.codex import backend
 from toolsimlib.backends.codex.backend import CodexBackend
 from toolsimlib.events import BackendEvent, Closed, Failed, Finished, Opened, TextDelta
+from toolsimlib.wire.dialect import RESPONSES
 
 SERVER = """
 import json, sys, time
@@ -20,7 +19,7 @@ def say(**message): print(json.dumps(message), flush=True)
 for line in sys.stdin:
     message = json.loads(line)
     method, params, number = message["method"], message.get("params"), message.get("id")
-    if method == "initialize": say(id=number, result={"userAgent": "toolsim/0.60.0 (x)"})
+    if method == "initialize": say(id=number, result={"userAgent": "toolsim/0.160.0 (x)"})
     elif method == "account/read":
         say(id=99, method="item/tool/call", params={})
         refused = json.loads(sys.stdin.readline())
@@ -47,11 +46,11 @@ async def ask(
     script.write_text(SERVER)
     codex = CodexBackend((sys.executable, str(script), json.dumps([login, thinks])))
     await codex.start()
-    body: Mapping[str, Any] = {"instructions": "I", "input": "hi"}
+    request = RESPONSES.read({"instructions": "I", "input": "hi"})
     try:
         async with asyncio.timeout(20):
             events = []
-            async for event in codex.answer(body):
+            async for event in codex.answer(request):
                 events.append(event)
                 if times is not None:
                     times.append(time.monotonic())

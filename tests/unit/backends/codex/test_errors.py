@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from toolsimlib.backends.codex.errors import RpcError, turn_error
+from toolsimlib.backends.codex.errors import turn_error
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,3 @@ def test_a_quoted_400_of_chatgpt_keeps_its_words_too() -> None:
     """It has another shape, and is nothing to be tried again."""
     error = turn_error({"message": json.dumps({"detail": "That model is not supported."}), "codexErrorInfo": "other"})
     assert (error.message, error.status, error.retry_after) == ("That model is not supported.", 400, None)
-
-
-def test_an_unknown_method_is_distinguished_from_other_errors() -> None:
-    """Codex answers it with the list of all methods that it has."""
-    unknown = RpcError(-32600, "Invalid request: unknown variant `a/b`, expected one of `a/c`")
-    assert unknown.is_unknown_method("a/b")
-    other = RpcError(-32600, "Invalid request: unknown variant `input_file`, expected `input_text`")
-    assert not other.is_unknown_method("a/b")
-    assert not RpcError(-32600, "Invalid request: missing field `threadId`").is_unknown_method("a/b")
