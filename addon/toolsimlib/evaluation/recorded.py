@@ -16,6 +16,7 @@ from toolsimlib.backends.scripted import read
 from toolsimlib.errors import BadRequest
 from toolsimlib.pages.read_answer import read_answer
 from toolsimlib.proxy.notes import NOTE, REPORT
+from toolsimlib.wire.dialect import api_of_request
 
 # A recording is written by a thread of the proxy's after the answer has left it.
 _WAIT_SECONDS = 3.0
@@ -76,7 +77,8 @@ def _exchanges(file: Path) -> list[Recorded]:
 
 def _shown(body: bytes) -> tuple[tuple[str, str], ...]:
     try:
-        return tuple((said.role, said.text) for said in read(json.loads(body)))
+        fields = json.loads(body)
+        return tuple((said.role, said.text) for said in read(api_of_request(fields).read(fields)))
     except (ValueError, TypeError, KeyError, BadRequest):
         return ()
 
