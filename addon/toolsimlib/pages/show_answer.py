@@ -1,4 +1,4 @@
-"""The page of an answer: what the model wrote, what became of its blocks, what the client got."""
+"""The page of an answer: what the model wrote, how its blocks were judged, what the client got."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from toolsimlib.pages.blocks import prose_and_blocks
 from toolsimlib.pages.json_text import compact, pretty
 from toolsimlib.pages.page import Page, clip, plural
 from toolsimlib.pages.read_answer import Piece, ReadAnswer, Words, read_answer
+from toolsimlib.report import code_of, tallies
 from toolsimlib.wire.lenient import count, mapping, mappings, string
 
 _BAR = "│ "
 _INPUT_BAR = "┆ "
+_MAX_ENTRIES = 20
 
-# What the codes of the report mean, in words.
+# The report's codes in words.
 _CODES = {
     "MALFORMED_JSON": "its JSON cannot be read",
     "SCHEMA_MISMATCH": "its arguments do not fit the tool's schema",
@@ -28,10 +30,10 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """What is known of an answer beside its body; times in seconds.
+    """What is known about an answer besides its body; times in seconds.
 
     ``report``: ``flow.metadata["toolsim"]``, of whatever shape. ``received``: the backend's own body if ``data`` is the
-    client's. ``own``: ``data`` is the backend's, and the report tells of it.
+    client's. ``own``: ``data`` is the backend's own body, on which the report gives its verdicts.
     """
 
     status: int = 200
@@ -88,11 +90,10 @@ def _facts(answer: ReadAnswer, facts: AnswerFacts, report: Mapping[str, Any]) ->
 
 def _finish(answer: ReadAnswer, report: Mapping[str, Any]) -> str:
     if answer.error is not None or report.get("error"):
-        said = answer.error and (answer.error.code or answer.error.type)
-        return f"failed: {string(report.get('error')) or said or 'error'}"
-    told = string(report.get("finish"))
-    if told:
-        return told
+        code = answer.error and (answer.error.code or answer.error.type)
+        return f"failed: {string(report.get('error')) or code or 'error'}"
+    if finish := string(report.get("finish")):
+        return finish
     if answer.known and not answer.whole:
         return "not finished"
     reason = answer.reasons.get(0, "")
@@ -104,16 +105,16 @@ def _has_words(answer: ReadAnswer) -> bool:
 
 
 def _same(received: ReadAnswer, answer: ReadAnswer) -> bool:
-    """Tell whether nothing was rewritten but names of fields and ids."""
+    """Return whether nothing was rewritten but field names and ids."""
     return received.pieces == answer.pieces and not received.calls
 
 
 def _unread(page: Page, data: bytes) -> None:
     if not data.strip():
         page.heading("THE ANSWER")
-        page.line("No byte of it reached the client." if not data else "Nothing but white space.")
+        page.line("No byte of it reached the client." if not data else "Nothing but whitespace.")
         return
-    page.heading("THE ANSWER", "not of the Responses API, nor of chat completions")
+    page.heading("THE ANSWER", "neither of the Responses API nor of chat completions")
     page.text(pretty(data.decode(errors="replace")))
 
 
@@ -123,7 +124,7 @@ def _unread(page: Page, data: bytes) -> None:
 def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
     """Write the pieces of all choices.
 
-    None for the client's side, whose texts hold no blocks; otherwise the report's verdicts stand under the blocks.
+    ``report`` is None for the client's side, whose texts hold no blocks; otherwise its verdicts stand under the blocks.
     """
     for choice in sorted(answer.pieces):
         if len(answer.pieces) > 1:
@@ -166,7 +167,7 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
 
 
 class _Marks:
-    """Cuts the text of one choice into prose and blocks: where the report says that they were, or as the tags say."""
+    """Cuts the text of one choice into prose and blocks: where the report says that they are, or else by their tags."""
 
     def __init__(self, report: Mapping[str, Any], choice: int) -> None:
         self._blocks = [each for each in mappings(report.get("blocks")) if each.get("choice", 0) == choice]
@@ -196,13 +197,13 @@ class _Marks:
 
 
 def _verdict(block: Mapping[str, Any]) -> str:
-    """Return what became of a block, in words."""
+    """Return the verdict on a block in words."""
     verdicts = block.get("verdicts")
-    said = [_in_words(string(verdict)) for verdict in (verdicts if isinstance(verdicts, list) else [])]
+    words = [_in_words(string(verdict)) for verdict in (verdicts if isinstance(verdicts, list) else [])]
     repairs = block.get("repairs")
     if isinstance(repairs, list) and repairs:
-        said.append("repaired: " + ", ".join(_code(string(repair)) for repair in repairs))
-    return clip(" · ".join(said) or "no verdict", 1000)
+        words.append("repaired: " + ", ".join(code_of(string(repair)) for repair in repairs))
+    return clip(" · ".join(words) or "no verdict", 1000)
 
 
 def _in_words(verdict: str) -> str:
@@ -219,11 +220,7 @@ def _in_words(verdict: str) -> str:
     return verdict
 
 
-def _code(told: str) -> str:
-    return told.partition(":")[0]
-
-
-# -- what the report says
+# -- the report
 
 
 def _errors(page: Page, answer: ReadAnswer, received: ReadAnswer | None) -> None:
@@ -241,21 +238,16 @@ def _verdicts(page: Page, report: Mapping[str, Any]) -> None:
     if lines:
         page.heading("REPORT")
         width = max(len(name) for name, _ in lines)
-        for name, told in lines:
-            page.text(f"{name.ljust(width)}  {told}")
+        for name, text in lines:
+            page.text(f"{name.ljust(width)}  {text}")
 
 
 def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, key in (
-        ("parse failures", "parse_failures"),
-        ("strict failures", "strict_failures"),
-        ("repairs", "repairs"),
-        ("warnings", "warnings"),
-    ):
-        told = report.get(key)
-        if isinstance(told, list) and told:
-            more = f" and {len(told) - 20} more" if len(told) > 20 else ""
-            yield name, ", ".join(clip(str(each), 200) for each in told[:20]) + more
+    for tally in tallies(report):
+        if tally.entries and tally.key != "calls":
+            count = len(tally.entries)
+            more = f" and {count - _MAX_ENTRIES} more" if count > _MAX_ENTRIES else ""
+            yield tally.title, ", ".join(clip(text, 200) for text in tally.entries[:_MAX_ENTRIES]) + more
     if cutoff := string(report.get("tool_cutoff")):
         yield "ended early", cutoff
     if report.get("truncated") is True:
@@ -265,7 +257,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _missing(page: Page, report: Mapping[str, Any], *, own: bool) -> None:
-    """Say what of a stream was let through and not kept."""
+    """Say how much of a stream went through without being kept."""
     missing = mapping(report.get("missing_bytes"))
     for side, whose in (("backend", "the backend's answer"), ("client", "what the client got")):
         number = count(missing, side)

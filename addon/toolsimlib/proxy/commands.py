@@ -1,4 +1,4 @@
-"""Looking at turns by hand: the content view, and commands that answer with tables."""
+"""Looking at turns by hand: the content view, and commands that return tables."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from mitmproxy.types import Data
 from toolsimlib.pages.read_answer import read_answer
 from toolsimlib.pages.show_request import conversation_rows, read_conversation
 from toolsimlib.proxy import view
+from toolsimlib.report import tallies
 from toolsimlib.wire.lenient import string
 
 _Row = list[str]
@@ -29,7 +30,7 @@ class Inspect:
         view.install()
 
     def done(self) -> None:
-        """Take it away again."""
+        """Remove it."""
         view.uninstall()
 
     @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
@@ -48,7 +49,7 @@ class Inspect:
 
     @command.command("toolsim.stats")  # type: ignore[untyped-decorator]
     def stats(self, flows: Sequence[Flow]) -> Data:
-        """Count what became of exchanges: outcomes, calls by tool, failures, repairs and warnings by reason."""
+        """Count outcomes of exchanges, calls by tool, and failures, repairs and warnings by reason."""
         counts: Counter[tuple[str, str]] = Counter()
         seconds: list[float] = []
         for flow in _exchanges(flows):
@@ -65,7 +66,7 @@ class Inspect:
 
 
 def _table(rows: Iterator[_Row]) -> Data:
-    """Return rows as mitmproxy's type for tables, which is only a name for them.
+    """Return rows as mitmproxy's type for tables, which is just another name for a list of lists.
 
     Raises CommandError if there are none: the console cannot show an empty table.
     """
@@ -98,7 +99,7 @@ def _spoken(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
 
 
 def _counted(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each thing to count about one exchange: of what kind it is, and which one."""
+    """Yield what to count about one exchange, as kind and value."""
     status = report.get("status")
     if status is None:
         yield "exchange", "aborted"
@@ -106,16 +107,7 @@ def _counted(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "exchange", f"failed: {string(report.get('error')) or f'HTTP {status}'}"
     else:
         yield "exchange", "ok"
-    for key, what in (
-        ("calls", "call"),
-        ("parse_failures", "parse failure"),
-        ("strict_failures", "strict failure"),
-        ("repairs", "repair"),
-        ("warnings", "warning"),
-    ):
-        told = report.get(key)
-        for each in told if isinstance(told, list) else ():
-            # A code may go on with a tool's name.
-            yield what, str(each) if key == "calls" else str(each).partition(":")[0].partition(" ")[0]
+    for tally in tallies(report):
+        yield from ((tally.noun, code) for code in tally.codes)
     if cutoff := string(report.get("tool_cutoff")):
         yield "ended early", cutoff

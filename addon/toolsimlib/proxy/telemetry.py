@@ -1,4 +1,4 @@
-"""What is told of an exchange when it is over: log line, flow comment, headers, counters. Counts and names only."""
+"""Reporting a finished exchange: log line, flow comment, headers and counters. Counts and names only."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from toolsimlib.report import MAX_NAMES, Report
 SIGNATURE = "toolsim: "
 """What each comment begins with."""
 
+_COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
+
 MARKERS = (":x:", ":warning:")
 """Emoji, by mitmproxy's names: something failed for the client; something to look at."""
 
 
 def line(report: Report, status: int | None, seconds: float) -> str:
     """Return the exchange as one JSON object; ``status`` None = no answer reached the client."""
-    told = report.summary() | {"status": status, "seconds": round(seconds, 3)}
-    return json.dumps(told, ensure_ascii=True)
+    fields = report.summary() | {"status": status, "seconds": round(seconds, 3)}
+    return json.dumps(fields, ensure_ascii=True)
 
 
 def comment(report: Report, status: int | None = None) -> str:
     """Return the exchange in one line for people; ``status`` is what the client got."""
-    return " ".join(" · ".join(_phrases(report, status)).split())
+    return SIGNATURE + " ".join(" · ".join(_phrases(report, status)).split())
 
 
 def _phrases(report: Report, status: int | None) -> Iterator[str]:
-    yield _calls(report)
-    for noun, codes in (
-        ("parse failure", report.parse_failures),
-        ("strict failure", report.strict_failures),
-        ("repair", report.repairs),
-        ("warning", report.warnings),
-    ):
-        if codes:
-            yield f"{len(codes)} {noun}{'s' if len(codes) > 1 else ''}: {', '.join(sorted(set(codes)))}"
+    if not report.calls:
+        yield "no call"
+    for tally in report.tallies():
+        if count := len(tally.entries):
+            # Calls are told in order; of everything else each kind once.
+            kinds = tally.entries[:MAX_NAMES] if tally.key == "calls" else sorted(set(tally.entries))
+            yield f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
     if report.tool_cutoff:
         yield f"cut off: {report.tool_cutoff}"
     if report.truncated:
@@ -44,13 +44,6 @@ def _phrases(report: Report, status: int | None) -> Iterator[str]:
         yield f"error: {report.error}"
     elif status is not None and status >= 400:
         yield f"HTTP {status}"
-
-
-def _calls(report: Report) -> str:
-    count = len(report.calls)
-    if not count:
-        return f"{SIGNATURE}no call"
-    return f"{SIGNATURE}{count} call{'s' if count > 1 else ''}: {', '.join(report.calls[:MAX_NAMES])}"
 
 
 def marker(report: Report, status: int | None) -> str:
@@ -64,14 +57,11 @@ def marker(report: Report, status: int | None) -> str:
 
 def headers(report: Report) -> dict[str, str]:
     """Return the headers of a whole answer."""
-    values: dict[str, object] = {
-        "mode": report.mode,
-        "tool-call-count": len(report.calls),
-        "parse-failures": len(report.parse_failures),
-        "strict-failures": len(report.strict_failures),
-        "repairs": len(report.repairs),
-        "truncated": str(report.truncated).lower(),
-    }
+    values: dict[str, object] = {"mode": report.mode, "tool-call-count": len(report.calls)}
+    for tally in report.tallies():
+        if tally.key in _COUNTED_IN_HEADERS:
+            values[tally.title.replace(" ", "-")] = len(tally.entries)
+    values["truncated"] = str(report.truncated).lower()
     if report.tool_cutoff:
         values["tool-cutoff"] = report.tool_cutoff
     return {f"x-toolsim-{name}": str(value) for name, value in values.items()}
@@ -111,14 +101,10 @@ class Metrics:
             outcome=outcome,
         )
         self._counts["tool_calls_total", ()] += len(report.calls)
-        for name, codes in (
-            ("parse_failures_total", report.parse_failures),
-            ("strict_failures_total", report.strict_failures),
-            ("repairs_total", report.repairs),
-        ):
-            for code in codes:
-                # A code may go on with a tool's name; as a label that would be a series for each tool.
-                self._add(name, reason=code.split(":")[0].split(" ")[0])
+        for tally in report.tallies():
+            if (name := f"{tally.key}_total") in _HELP:
+                for code in tally.codes:
+                    self._add(name, reason=code)
         if report.tool_cutoff:
             self._add("tool_cutoffs_total", reason=report.tool_cutoff)
         self._seconds += seconds

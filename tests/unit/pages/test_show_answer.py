@@ -139,7 +139,7 @@ def test_other_kinds_of_output():
     [
         (b"<html>busy</html>", "<html>busy</html>"),
         (b'{"detail":"no"}', '{"detail": "no"}'),
-        (b" \n", "Nothing but white space."),
+        (b" \n", "Nothing but whitespace."),
         (b'{"error":{"message":"Slow down.","type":"rate_limit_error"}}', "Slow down."),
         (b'{"object":"response","output":[]}', "is empty."),
     ],

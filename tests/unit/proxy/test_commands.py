@@ -82,7 +82,7 @@ def test_stats(tctx):
         tctx,
         exchanged(calls=["f", "f", "g"], repairs=["TRAILING_COMMA:f"], seconds=2.0),
         exchanged(parse_failures=["UNKNOWN_TOOL:x", "UNKNOWN_TOOL:y"], tool_cutoff="2 calls"),
-        exchanged(error="backend_truncated", warnings=["DUPLICATE_CALL f"]),
+        exchanged(error="backend_truncated", warnings=["DUPLICATE_CALL:f"]),
         exchanged(status=429),
         exchanged(status=None, error="aborted", strict_failures="broken file"),
         tflow.tflow(resp=True),

@@ -68,7 +68,7 @@ def test_metrics() -> None:
     metrics = Metrics()
     assert "toolsim_exchanges_open 3\n" in metrics.text(3)
     metrics.count(full(), 200, 1.0)
-    metrics.count(Report(client="chat", parse_failures=["MALFORMED_JSON f", "MALFORMED_JSON g"]), 200, 0.5)
+    metrics.count(Report(client="chat", parse_failures=["MALFORMED_JSON:f", "MALFORMED_JSON:g"]), 200, 0.5)
     metrics.count(Report(client='a"b\\c\n'), None, 0.0)
     text = metrics.text(0)
     assert 'toolsim_parse_failures_total{reason="MALFORMED_JSON"} 3\n' in text
