@@ -1,4 +1,4 @@
-"""A text of a model's, told apart into prose and call blocks, as the sentinel reads it."""
+"""A model's text separated into prose and call blocks, as the sentinel reads it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from toolsimlib.response.sentinel import Block, Oversize, Sentinel
 
 
 def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:
-    """Yield the text in pieces, in order, each with whether it is a block; together they are the text."""
+    """Yield the text in pieces, each with whether it is a block; joined they are the text."""
     sentinel = Sentinel(tag)
     prose: list[str] = []
     for piece in sentinel.feed(text) + sentinel.finish():

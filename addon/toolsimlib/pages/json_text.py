@@ -1,6 +1,6 @@
-"""JSON laid out to be read, from its own tokens: numbers stay as they were written.
+"""JSON laid out for reading, from its own tokens: numbers stay as they were written.
 
-What fits stays on one line; a string of many lines is shown as the text that it stands for.
+What fits stays on one line; a string of several lines is shown as the text that it stands for.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-FITS = 72
-"""Longest value that stays on one line."""
+MAX_INLINE = 72
+"""Characters of the longest value that stays on one line."""
 
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]|[^\s,:{}\[\]"]++')
 # Deeper values are data for programs; they are shown on one line.
-_DEEPEST = 40
+_MAX_DEPTH = 40
 _BAR = "┆ "
 
 
 def pretty(text: str) -> str:
-    """Return a JSON text in lines for people; any other text as it is."""
+    """Return a JSON text laid out in lines; any other text as it is."""
     value = _read(text)
     if value is None:
         return text
@@ -28,7 +28,7 @@ def pretty(text: str) -> str:
 
 
 def compact(value: Any) -> str:
-    """Return a JSON value on one line; one that is nested beyond all reason is not shown."""
+    """Return a JSON value on one line; "…" if it is nested too deeply."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except (ValueError, TypeError, RecursionError):
@@ -70,12 +70,12 @@ def _read(text: str) -> _Node | str | None:
             stack[-1].length += node.length + 2
         else:
             stack[-1].values.append(token)
-            stack[-1].length += len(token) + 2 + (_breaks(token) * FITS)
+            stack[-1].length += len(token) + 2 + (_breaks(token) * MAX_INLINE)
     return top.values[0]
 
 
 def _breaks(token: str) -> bool:
-    """Tell whether a string token stands for several lines."""
+    """Return whether a string token stands for several lines."""
     return token[0] == '"' and "\\n" in token and "\n" in json.loads(token, strict=False)
 
 
@@ -84,7 +84,7 @@ def _lines(value: _Node | str, level: int) -> Iterator[str]:
     if isinstance(value, str):
         yield value
         return
-    if value.length <= FITS or value.depth > _DEEPEST:
+    if value.length <= MAX_INLINE or value.depth > _MAX_DEPTH:
         yield _inline(value)
         return
     indent = "  " * (level + 1)
@@ -107,7 +107,7 @@ def _lines(value: _Node | str, level: int) -> Iterator[str]:
 
 
 def _inline(top: _Node) -> str:
-    """Return a value on one line; a loop, since it may be nested deeply."""
+    """Return a value on one line; not recursive, since it may be nested deeply."""
     out: list[str] = []
     work: list[str | _Node] = [top]
     while work:

@@ -1,4 +1,4 @@
-"""Plain text on a page: headings, indented paragraphs, quotations with a bar. Linear, whatever is written."""
+"""A page of plain text: headings, indented paragraphs, quotations with a bar. Takes time linear in the text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from toolsimlib.wire.json_codec import whole_text
+
 WIDTH = 84
-"""Columns: what half of a browser window shows, and what eyes follow."""
+"""Columns: as many as half a browser window shows, and as eyes can follow."""
 
 _INDENT = "  "
-# Never quite empty: mitmweb shows each line as a block of its own, and an empty one has no height.
+# Not quite empty: mitmweb shows each line as a block of its own, and an empty block has no height.
 _EMPTY = " "
 _BETWEEN = " · "
 
@@ -25,10 +27,10 @@ class Page:
         while self._lines and self._lines[-1] == _EMPTY:
             self._lines.pop()
         # A lone surrogate, which JSON can hold escaped, cannot be shown: no terminal and no browser takes it.
-        return ("\n".join(self._lines) + "\n").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return whole_text("\n".join(self._lines) + "\n")
 
     def title(self, name: str, facts: Iterable[str]) -> None:
-        """Write the page's first lines: its name, and what is to know at once."""
+        """Write the page's first lines: its name and the most important facts."""
         line = name
         for fact in facts:
             if not fact:
@@ -47,12 +49,12 @@ class Page:
         self._lines.append(line.ljust(WIDTH, "─"))
 
     def gap(self) -> None:
-        """Leave one line empty, unless the last one is."""
+        """Leave a line empty, unless the last one is."""
         if self._lines and self._lines[-1] != _EMPTY:
             self._lines.append(_EMPTY)
 
     def text(self, text: str, depth: int = 1, *, bar: str = "") -> None:
-        """Write running text, wrapped; with ``bar`` before each of its lines it is a quotation."""
+        """Write running text, wrapped; ``bar`` before each of its lines makes it a quotation."""
         lead = _INDENT * depth + bar
         for line in text.split("\n"):
             self._lines += [(lead + part).rstrip() or _EMPTY for part in wrap(line, WIDTH - len(lead))]
@@ -74,8 +76,8 @@ def wrap(line: str, width: int = WIDTH) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _line(width: int) -> re.Pattern[str]:
-    # White space at a line's end goes. JSON and tags without any also break behind a comma and before a closing tag;
-    # any other word that is longer than a line is cut.
+    # Whitespace at the end of a line is dropped. JSON and tags without any also break after a comma and before a
+    # closing tag; any other word that is longer than a line is cut.
     return re.compile(rf"(.{{1,{width}}})(?:[ \t]+|$|(?<=,)|(?=</))|(.{{{width}}})", re.DOTALL)
 
 
@@ -84,10 +86,10 @@ def one_line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def clip(text: str, most: int) -> str:
-    """Return at most ``most`` characters of ``text`` on one line, with an ellipsis where something was cut off."""
-    head = one_line(text[: most + 1])
-    return head if len(text) <= most else head[: most - 1] + "…"
+def clip(text: str, limit: int) -> str:
+    """Return at most ``limit`` characters of ``text`` on one line, with an ellipsis where something was cut off."""
+    head = one_line(text[: limit + 1])
+    return head if len(text) <= limit else head[: limit - 1] + "…"
 
 
 def plural(number: int, noun: str) -> str:

@@ -113,11 +113,11 @@ def _gather(answer: ReadAnswer, events: Iterable[BackendEvent]) -> None:
         match event:
             case TextDelta() | RefusalDelta() | ReasoningDelta():
                 kind = _KINDS[type(event)]
-                runs.setdefault(event.choice, _Run(answer, event.choice)).say(kind, event.text)
+                runs.setdefault(event.choice, _Run(answer, event.choice)).add_text(kind, event.text)
             case StructuredCall():
-                runs.setdefault(event.choice, _Run(answer, event.choice)).put(event)
+                runs.setdefault(event.choice, _Run(answer, event.choice)).add(event)
             case PassThrough():
-                runs.setdefault(0, _Run(answer, 0)).put(event)
+                runs.setdefault(0, _Run(answer, 0)).add(event)
             case Opened():
                 answer.model = event.model or answer.model
             case Counted():
@@ -143,13 +143,13 @@ class _Run:
         self._kind = ""
         self._texts: list[str] = []
 
-    def say(self, kind: str, text: str) -> None:
+    def add_text(self, kind: str, text: str) -> None:
         if kind != self._kind:
             self.close()
             self._kind = kind
         self._texts.append(text)
 
-    def put(self, piece: StructuredCall | PassThrough) -> None:
+    def add(self, piece: StructuredCall | PassThrough) -> None:
         self.close()
         self._pieces.append(piece)
 

@@ -28,13 +28,13 @@ _SHOWN = frozenset(
     {"model", "stream", "input", "messages", "instructions", "tools", "functions", "tool_choice", "function_call"}
     | {"parallel_tool_calls"}
 )
-_MOST_SETTINGS = 24
-_MOST_DESCRIPTION = 300
+_MAX_SETTINGS = 24
+_MAX_DESCRIPTION = 300
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """What is known of a request beside its body.
+    """What is known about a request besides its body.
 
     ``original``: the client's own body if ``data`` is what the backend got. ``report``: ``flow.metadata["toolsim"]``.
     """
@@ -87,7 +87,7 @@ def read_conversation(data: bytes) -> tuple[Item, ...]:
 
 
 def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
-    """Yield who speaks and what, one row for each message, call and output; records in texts are told apart."""
+    """Yield who speaks and what, one row for each message, call and output; records in texts have rows of their own."""
     for item in items:
         match item:
             case Message():
@@ -153,15 +153,15 @@ def _choice(choice: Choice) -> str:
 
 
 def _settings(page: Page, body: Mapping[str, Any]) -> None:
-    told = [f"{clip(key, 40)} {clip(compact(value), 60)}" for key, value in body.items() if key not in _SHOWN]
-    if told:
-        more = f" · and {len(told) - _MOST_SETTINGS} more" if len(told) > _MOST_SETTINGS else ""
+    settings = [f"{clip(key, 40)} {clip(compact(value), 60)}" for key, value in body.items() if key not in _SHOWN]
+    if settings:
+        more = f" · and {len(settings) - _MAX_SETTINGS} more" if len(settings) > _MAX_SETTINGS else ""
         page.heading("SETTINGS")
-        page.text(" · ".join(told[:_MOST_SETTINGS]) + more)
+        page.text(" · ".join(settings[:_MAX_SETTINGS]) + more)
 
 
 def _tools(page: Page, asked: ClientRequest | None, catalog: Catalog | None) -> None:
-    """List the tools: the client's own declarations if they are at hand, or else what the model was shown."""
+    """List the tools: the client's own declarations if they are known, otherwise what the model was shown."""
     declared = asked.tools if asked is not None else ()
     shown = {tool.name for tool in catalog.tools} if catalog is not None else None
     tools = declared or (catalog.tools if catalog is not None else ())
@@ -172,7 +172,7 @@ def _tools(page: Page, asked: ClientRequest | None, catalog: Catalog | None) -> 
     for tool in tools:
         _tool(page, tool, hidden=shown is not None and tool.name not in shown)
     for hosted in asked.hosted if asked is not None else ():
-        page.line(f"({clip(string(hosted.get('type')), 60)}, a tool of the backend's)")
+        page.line(f"({clip(string(hosted.get('type')), 60)}, a tool that the backend runs)")
 
 
 def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
@@ -180,7 +180,7 @@ def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
     marks = [mark for mark, is_so in (("strict", tool.strict), ("hidden", hidden)) if is_so]
     page.text(f"{tool.name}({parameters})" + "".join(f"   [{mark}]" for mark in marks))
     if tool.description:
-        page.text(clip(tool.description, _MOST_DESCRIPTION), 3)
+        page.text(clip(tool.description, _MAX_DESCRIPTION), 3)
 
 
 # -- conversation

@@ -1,8 +1,8 @@
 """Ending an answer on our own terms, with a subclass of mitmproxy's HTTP stream.
 
-mitmproxy's hooks can rewrite an answer but neither end it, nor speak while the backend is silent, nor save it when the
-backend dies: then ``HttpStream`` closes the client's connection. So new streams are made of a subclass, which asks the
-``Exchange`` that it carries. What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
+mitmproxy's hooks can rewrite an answer, but they can neither end it, nor send anything while the backend is silent, nor
+save it when the backend dies: then ``HttpStream`` closes the client's connection. So new streams are of a subclass,
+which asks the ``Exchange`` that it carries. What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
 
 1. ``HttpLayer.make_stream`` makes its streams by the module's global name ``HttpStream``.
 2. ``state_stream_response_body`` given ``ResponseEndOfMessage`` runs the ``response`` hook and ends the client's answer
@@ -12,7 +12,7 @@ backend dies: then ``HttpStream`` closes the client's connection. So new streams
 4. ``RequestWakeup`` is routed back to the stream that yielded it, and never used by ``HttpStream`` itself.
 5. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended.
 
-A stream keeps its class as long as it lives: loading and unloading the addon only concerns new ones.
+A stream keeps its class as long as it lives: loading and unloading the addon only affects new ones.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ logger = logging.getLogger(__name__)
 
 
 LINGER_SECONDS = 0.5
-"""For a backend to hang up after its last word, as most do at once; then we do, so that the client need not wait."""
+"""How long a backend may take to hang up after its last word, as most do at once, before we hang up on it."""
 
 
 class EndableStream(HttpStream):
-    """A stream of mitmproxy's whose answer we can end: early, in time, and when the backend dies."""
+    """A stream whose answer we can end: early, in time, and when the backend dies."""
 
     ended = False
     lingering = False
 
     @property
     def exchange(self) -> Exchange | None:
-        """The exchange of ours that this stream carries."""
+        """The exchange that this stream carries, None if its answer is not ours to make."""
         exchange = OPEN.get(self.flow.id)
         return exchange if exchange is not None and exchange.ours else None
 
@@ -69,7 +69,7 @@ class EndableStream(HttpStream):
     def make_server_connection(self) -> CommandGenerator[bool]:
         connected = yield from super().make_server_connection()
         if connected and (exchange := self.exchange) is not None:
-            # Silence counts from now on: the request may have been held back before, by someone who looked at it.
+            # Silence counts from now on: someone may have intercepted the request and looked at it for a while.
             exchange.note_backend_activity()
             yield RequestWakeup(exchange.next_tick())
         return connected
@@ -91,7 +91,7 @@ class EndableStream(HttpStream):
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:
         if self.exchange is not None and self.context.options.stream_large_bodies:
-            # Begun in the middle of a body, a stream would pass on what only we should read.
+            # A stream that began in the middle of a body would pass on what only we should read.
             return False
         return (yield from super().check_body_size(request))
 
@@ -118,7 +118,7 @@ class EndableStream(HttpStream):
             yield from super().handle_protocol_error(event)
 
     def wake(self) -> CommandGenerator[None]:
-        """Let the exchange speak or give up, if the backend is silent."""
+        """Let the exchange send a keep-alive or give up, if the backend is silent."""
         exchange = self.exchange
         if exchange is None or self.ended:
             return

@@ -11,7 +11,7 @@ Five outcomes, each of which ends the client's answer properly:
 2. *whole*: the answer was read to its end and rewritten at once.
 3. *passed*: not ours to rewrite, such as a backend's error response. From then on ``ours`` is false.
 4. *refused*: our own error takes the place of an answer that never began: a bad request, a backend that cannot be
-   reached or says nothing, a body that cannot be decoded. ``ours`` is false here too.
+   reached or stays silent, a body that cannot be decoded. ``ours`` is false here too.
 5. *cut*: a stream ended before the backend did, because the turn was over, because of silence, or because of a bug of
    ours. ``cut`` tells ``EndableStream`` to stop the backend and to end the client's answer.
 

@@ -14,11 +14,11 @@ from toolsimlib.wire.dialect import RESPONSES
 REPORT = "toolsim"
 """The key of the report, on every finished exchange of ours."""
 NOTE = "toolsim_capture"
-"""The key of what a recording says of itself: ``side``, ``options`` and more."""
+"""The key under which a recording describes itself: ``side``, ``options`` and more."""
 
 
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
-    """Return what of a policy is not at its default, as a flow's metadata may hold it."""
+    """Return those fields of a policy that are not at their default, as plain data for a flow's metadata."""
     default = Policy()
     values = {field.name: getattr(policy, field.name) for field in fields(policy)}
     return {

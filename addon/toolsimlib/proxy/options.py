@@ -169,8 +169,7 @@ OPTIONS = (
     Option(
         "sse_telemetry",
         False,
-        "End each event stream with a comment that holds what the log line holds. Some clients' parsers break on "
-        "comments.",
+        "End each event stream with a comment that repeats the log line. Some clients' parsers break on comments.",
     ),
     Option(
         "api_key",

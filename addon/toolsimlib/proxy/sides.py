@@ -46,9 +46,9 @@ def incoming_response(flow: HTTPFlow) -> Response | None:
 
 
 def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
-    """Give the backup, if there is one, the backend's answer, and all that the flow says about the exchange.
+    """Store the backend's answer in the backup, if there is one, with the flow's comment, mark and metadata.
 
-    To be called last: reverting must take away neither comment nor mark nor report.
+    To be called last: reverting must not take these away.
     """
     backup = _backup(flow)
     if backup is None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from toolsimlib.report import MAX_NAMES, Report
 
 SIGNATURE = "toolsim: "
-"""What each comment begins with."""
+"""The beginning of each comment."""
 
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
@@ -33,7 +33,7 @@ def _phrases(report: Report, status: int | None) -> Iterator[str]:
         yield "no call"
     for tally in report.tallies():
         if count := len(tally.entries):
-            # Calls are told in order; of everything else each kind once.
+            # Calls are listed in order, everything else once for each kind.
             kinds = tally.entries[:MAX_NAMES] if tally.key == "calls" else sorted(set(tally.entries))
             yield f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
     if report.tool_cutoff:

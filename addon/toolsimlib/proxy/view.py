@@ -98,7 +98,7 @@ def received(flow: HTTPFlow) -> bytes | None:
 
 
 def _side(flow: HTTPFlow) -> object:
-    """Return which side's bodies a flow holds: "backend" after a revert, and in half of what is recorded."""
+    """Return which side's bodies a flow holds: "backend" after a revert, and in one of the two flows of a recording."""
     return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
 
 

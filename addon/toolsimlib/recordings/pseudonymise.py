@@ -106,7 +106,7 @@ class Pseudonyms:
             case list():
                 return [self.value(each, key) for each in value]
             case dict() if key not in STRUCTURE or key in ("tool_choice", "format"):
-                return {name: self.value(each, name) for name, each in value.items()}
+                return {name: self.value(member, name) for name, member in value.items()}
         return value
 
     def stream(self, data: bytes) -> bytes:

@@ -3,7 +3,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.pages.json_text import FITS, compact, pretty
+from toolsimlib.pages.json_text import MAX_INLINE, compact, pretty
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -55,7 +55,7 @@ def test_nothing_is_lost(value):
     shown = pretty(text)
     if "┆" not in shown:
         assert json.loads(shown) == value
-    if len(text) <= FITS // 4 and "\\n" not in text:
+    if len(text) <= MAX_INLINE // 4 and "\\n" not in text:
         assert "\n" not in shown
 
 

@@ -100,7 +100,7 @@ def test_what_the_backend_gets():
     assert "  temperature 0.5\n" in page
     assert "  get_weather(city: string)   [strict]\n      Weather.\n" in page
     assert "  apply_patch(input: text)\n" in page
-    assert "(web_search, a tool of the backend's)" in page
+    assert "(web_search, a tool that the backend runs)" in page
     assert "▌instructions\n  Be terse.\n" in page
     assert "  ▸ the tool catalog, folded: 2 tools," in page
     assert "# CLIENT TOOL CATALOG" not in page
