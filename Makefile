@@ -10,7 +10,7 @@ OPTIONS ?=
 # More arguments for pytest, such as ARGS="-m 'not slow' -x"
 ARGS ?=
 
-.PHONY: help setup run test quick check clients fuzz bench replay flows
+.PHONY: help setup run test quick check clients fuzz bench replay flows eval
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -100,6 +100,9 @@ bench: setup  ## Measure speed: ratios against references in the same run
 	cd tests && ../$(BIN)/python -m bench.parser
 	cd tests && ../$(BIN)/python -m bench.proxy
 	cd tests && ../$(BIN)/python -m bench.codex
+
+eval: setup  ## Measure the scenarios offline (ARGS="--base-url URL --models NAME" for a real model)
+	$(BIN)/python -m toolsimlib.evaluation $(or $(ARGS),--offline)
 
 replay: $(VENV)/.addon  ## Replay flows/ and compare (UPDATE=1 to accept what came out)
 	$(BIN)/python -m toolsimlib.recordings.replay $(if $(UPDATE),--update) flows

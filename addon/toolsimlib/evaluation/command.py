@@ -21,6 +21,7 @@ from toolsimlib.evaluation.case import Run
 from toolsimlib.evaluation.journal import Journal, NotAReport, Secrets
 from toolsimlib.evaluation.measure import Job
 from toolsimlib.evaluation.progress import Progress
+from toolsimlib.evaluation.provider import MODEL, scripted_provider
 from toolsimlib.evaluation.proxy_process import proxies
 from toolsimlib.evaluation.settings import UsageError
 from toolsimlib.evaluation.summary import Rate, summarise
@@ -64,11 +65,13 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
     url = settings.base_url(args, os.environ)
     key = settings.api_key(args, url, os.environ) if url else ""
     async with AsyncExitStack() as stack:
-        if not url:
-            raise UsageError("the offline suites are still to come: name a --base-url")
-        if not args.models:
+        offline = not url
+        if offline:
+            url = await stack.enter_async_context(scripted_provider())
+            args.models = MODEL
+        elif not args.models:
             args.models = settings.default_models(url, await _served(url, key, args))
-        setup = settings.setup(args, offline=not args.base_url)
+        setup = settings.setup(args, offline=offline)
         jobs = measure.plan(setup.cells, setup.cases, args.trials)
         log = Journal(folder, Secrets([key]))
         stack.callback(log.close)
@@ -82,9 +85,11 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         stack.push_async_callback(ways.close)
         interrupted = await _measure(jobs, ways, log, args)
         runs = _in_order(jobs, log.runs)
-        write_report(log, runs, planned=len(jobs), target=url or SCRIPTED, settings=saved)
+        write_report(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
     print(f"{markdown.rate_text(Rate.of(runs))} right; {folder / 'report.md'}")
-    return EXIT_INTERRUPTED if interrupted else EXIT_RIGHT
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_WRONG if offline and not all(run.ok for run in runs) else EXIT_RIGHT
 
 
 async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespace) -> bool:

@@ -71,8 +71,14 @@ FLAGS = (
         metavar="LIST",
     ),
     Flag("way", "how tools reach the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
-    Flag("suite", "what is asked: scenarios, guards (offline only), bfcl:CATEGORY", "", metavar="LIST"),
-    Flag("scenarios", "scenarios by id or preset (default, all)", "default", env="SCENARIOS", metavar="LIST"),
+    Flag("suite", "what is asked: scenarios, guards (offline only), questions, bfcl:CATEGORY", "", metavar="LIST"),
+    Flag(
+        "scenarios",
+        "scenarios by id or preset (default, all); all of them offline",
+        "",
+        env="SCENARIOS",
+        metavar="LIST",
+    ),
     Flag(
         "sample",
         "how many cases of each suite, chosen by the seed; all of them by default",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from toolsimlib.backends.scripted import read
 from toolsimlib.errors import BadRequest
 from toolsimlib.pages.read_answer import read_answer
 from toolsimlib.proxy.notes import NOTE, REPORT
-from toolsimlib.wire.dialect import api_of_request
+from toolsimlib.wire.dialect import api_of_path
+from toolsimlib.wire.json_codec import parse_object
 
 # A recording is written by a thread of the proxy's after the answer has left it.
 _WAIT_SECONDS = 3.0
@@ -72,14 +72,16 @@ def _exchanges(file: Path) -> list[Recorded]:
         return []
     report: dict[str, Any] = client.metadata.get(REPORT, {})
     repairs = tuple(str(repair) for repair in report.get("repairs", ()))
-    return [Recorded(_shown(client.request.content or b""), _wrote(backend), repairs)]
+    return [Recorded(_shown(client), _wrote(backend), repairs)]
 
 
-def _shown(body: bytes) -> tuple[tuple[str, str], ...]:
+def _shown(flow: HTTPFlow) -> tuple[tuple[str, str], ...]:
+    api, body = api_of_path(flow.request.path), parse_object(flow.request.content or b"")
+    if api is None or body is None:
+        return ()
     try:
-        fields = json.loads(body)
-        return tuple((said.role, said.text) for said in read(api_of_request(fields).read(fields)))
-    except (ValueError, TypeError, KeyError, BadRequest):
+        return tuple((message.role, message.text) for message in read(api.read(body)))
+    except BadRequest:
         return ()
 
 

@@ -15,8 +15,8 @@ from toolsimlib.evaluation.diagnosis import DONE, diagnose
 from toolsimlib.evaluation.workspace import DEFAULT_ALLOWLIST, WORKSPACE_ID, Workspace
 from toolsimlib.runtime.dispatcher import MAX_TOOL_BYTES, ToolDispatcher
 from toolsimlib.runtime.loop import LoopSettings, Outcome, ToolLoopRunner
-from toolsimlib.runtime.prompt import PromptRunner
-from toolsimlib.runtime.turn import Message, Send
+from toolsimlib.runtime.prompt import AnswerTransform, PromptRunner
+from toolsimlib.runtime.turn import Message, ProviderError, Send
 
 SUITE = "scenarios"
 
@@ -33,8 +33,10 @@ Check = Callable[[Outcome, Workspace], Verdict]
 class Scenario:
     """One scenario. ``loop``: fields of LoopSettings that it is about, and that no flag changes for it.
 
-    ``allowed``: the tools on offer (None: those of the settings); ``context``: values for arguments that calls leave
-    out; ``options``: addon options; ``strict``: state_patch is declared strict; ``facts``: more facts to read.
+    ``allowed``: the tools that may run (None: those of the settings), ``offered``: those shown, where that is not the
+    same; ``context``: values for arguments that calls leave out; ``options``: addon options; ``strict``: state_patch is
+    declared strict; ``facts``: more facts to read; ``answer_transform``: what is done to each answer; ``error``: the
+    API's error code that the run has to end with.
     """
 
     id: str
@@ -44,12 +46,15 @@ class Scenario:
     kind: Literal["tools", "chat"] = "tools"
     loop: Mapping[str, Any] = field(default_factory=dict)
     allowed: Collection[str] | None = None
+    offered: Collection[str] | None = None
     context: Mapping[str, Any] = field(default_factory=dict)
     max_tool_args_bytes: int = MAX_TOOL_BYTES
     max_tool_output_bytes: int = MAX_TOOL_BYTES
     options: tuple[str, ...] = ()
     strict: bool = False
     facts: Mapping[str, str] = field(default_factory=dict)
+    answer_transform: AnswerTransform | None = None
+    error: str = ""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -80,21 +85,30 @@ def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> 
             max_tool_args_bytes=scenario.max_tool_args_bytes,
             max_tool_output_bytes=scenario.max_tool_output_bytes,
         )
+        transforms = [scenario.answer_transform] if scenario.answer_transform else []
         runner = ToolLoopRunner(
-            PromptRunner(send),
+            PromptRunner(send, answer_transforms=transforms),
             dispatcher,
-            registry.offered(allowed),
+            registry.offered(allowed if scenario.offered is None else scenario.offered),
             replace(settings.loop, **scenario.loop),
         )
-        return scenario.check(await runner.run(scenario.messages), workspace)
+        try:
+            outcome = await runner.run(scenario.messages)
+        except ProviderError as error:
+            if not scenario.error or error.code != scenario.error:
+                raise
+            return Verdict.passed()
+        if scenario.error:
+            return Verdict.failed("schema_violation", f"expected the error {scenario.error}, got an answer")
+        return scenario.check(outcome, workspace)
 
     return Case(suite, scenario.id, play, scenario.kind, options=scenario.options)
 
 
 # -- the live scenarios --
 
-_TITLE = "Quarterly report"
-_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
+TITLE = "Quarterly report"
+TOO_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
 MAX_LIVE_ARGS_BYTES = 400
 """Below the text that long_arguments_guard asks to write, above any sentence and its arguments' names."""
 
@@ -102,7 +116,7 @@ MAX_LIVE_ARGS_BYTES = 400
 def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
     if not workspace.reads:
         return "the state was never read"
-    if workspace.draft["title"] != _TITLE:
+    if workspace.draft["title"] != TITLE:
         return f"/draft/title is {workspace.draft['title']!r}"
     return None
 
@@ -148,12 +162,12 @@ def _check_parallel(outcome: Outcome, workspace: Workspace) -> Verdict:
 SCENARIOS = (
     Scenario(
         "happy_path",
-        f'Read the state of the workspace. Then set /draft/title to "{_TITLE}".',
+        f'Read the state of the workspace. Then set /draft/title to "{TITLE}".',
         check_title,
     ),
     Scenario(
         "missing_workspace_id",
-        f'Read the state of my current workspace. After that set /draft/title to "{_TITLE}".',
+        f'Read the state of my current workspace. After that set /draft/title to "{TITLE}".',
         check_title,
         system=_RULES,
     ),
@@ -164,8 +178,8 @@ SCENARIOS = (
     ),
     Scenario(
         "long_arguments_guard",
-        f"Set /draft/body to this text: {_LONG}\nIf the tool reports that the arguments are too large, set /draft/body "
-        "to its first sentence only.",
+        f"Set /draft/body to this text: {TOO_LONG}\nIf the tool reports that the arguments are too large, set "
+        "/draft/body to its first sentence only.",
         _check_guard,
         max_tool_args_bytes=MAX_LIVE_ARGS_BYTES,
     ),
@@ -180,7 +194,7 @@ SCENARIOS = (
     Scenario(
         "happy_path_parallel",
         "In one turn, with two tool calls beside each other, read the state of the workspace and set /draft/title to "
-        f'"{_TITLE}".',
+        f'"{TITLE}".',
         _check_parallel,
     ),
 )

@@ -45,7 +45,7 @@ def setup(args: Namespace, *, offline: bool) -> Setup:
     if not models:
         raise UsageError("no model is selected; name some with --models")
     try:
-        cases = [case for name in _suites(args, offline) for case in _cases(name, args)]
+        cases = [case for name in _suites(args, offline) for case in _cases(name, args, offline)]
     except (suites.UnknownSuite, ValueError) as error:
         raise UsageError(str(error)) from error
     if not cases:
@@ -104,8 +104,11 @@ def _suites(args: Namespace, offline: bool) -> list[str]:
     return words(args.suite) or (["scenarios", "guards"] if offline else ["scenarios"])
 
 
-def _cases(suite: str, args: Namespace) -> list[Case]:
-    return sample(suites.load(suite, scenario_settings(args), args.scenarios), args.sample, args.seed)
+def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
+    if suite == "guards" and not offline:
+        raise UsageError("the suite guards is scripted: it is asked offline, without --base-url")
+    scenarios = args.scenarios or ("all" if offline else "default")
+    return sample(suites.load(suite, scenario_settings(args), scenarios), args.sample, args.seed)
 
 
 def scenario_settings(args: Namespace) -> ScenarioSettings:

@@ -1,11 +1,11 @@
-"""Suites by name: ``scenarios``, ``guards``, ``bfcl:CATEGORY``."""
+"""Suites by name: ``scenarios``, ``guards``, ``questions``, ``bfcl:CATEGORY``."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 
-from toolsimlib.evaluation import scenarios
+from toolsimlib.evaluation import bfcl, guards, questions, scenarios
+from toolsimlib.evaluation.bfcl_package import NotInstalled
 from toolsimlib.evaluation.case import Case
 from toolsimlib.evaluation.scenarios import ScenarioSettings
 
@@ -22,12 +22,13 @@ def load(name: str, settings: ScenarioSettings | None = None, selection: str = "
     family, _, member = name.partition(":")
     if name == "scenarios":
         return scenarios.select(selection, settings)
+    if name == "guards":
+        return guards.cases()
+    if name == "questions":
+        return questions.cases()
     if family == "bfcl" and member:
-        # Its package and data are an extra of their own.
         try:
-            bfcl = importlib.import_module("toolsimlib.evaluation.bfcl")
-        except ImportError as missing:
-            raise UnknownSuite(f"{name} needs the extra [bfcl]: {missing}") from missing
-        cases: Sequence[Case] = bfcl.cases(member)
-        return cases
-    raise UnknownSuite(f"no such suite: {name}; there are scenarios, guards and bfcl:CATEGORY")
+            return bfcl.cases(member)
+        except (NotInstalled, ValueError) as error:
+            raise UnknownSuite(f"{name}: {error}") from error
+    raise UnknownSuite(f"no such suite: {name}; there are scenarios, guards, questions and bfcl:CATEGORY")

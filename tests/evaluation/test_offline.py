@@ -1,0 +1,42 @@
+"""``make eval``: all scenarios, offline, through a real mitmdump with the addon."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toolsimlib.evaluation.guards import GUARDS
+from toolsimlib.evaluation.scenarios import SCENARIOS
+
+COMMAND = [sys.executable, "-m", "toolsimlib.evaluation"]
+
+
+@pytest.mark.slow
+def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path) -> None:
+    """Exit code 0, each scenario and guard four times, and the report's files are there."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENROUTER_")}
+    # A base URL in the environment does not make it live, and nothing else is reached by any proxy.
+    environment |= {"OPENROUTER_BASE_URL": "http://192.0.2.1/v1", "OPENROUTER_API_KEY": "sk-or-v1-never-sent"}
+    command = [*COMMAND, "--offline", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [folder] = tmp_path.iterdir()
+    report = json.loads((folder / "report.json").read_text())
+    count = 4 * (len(SCENARIOS) + len(GUARDS))
+    assert report["overall"] == {
+        "runs": count,
+        "ok": count,
+        "percent": 100.0,
+        "interval": report["overall"]["interval"],
+    }
+    assert report["planned"] == count
+    assert all("never-sent" not in file.read_text() for file in folder.iterdir())
+    runs = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    assert {run["cell"]["way"] for run in runs} == {"toolsim"}
+    # What the model was shown is what the backend got: tools in words.
+    shown = next(run for run in runs if run["case"] == "happy_path")["steps"][0]["shown"]
+    assert any("CLIENT TOOL CATALOG" in text for _, text in shown)

@@ -1,0 +1,56 @@
+"""The scripted provider, as an ordinary client meets it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.evaluation.provider import MODEL, ScriptedProvider, scripted_provider
+from toolsimlib.evaluation.scenarios import SCENARIOS
+from toolsimlib.evaluation.script import Reply
+from toolsimlib.events import Failed, TextDelta
+from toolsimlib.wire.dialect import APIS
+
+
+async def ask(script: list[Reply], *messages: tuple[str, str]) -> str:
+    request = APIS["chat"].read({"messages": [{"role": role, "content": text} for role, text in messages]})
+    events = [event async for event in ScriptedProvider({"Scenario one.": script}).answer(request)]
+    if isinstance(events[0], Failed):
+        return f"error {events[0].error.message}"
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+USER = ("user", "Scenario one. Go.")
+
+
+async def test_it_counts_its_own_turns() -> None:
+    """The number of the assistant's messages says how far it has come; the last reply is for all later ones."""
+    script: list[Reply] = ["first", lambda shown: shown[-4:], ApiError("Out.")]
+    said = ("assistant", "…")
+    assert await ask(script, ("system", "Rules"), USER) == "first"
+    assert await ask(script, USER, said, ("user", "an output")) == "tput"
+    for more in ([said, said], [said, said, said]):
+        assert await ask(script, USER, *more) == "error Out."
+
+
+async def test_it_says_nothing_to_strangers() -> None:
+    """A conversation without a script is a bad request, not a guess."""
+    with pytest.raises(BadRequest):
+        await ask(["first"], ("user", "Hello"))
+
+
+async def test_it_is_an_ordinary_server() -> None:
+    """Both APIs answer the same words, and /models names its one model."""
+    chat = next(scenario for scenario in SCENARIOS if scenario.id == "chat_only")
+    async with scripted_provider() as url, httpx.AsyncClient(base_url=url) as client:
+        assert [model["id"] for model in (await client.get("models")).json()["data"]] == [MODEL]
+        bodies: dict[str, Any] = {
+            "chat/completions": {"messages": list(chat.messages)},
+            "responses": {"input": list(chat.messages)},
+        }
+        for path, body in bodies.items():
+            answer = await client.post(path, json={"model": MODEL, **body})
+            assert answer.status_code == 200
+            assert '"Done."' in answer.text
