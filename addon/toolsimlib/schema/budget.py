@@ -14,7 +14,8 @@ PATTERN_SECONDS = 0.1
 
 @dataclass(slots=True)
 class Budget:
-    """``deadline``: on the monotonic clock. ``patterns``: seconds left for searches. ``guessed``: one was given up."""
+    """``deadline``: in CPU time of this thread, so that a busy machine does not spend the budget. ``patterns``: seconds
+    left for searches. ``guessed``: one was given up."""
 
     deadline: float
     patterns: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from functools import lru_cache
-from time import monotonic
+from time import thread_time
 from typing import Any
 
 import regex
@@ -73,13 +73,13 @@ def _compiled(text: str) -> Any:
 def matches(pattern: str, text: str) -> bool | None:
     """Search within what is left of the check's budget; None = given up."""
     left = budget.get()
-    started = monotonic()
+    started = thread_time()
     try:
         if left.patterns > 0:
             return _compiled(pattern).search(text, timeout=left.patterns) is not None
     except TimeoutError:
         pass
     finally:
-        left.patterns -= monotonic() - started
+        left.patterns -= thread_time() - started
     left.guessed = True
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from time import monotonic
+from time import thread_time
 from typing import Any
 
 from referencing.exceptions import Unresolvable
@@ -46,7 +46,7 @@ class Validator:
 
     def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> Finding:
         """Check ``value`` (as ``json.loads`` returns it) for at most about ``seconds``; never raises."""
-        budget = Budget(monotonic() + seconds, min(seconds, PATTERN_SECONDS))
+        budget = Budget(thread_time() + seconds, min(seconds, PATTERN_SECONDS))
         token = running.set(budget)
         errors: list[Any] = []
         settled = True
