@@ -1,4 +1,4 @@
-# Targets for people; .ci/run calls the same ones. BACKEND, PORT, OPTIONS and ARGS are theirs to set.
+# Targets for people; .ci/run calls the same ones. BACKEND, PORT, OPTIONS, ARGS and WORKERS are theirs to set.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,6 +9,8 @@ PORT ?= 8080
 OPTIONS ?=
 # More arguments for pytest, such as ARGS="-m 'not slow' -x"
 ARGS ?=
+# Processes of pytest that share all tests
+WORKERS ?= 2
 
 .PHONY: help setup run test quick check clients fuzz bench replay flows eval
 .DELETE_ON_ERROR:
@@ -82,12 +84,13 @@ run: $(VENV)/.addon  ## Serve BACKEND (scripted, codex or a URL) on 127.0.0.1:PO
 	esac; \
 	exec $(BIN)/mitmdump -s addon/toolsim.py --listen-host 127.0.0.1 --listen-port $(PORT) "$$@" $(OPTIONS)
 
-test: setup  ## Run all tests
-	$(BIN)/python -m pytest $(ARGS)
+# By file: what a file starts, a proxy or a backend, it starts once. More workers than cores upset tests that wait.
+test: setup  ## Run all tests (WORKERS=0 for one after the other)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # Everything that proves the pure part, on all cores: the inner loop of a change.
 quick: setup  ## Run what proves the pure part, in seconds
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m 'not slow' \
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n auto --dist worksteal -m 'not slow' \
 		tests/unit tests/flows tests/test_house.py tests/test_readme.py $(ARGS)
 
 clients: setup  ## Run the loops of all real clients

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_it_runs_as_a_module() -> None:
     """--help is there, and bad usage is exit code 2 with one line."""
     command = [sys.executable, "-m", "toolsimlib.evaluation"]

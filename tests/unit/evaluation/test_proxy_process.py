@@ -9,6 +9,7 @@ import pytest
 from toolsimlib.evaluation.proxy_process import ProxyFailed, proxies
 
 
+@pytest.mark.slow
 async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
     """One proxy per user and options, started once; nothing is left when it is over."""
     async with proxies("http://127.0.0.1:9/api/v1") as started:
@@ -23,6 +24,7 @@ async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
     assert not proxy.captures.exists()
 
 
+@pytest.mark.slow
 async def test_a_bad_option_is_told_with_the_log(tmp_path: Path) -> None:
     """What mitmdump said is what the person has to read."""
     async with proxies("http://127.0.0.1:9/v1", flows=tmp_path) as started:

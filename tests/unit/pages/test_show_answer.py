@@ -183,6 +183,7 @@ def test_all_text_is_on_the_page(parts):
         assert "".join(part.split()) in shown
 
 
+@pytest.mark.slow
 def test_linear():
     """A body of some megabytes takes a moment, whatever it is made of."""
     began = time.monotonic()

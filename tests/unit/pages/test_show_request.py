@@ -195,6 +195,7 @@ def test_any_bytes_and_any_report(data, report):
     list(conversation_rows(read_conversation(data)))
 
 
+@pytest.mark.slow
 def test_linear():
     """A body of some megabytes takes a moment, whatever it is made of."""
     record = "[function_call id=a call_id=a name=b arguments={}]\n"

@@ -280,6 +280,7 @@ def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
     assert Redactor().text(clean) == clean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [
