@@ -13,6 +13,8 @@ from toolsimlib.events import ToolKind
 
 Dialect = Literal["responses", "chat"]
 
+_FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -31,6 +33,11 @@ class Tool:
     strict: bool = False
     namespace: str | None = None
     grammar: str | None = None
+
+    @property
+    def shown_parameters(self) -> Mapping[str, Any]:
+        """The schema that the model sees: a custom tool is a function with one string parameter ``input``."""
+        return _FREE_FORM if self.kind == "custom" else self.parameters or {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ class Policy:
     tool_block_delimiter: str = "\n"
     tool_allowlist: frozenset[str] = frozenset()
     tool_denylist: frozenset[str] = frozenset()
+    constrain: Literal["off", "json_schema", "structural_tag"] = "off"
     max_tool_args_bytes: int = 200_000
     max_tool_output_bytes: int = 200_000
     forward_hosted_tools: bool = False
@@ -95,6 +103,7 @@ class Plan:
     ``masked``. ``any_strict`` counts every declared tool, ``choices`` is chat's ``n``. ``first_number`` is the number
     of the first call of this answer. ``stops_after_tools``: the first other text after a call ends the turn.
     ``answer_format``: the flat ``text.format`` that an answer in words has to obey, None for plain text.
+    ``constraint``: the flat form in which the backend is to enforce calls, None where it is only asked in words.
     """
 
     client: Dialect
@@ -110,6 +119,7 @@ class Plan:
     policy: Policy = Policy()
     first_number: int = 1
     answer_format: Mapping[str, Any] | None = None
+    constraint: Mapping[str, Any] | None = None
 
     @property
     def stream(self) -> bool:

@@ -85,6 +85,15 @@ OPTIONS = (
         ("safe", "off"),
     ),
     Option(
+        "constrain",
+        "off",
+        "What the backend is told to enforce while it samples. off: nothing, calls are asked for in words. "
+        "json_schema: where an answer must call (tool_choice required, or a named function), it is one JSON "
+        "object by the tools' schemas; llama.cpp, vLLM, SGLang, Ollama, LM Studio and most hosted APIs can. "
+        "structural_tag: every call obeys its tool's schema, and text stays free; vLLM and SGLang can.",
+        ("off", "json_schema", "structural_tag"),
+    ),
+    Option(
         "strict_policy",
         "error",
         "What becomes of a call that violates a strict tool's schema. error: the answer fails (HTTP 422, or an error "

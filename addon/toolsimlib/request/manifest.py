@@ -27,9 +27,6 @@ _LAST_EXAMPLE = "[function_call name="
 _DEMAND = "You MUST call "
 _ANSWER_RULE = "An answer that calls no tool must be "
 
-# What the model sees of a custom tool.
-_FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-
 _DROPPED_KEYWORDS = frozenset({"$schema", "title"})
 # Keywords whose keys are the client's own names, and keywords whose values are data.
 _NAMED_SCHEMAS = frozenset(
@@ -80,7 +77,7 @@ def reminder(choice: Choice, *, sentinel: str) -> str:
 
 def _entry(tool: Tool) -> str:
     marks = " [strict]" if tool.strict else ""
-    parameters = _FREE_FORM if tool.kind == "custom" else compact_schema(tool.parameters or {"type": "object"})
+    parameters = compact_schema(tool.shown_parameters)
     lines = [f"- {tool.name}{marks}", f"  parameters: {value_line(parameters)}"]
     if tool.description:
         lines.append(f"  description: {_indented(tool.description)}")
@@ -100,7 +97,7 @@ def _wrong_example(tool: Tool) -> str:
 
 
 def _example_arguments(tool: Tool) -> dict[str, Any]:
-    return example_arguments(_FREE_FORM if tool.kind == "custom" else tool.parameters)
+    return example_arguments(tool.shown_parameters)
 
 
 def _rules(tools: Sequence[Tool], *, one_call: bool) -> list[str]:

@@ -31,11 +31,13 @@ from toolsimlib.conversation import CallOutput, ClientRequest, Item, Message
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Dialect, Plan, Policy, Tool
 from toolsimlib.report import Report
+from toolsimlib.request.constrain import constraint
 from toolsimlib.request.manifest import manifest, reminder
 from toolsimlib.request.transcript import flatten, place, remind
 from toolsimlib.schema import SchemaError, compile_schema
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.output_format import Demand
 from toolsimlib.wire.tools import schema_param
 
 # With a history that the backend holds, numbers start anywhere in this range: see first_number.
@@ -99,6 +101,7 @@ def plan(request: ClientRequest, backend: Api, policy: Policy, report: Report) -
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     names = {tool.name for tool in offered}
+    one_call = not (request.parallel and policy.parallel_tool_calls)
     stops = policy.stop_after_tools
     report.mode = policy.output_mode
     report.tools.extend(tool.name for tool in offered)
@@ -110,12 +113,13 @@ def plan(request: ClientRequest, backend: Api, policy: Policy, report: Report) -
         masked=frozenset(tool.name for tool in request.tools if tool.name not in names),
         any_strict=any(tool.strict for tool in request.tools),
         choice=request.choice,
-        one_call=not (request.parallel and policy.parallel_tool_calls),
+        one_call=one_call,
         stops_after_tools=stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls),
         choices=request.n,
         policy=policy,
         first_number=first_number(request),
         answer_format=request.answer_format,
+        constraint=constraint(offered, request.choice, policy=policy, one_call=one_call) if offered else None,
     )
 
 
@@ -146,8 +150,9 @@ def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
     messages = flatten(items, plan.policy, report)
     if plan.tools:
         messages = _with_manifest(request, plan, items, messages)
-    # A backend that enforces a form of answer could never write a call block: the manifest asks for it instead.
-    return dump(api.compose(request, messages, keep_format=not plan.tools, keep_hosted=keep_hosted)).encode()
+    # A backend that enforces the client's form of answer could never write a call: the manifest asks for it in words.
+    wanted: Demand = plan.constraint if plan.tools else "as sent"
+    return dump(api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)).encode()
 
 
 def _compile(request: ClientRequest, tool: Tool, parameters: Mapping[str, Any]) -> None:
@@ -197,9 +202,9 @@ def _with_output_mode(policy: Policy, wish: str | None, report: Report) -> Polic
             return replace(policy, output_mode="openai-json")
         case "obsidian-xml":
             return replace(policy, output_mode="obsidian-xml")
-        case _:
-            report.dropped.append("output_mode")
-            return policy
+        case other:
+            message = f"Invalid header 'x-proxy-output-mode': expected openai-json or obsidian-xml, got {other[:64]!r}."
+            raise BadRequest(message, "x-proxy-output-mode", "invalid_value")
 
 
 def _exchange_ending(path: str, client: Api, backend: Api) -> str:

@@ -57,9 +57,14 @@ class Compose(Protocol):
     """Writes a backend's body: ``messages`` in the place of the client's own."""
 
     def __call__(
-        self, request: ClientRequest, messages: Sequence[Message], *, keep_format: bool, keep_hosted: bool
+        self,
+        request: ClientRequest,
+        messages: Sequence[Message],
+        *,
+        answer_format: Mapping[str, Any] | Literal["as sent"] | None,
+        keep_hosted: bool,
     ) -> dict[str, Any]:
-        """``keep_format``: pass the demand for structured output on. ``keep_hosted``: pass hosted tools on."""
+        """``answer_format``: the structured output to demand. ``keep_hosted``: pass hosted tools on."""
 
 
 @dataclass(frozen=True, slots=True)

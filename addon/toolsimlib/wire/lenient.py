@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
@@ -17,6 +18,15 @@ def string(value: object) -> str:
 def json_text(value: object) -> str:
     """Return JSON text as it is, and an object, which some backends forget to encode, as JSON text; else ""."""
     return dump(value) if isinstance(value, dict) else string(value)
+
+
+def loaded(text: str) -> Mapping[str, Any] | None:
+    """Return the object that JSON text says, None where it says none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def count(counts: Mapping[str, Any], key: str) -> int:

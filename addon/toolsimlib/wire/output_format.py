@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
+
+type Demand = Mapping[str, Any] | Literal["as sent"] | None
+"""The structured output that a backend is asked for: a flat format, what the client itself sent, or none."""
 
 
 def flat_format(wanted: object) -> Mapping[str, Any] | None:
@@ -20,5 +23,5 @@ def flat_format(wanted: object) -> Mapping[str, Any] | None:
 def nested_format(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Turn the flat shape into chat's ``response_format``."""
     if flat["type"] != "json_schema":
-        return {"type": flat["type"]}
+        return dict(flat)
     return {"type": "json_schema", "json_schema": {key: value for key, value in flat.items() if key != "type"}}

@@ -126,7 +126,8 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
             if nested is None:
                 yield _function(fields, param, namespace)
             else:
-                yield _function(nested, f"{param}.function", namespace)
+                # Some clients leave the name outside.
+                yield _function({**_beside(fields), **nested}, f"{param}.function", namespace)
         case "custom":
             nested = optional(fields, "custom", dict, f"{param}.custom")
             if nested is None:
@@ -142,6 +143,10 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
             yield fields
         case _:
             raise wrong_type(kind, "a string", f"{param}.type")
+
+
+def _beside(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: fields[key] for key in ("name", "description", "parameters", "strict") if key in fields}
 
 
 def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:

@@ -524,3 +524,21 @@ def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role)
         written = json.loads(rewritten.body)
         assert not written.keys() & {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
         json.dumps(dict(rewritten.plan.form.echo))
+
+
+@pytest.mark.parametrize("make", [responses, chat], ids=["responses", "chat"])
+@pytest.mark.parametrize("backend", ["responses", "chat"])
+def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
+    """The form of a call stands where the backend's API has structured output, in the place of the client's own."""
+    own = {"type": "json_schema", "name": "mine", "schema": {"type": "object"}}
+    fields = {"text": {"format": own, "verbosity": "low"}} if make is responses else {"response_format": own}
+    policy = Policy(constrain="json_schema", backend=backend)
+    rewritten = make(policy, tools=[F], tool_choice="required", **fields)
+    body = sent(rewritten)
+    form = body["text"]["format"] if backend == "responses" else body["response_format"]["json_schema"]
+    assert form["name"] == "tool_call"
+    assert form["schema"]["properties"] == {"name": {"const": "f"}, "arguments": SCHEMA}
+    assert rewritten.plan.constraint["schema"] == form["schema"]
+    free = sent(make(policy, tools=[F]))
+    assert "response_format" not in free
+    assert "format" not in free.get("text", {})

@@ -12,7 +12,9 @@ That is the specification; what servers make of it is this. Each rule is known f
  5. The first chunk may be empty of choices and say ``created: 0`` (Azure).
  6. A call comes in fragments, found by their ``index``. Some servers leave it out (Gemini's gateway: then the position
     counts), some give every call the index 0: a fragment that has a name again, and an id of its own, is the next call.
- 7. Arguments may come as an object where the API has a string of JSON.
+ 7. Arguments may come as an object where the API has a string of JSON, and ``tool_calls`` as one call where it has a
+    list. Fragments may repeat all that came before (cumulative): where the sum is no JSON and the last one is, that is
+    the call. The old ``function_call`` may stand beside ``tool_calls`` and say the same: then it counts once.
  8. Errors in mid-stream come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
     without choices, and as the finish reason ``error`` (OpenRouter, Mistral).
  9. Finish reasons have local names for "cut": see ``_REASONS``. An unknown one counts as ``stop``.
@@ -44,7 +46,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, whole_text
-from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
+from toolsimlib.wire.lenient import count, json_text, loaded, mapping, mappings, seconds, string
 from toolsimlib.wire.sse import ServerSentEvent
 
 type _Text = TextDelta | ReasoningDelta | RefusalDelta
@@ -152,6 +154,7 @@ class _Choice:
         self._texts: Joiner[type[_Text]] = Joiner()
         # Several at one index: rule 6.
         self._calls: dict[int, list[_CallParts]] = {}
+        self._legacy: _CallParts | None = None
 
     def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
         """Return what a delta, or a whole message, says at once; calls are kept until their last fragment."""
@@ -170,7 +173,9 @@ class _Choice:
         """Return what was kept: halves of characters, and calls; a ``cut`` answer broke off within the last of them."""
         events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
         calls = [parts for _, same in sorted(self._calls.items()) for parts in same]
-        self._calls = {}
+        if self._legacy is not None and not any(self._legacy.repeats(parts) for parts in calls):
+            calls.append(self._legacy)
+        self._calls, self._legacy = {}, None
         return [*events, *(parts.call(self._index, whole=not cut or parts is not calls[-1]) for parts in calls)]
 
     def _joined(self, kind: type[_Text], text: str) -> list[BackendEvent]:
@@ -184,14 +189,16 @@ class _Choice:
         return [kind(text, choice=self._index)]
 
     def _add_calls(self, delta: Mapping[str, Any]) -> None:
-        for position, call in enumerate(mappings(delta.get("tool_calls"))):
+        calls = delta.get("tool_calls")
+        for position, call in enumerate([calls] if isinstance(calls, dict) else mappings(calls)):
             key = call["index"] if isinstance(call.get("index"), int) else position
             same = self._calls.setdefault(key, [_CallParts()])
             if same[-1].is_followed_by(call):
                 same.append(_CallParts())
             same[-1].add(call)
         if isinstance(delta.get("function_call"), dict):
-            self._calls.setdefault(0, [_CallParts()])[-1].add({"function": delta["function_call"]})
+            self._legacy = self._legacy or _CallParts()
+            self._legacy.add({"function": delta["function_call"]})
 
 
 _TEXTS: tuple[type[_Text], ...] = (ReasoningDelta, TextDelta, RefusalDelta)
@@ -229,10 +236,20 @@ class _CallParts:
         self._name = self._name or string(function.get("name"))
         self._arguments.append(json_text(function.get("input" if self._kind == "custom" else "arguments")))
 
+    def repeats(self, other: _CallParts) -> bool:
+        """Return whether this is the ``other`` call in another shape (rule 7)."""
+        return (self._name, loaded(self._text())) == (other._name, loaded(other._text()))
+
     def call(self, choice: int, *, whole: bool) -> StructuredCall:
-        return StructuredCall(
-            self._name, whole_text("".join(self._arguments)), self._kind, choice=choice, call_id=self._id, whole=whole
-        )
+        return StructuredCall(self._name, self._text(), self._kind, choice=choice, call_id=self._id, whole=whole)
+
+    def _text(self) -> str:
+        text = "".join(self._arguments)
+        if self._kind == "function" and len(self._arguments) > 1 and loaded(text) is None:
+            last = next((each for each in reversed(self._arguments) if each), "")
+            # Cumulative fragments (rule 7).
+            text = last if loaded(last) is not None else text
+        return whole_text(text)
 
 
 def _joined_parts(content: object) -> str:

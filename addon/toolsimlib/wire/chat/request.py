@@ -62,6 +62,9 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         raise BadRequest(f"Invalid 'n': expected an integer of at least 1, but got {n} instead.", "n", "invalid_value")
     reader = _MessagesReader()
     items = reader.read(required(body, "messages", list, "messages"))
+    if tools and not items:
+        message = "Invalid 'messages': expected at least one message, but got an empty array instead."
+        raise BadRequest(message, "messages", "empty_array")
     return ClientRequest(
         dialect="chat",
         body=body,
@@ -190,25 +193,33 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
 
 
 def compose(
-    request: ClientRequest, messages: Sequence[Message], *, keep_format: bool, keep_hosted: bool
+    request: ClientRequest,
+    messages: Sequence[Message],
+    *,
+    answer_format: Mapping[str, Any] | Literal["as sent"] | None,
+    keep_hosted: bool,
 ) -> dict[str, Any]:
     """Write the body for a chat backend: ``messages`` instead of the client's own.
 
-    ``keep_format``: pass the demand for structured output on. ``keep_hosted``: pass hosted tools on (same dialect).
+    ``answer_format``: the structured output to demand. ``keep_hosted``: pass hosted tools on (same dialect).
     """
     if request.dialect != "chat":
-        return _compose_from_responses(request, messages, keep_format=keep_format)
+        return _compose_from_responses(
+            request, messages, request.answer_format if answer_format == "as sent" else answer_format
+        )
     body = {key: value for key, value in request.body.items() if key not in CONSUMED}
     body["messages"] = [_write_message(message) for message in messages]
     if keep_hosted and request.hosted:
         body["tools"] = list(request.hosted)
-    if not keep_format:
+    if answer_format is None:
         body.pop("response_format", None)
+    elif answer_format != "as sent":
+        body["response_format"] = nested_format(answer_format)
     return body
 
 
 def _compose_from_responses(
-    request: ClientRequest, messages: Sequence[Message], *, keep_format: bool
+    request: ClientRequest, messages: Sequence[Message], answer_format: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
@@ -225,9 +236,8 @@ def _compose_from_responses(
         body["reasoning_effort"] = reasoning["effort"]
     if isinstance(text, dict) and text.get("verbosity") is not None:
         body["verbosity"] = text["verbosity"]
-    wanted = request.answer_format if keep_format else None
-    if wanted is not None:
-        body["response_format"] = nested_format(wanted)
+    if answer_format is not None:
+        body["response_format"] = nested_format(answer_format)
     return body
 
 

@@ -13,12 +13,15 @@ from toolsimlib.wire.content import read_parts, responses_content, translate_ite
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.output_format import flat_format
-from toolsimlib.wire.strict import SHARED, expect, optional, required, wrong_type
+from toolsimlib.wire.strict import SHARED, expect, missing, optional, required, wrong_type
 from toolsimlib.wire.tool_choice import read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, model_name, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 _ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})
+
+# What the backend holds of the question, so that a request need not say any more.
+_OTHER_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
 # Chat's fields that are taken up in another shape, or mean nothing without the tools or the stream of the client.
 _TRANSLATED = frozenset(
@@ -53,6 +56,8 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     reader = _InputReader()
     items = reader.read(body.get("input"))
     optional(body, "stream", bool, "stream")
+    if tools and not items and not any(body.get(key) for key in _OTHER_QUESTIONS):
+        raise _no_question(body)
     return ClientRequest(
         dialect="responses",
         body=body,
@@ -68,6 +73,16 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         stored_history=_stored_history(body),
         notes=(*notes, *reader.notes),
     )
+
+
+def _no_question(body: Mapping[str, Any]) -> BadRequest:
+    """Make the 400 for tools that come without a conversation."""
+    if "messages" in body and "input" not in body:
+        message = "Unsupported parameter: 'messages'. In the Responses API, this parameter has moved to 'input'."
+        return BadRequest(message, "messages", "unsupported_parameter")
+    if body.get("input") is None:
+        return missing("input")
+    return BadRequest("Invalid 'input': expected a text or at least one message, but got none.", "input", "empty_array")
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
@@ -115,7 +130,7 @@ class _InputReader:
 
     def read(self, value: object) -> list[Item]:
         match value:
-            case None:
+            case None | "":
                 return []
             case str():
                 return [Message("user", (Text(value),))]
@@ -139,6 +154,8 @@ class _InputReader:
                 return self._call(item, "input", param)
             case "function_call_output" | "custom_tool_call_output":
                 return self._output(item, param)
+            case "input_text" | "input_image" | "input_file":  # A part of a message, left bare.
+                return Message("user", read_parts([item], "responses", param))
             case "additional_tools":  # Read with the other tools.
                 return None
             case "item_reference":
@@ -213,14 +230,20 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
 
 
 def compose(
-    request: ClientRequest, messages: Sequence[Message], *, keep_format: bool, keep_hosted: bool
+    request: ClientRequest,
+    messages: Sequence[Message],
+    *,
+    answer_format: Mapping[str, Any] | Literal["as sent"] | None,
+    keep_hosted: bool,
 ) -> dict[str, Any]:
     """Write the body for a Responses backend: ``messages`` instead of the client's own items.
 
-    ``keep_format``: pass the demand for structured output on. ``keep_hosted``: pass hosted tools on (same dialect).
+    ``answer_format``: the structured output to demand. ``keep_hosted``: pass hosted tools on (same dialect).
     """
     if request.dialect != "responses":
-        return _compose_from_chat(request, messages, keep_format=keep_format)
+        return _compose_from_chat(
+            request, messages, request.answer_format if answer_format == "as sent" else answer_format
+        )
     items = [_write_message(message) for message in messages]
     body = {key: value for key, value in request.body.items() if key not in CONSUMED}
     # An absent input is one of the API's own forms (a stored prompt); an empty array is not.
@@ -231,12 +254,16 @@ def compose(
     else:
         body.pop("max_tool_calls", None)
     text = body.get("text")
-    if not keep_format and isinstance(text, dict) and "format" in text:
+    if answer_format is None and isinstance(text, dict) and "format" in text:
         body["text"] = {key: value for key, value in text.items() if key != "format"}
+    elif answer_format is not None and answer_format != "as sent":
+        body["text"] = {**mapping(text), "format": answer_format}
     return body
 
 
-def _compose_from_chat(request: ClientRequest, messages: Sequence[Message], *, keep_format: bool) -> dict[str, Any]:
+def _compose_from_chat(
+    request: ClientRequest, messages: Sequence[Message], answer_format: Mapping[str, Any] | None
+) -> dict[str, Any]:
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
     # Leading system text is what `instructions` are for; some backends take no system message in `input`.
@@ -256,9 +283,8 @@ def _compose_from_chat(request: ClientRequest, messages: Sequence[Message], *, k
     if "reasoning_effort" in sent:
         body["reasoning"] = {"effort": sent["reasoning_effort"]}
     text = {"verbosity": sent["verbosity"]} if "verbosity" in sent else {}
-    wanted = request.answer_format if keep_format else None
-    if wanted is not None:
-        text["format"] = wanted
+    if answer_format is not None:
+        text["format"] = answer_format
     if text:
         body["text"] = text
     return body

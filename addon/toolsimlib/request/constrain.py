@@ -1,0 +1,113 @@
+"""Forms that a backend guarantees: the engine lets the model write nothing but a call.
+
+Told in words, a small model calls when it likes and as it likes. An engine that samples under a grammar cannot:
+
+- ``json_schema``: the whole answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. For answers
+  that must call (``tool_choice`` required, or a named function). Enforced by llama.cpp, vLLM, SGLang, Ollama, LM Studio
+  and most hosted APIs.
+- ``structural_tag``: text is free until the sentinel's opening tag; then come the tool's name and its schema. For every
+  answer with tools, so that a call is sound whenever the model makes one. Enforced by engines that sample with xgrammar
+  (vLLM and SGLang), over chat completions.
+
+Either is a form of the answer in the flat shape of ``text.format``, which ``compose`` writes in the backend's API. The
+answer is judged as any other: a server that ignores the form is only as good as its model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from toolsimlib.plan import Choice, Policy, Tool
+from toolsimlib.request.manifest import compact_schema
+from toolsimlib.request.record import value_line
+
+
+def constraint(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
+    """Return the form that an answer has to take, None where it is free. ``tools``: those on offer, at least one."""
+    match policy.constrain:
+        case "json_schema" if choice.mode == "required":
+            return {"type": "json_schema", "name": "tool_call", "strict": True, "schema": call_schema(tools)}
+        case "structural_tag":
+            return {"type": "structural_tag", "format": _tagged(tools, choice, policy.sentinel, one_call=one_call)}
+    return None
+
+
+def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
+    """Return the schema of one call of any of ``tools``: ``name``, then ``arguments`` as an object.
+
+    A tool's own references stay true: its schema moves under ``$defs`` by its name, and they with it.
+    """
+    calls: list[dict[str, Any]] = []
+    moved: dict[str, Any] = {}
+    for tool in tools:
+        schema = _arguments(tool)
+        if _refers(schema):
+            moved[tool.name] = _moved(schema, f"#/$defs/{_escaped(tool.name)}")
+            schema = {"$ref": f"#/$defs/{_escaped(tool.name)}"}
+        calls.append(
+            {
+                "type": "object",
+                # In this order: an engine writes properties in the order of their schema.
+                "properties": {"name": {"const": tool.name}, "arguments": schema},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+        )
+    whole = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return {**whole, "$defs": moved} if moved else whole
+
+
+def _tagged(tools: Iterable[Tool], choice: Choice, sentinel: str, *, one_call: bool) -> dict[str, Any]:
+    opening = f"<{sentinel}>"
+    return {
+        "type": "triggered_tags",
+        "triggers": [opening],
+        "tags": [
+            {
+                "type": "tag",
+                "begin": f'{opening}{{"name":{value_line(tool.name)},"arguments":',
+                "content": {"type": "json_schema", "json_schema": _arguments(tool)},
+                "end": f"}}</{sentinel}>",
+            }
+            for tool in tools
+        ],
+        "at_least_one": choice.mode == "required",
+        "stop_after_first": one_call,
+    }
+
+
+def _arguments(tool: Tool) -> dict[str, Any]:
+    schema: dict[str, Any] = compact_schema(tool.shown_parameters)
+    return schema if "type" in schema or "$ref" in schema else {"type": "object", **schema}
+
+
+def _refers(schema: Any) -> bool:
+    match schema:
+        case dict():
+            return isinstance(schema.get("$ref"), str) or any(_refers(each) for each in schema.values())
+        case list():
+            return any(_refers(each) for each in schema)
+    return False
+
+
+def _moved(schema: Any, root: str) -> Any:
+    match schema:
+        case dict():
+            moved = {key: _moved(value, root) for key, value in schema.items()}
+            if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#"):
+                moved["$ref"] = root + reference[1:]
+            return moved
+        case list():
+            return [_moved(each, root) for each in schema]
+    return schema
+
+
+def _escaped(name: str) -> str:
+    """Return a name as one step of a JSON pointer; tools' names have no character that needs it but ``~`` and ``/``."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def forced(form: Mapping[str, Any] | None) -> bool:
+    """Return whether an answer of this form is one call and nothing else."""
+    return form is not None and form["type"] == "json_schema"

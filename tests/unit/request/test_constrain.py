@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from toolsimlib.plan import Choice, Policy, Tool
+from toolsimlib.request.constrain import call_schema, constraint, forced
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TREE = {
+    "title": "Tree",
+    "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]}},
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/node"}, "all": {"$ref": "#"}},
+}
+WEATHER = Tool("get_weather", "get_weather", parameters=CITY)
+PLANT = Tool("a.plant", "a.plant", parameters=TREE)
+PATCH = Tool("patch", "patch", kind="custom", grammar="lark:\nstart: x")
+TIME = Tool("get_time", "get_time")
+ALL = (WEATHER, PLANT, PATCH, TIME)
+
+
+@pytest.mark.parametrize(
+    ("call", "fits"),
+    [
+        ({"name": "get_weather", "arguments": {"city": "Bonn"}}, True),
+        ({"name": "get_weather", "arguments": {"city": 1}}, False),
+        ({"name": "get_weather", "arguments": '{"city": "Bonn"}'}, False),
+        ({"name": "get_weather"}, False),
+        ({"name": "other", "arguments": {}}, False),
+        ({"name": "get_weather", "arguments": {"city": "Bonn"}, "more": 1}, False),
+        ({"name": "a.plant", "arguments": {"root": {"next": {"next": {}}}}}, False),
+        ({"name": "a.plant", "arguments": {"all": {"root": 1}}}, False),
+        ({"name": "a.plant", "arguments": {"all": {}}}, True),
+        ({"name": "patch", "arguments": {"input": "x"}}, True),
+        ({"name": "get_time", "arguments": {}}, True),
+        ({"name": "get_time", "arguments": []}, False),
+    ],
+)
+def test_call_schema(call: Any, fits: bool) -> None:
+    """One object with the name of a tool and arguments by its own schema, references included, and nothing else."""
+    validator = jsonschema.Draft202012Validator(call_schema(ALL))
+    validator.check_schema(validator.schema)
+    assert validator.is_valid(call) is fits
+
+
+def test_the_name_comes_first() -> None:
+    """An engine writes properties in the order of their schema: the arguments then follow from the name."""
+    assert list(call_schema([WEATHER])["properties"]) == ["name", "arguments"]
+    assert "title" not in json.dumps(call_schema([PLANT]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "choice", "type_"),
+    [
+        ("off", Choice("required"), None),
+        ("json_schema", Choice(), None),
+        ("json_schema", Choice("required"), "json_schema"),
+        ("json_schema", Choice("required", frozenset({"get_weather"})), "json_schema"),
+        ("structural_tag", Choice(), "structural_tag"),
+        ("structural_tag", Choice("required"), "structural_tag"),
+    ],
+)
+def test_where_a_form_is_enforced(kind: Any, choice: Choice, type_: str | None) -> None:
+    """A whole answer is forced to be a call only where it must be one; a tag leaves text free."""
+    form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
+    assert (form and form["type"]) == type_
+    assert forced(form) == (type_ == "json_schema")
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_structural_tags(required: bool) -> None:
+    """Behind the sentinel's tag comes a call of a tool on offer, by its schema; begin, content and end are a block."""
+    choice = Choice("required" if required else "auto")
+    form = constraint(ALL, choice, policy=Policy(constrain="structural_tag", sentinel="acme"), one_call=True)
+    assert form is not None
+    tags = form["format"]
+    assert (tags["triggers"], tags["at_least_one"], tags["stop_after_first"]) == (["<acme>"], required, True)
+    block = tags["tags"][0]
+    text = block["begin"] + '{"city":"Bonn"}' + block["end"]
+    assert text == '<acme>{"name":"get_weather","arguments":{"city":"Bonn"}}</acme>'
+    assert block["content"] == {"type": "json_schema", "json_schema": CITY}
