@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, Failed
 from toolsimlib.plan import Plan
-from toolsimlib.report import Report
+from toolsimlib.report import Report, entry
 from toolsimlib.response.answer import Answer
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.sse import SSEDecoder
 
+# Types of unknown events that are named: a backend may invent any number.
+_MAX_UNKNOWN = 8
 _STREAM_STARTS = (b"data:", b"event:", b":")
 
 
@@ -29,6 +31,7 @@ class ModelTurn:
     """
 
     def __init__(self, plan: Plan, report: Report, *, content_type: str) -> None:
+        self._report = report
         self._reader = APIS[plan.backend].reader()
         self._answer = Answer(plan, report)
         self._decoder = SSEDecoder() if content_type.lower().startswith("text/event-stream") else None
@@ -50,12 +53,14 @@ class ModelTurn:
             self._body.append(data)
             return []
         events = self._whole() if self._decoder is None else self._events(self._decoder, data)
-        told: list[ClientEvent] = []
+        client_events: list[ClientEvent] = []
         for event in events:
-            told += self._answer.feed(event)
+            client_events += self._answer.feed(event)
         if not data:
-            told += self._answer.end_of_input()
-        return told
+            client_events += self._answer.end_of_input()
+        if self._reader.unknown:
+            self._warn_of_unknown()
+        return client_events
 
     def keep_alive(self) -> list[ClientEvent]:
         """Return a sign of life, if the client hears nothing because a block is being held back."""
@@ -64,6 +69,11 @@ class ModelTurn:
     def fail(self, error: ApiError) -> list[ClientEvent]:
         """End the answer as failed, for a reason that lies outside the backend's bytes."""
         return self._answer.fail(error)
+
+    def _warn_of_unknown(self) -> None:
+        warnings = [entry("UNKNOWN_EVENT", kind) for kind in self._reader.unknown]
+        self._report.warnings += [each for each in warnings if each not in self._report.warnings][:_MAX_UNKNOWN]
+        self._reader.unknown.clear()
 
     def _events(self, decoder: SSEDecoder, data: bytes) -> Iterable[BackendEvent]:
         for event in decoder.feed(data):

@@ -31,7 +31,12 @@ from toolsimlib.wire.sse import ServerSentEvent
 
 
 class Reader(Protocol):
-    """Reads one answer of a backend; whatever that sends, it raises nothing."""
+    """Reads one answer of a backend; whatever that sends, it raises nothing.
+
+    ``unknown``: the types of events that were ignored because nobody here knows them, for the log.
+    """
+
+    unknown: dict[str, None]
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
         """Return what one event of a stream says."""

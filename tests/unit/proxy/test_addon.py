@@ -101,7 +101,7 @@ def test_other_paths_stream(addon: ToolSim) -> None:
 def test_told_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
     """However many hooks tell of the end, there is one line and one count."""
     with caplog.at_level("INFO"):
-        flow = run(addon, asked({"messages": [], "tools": TOOLS}))
+        flow = run(addon, asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}))
         addon.error(flow)
         addon.response(flow)
         addon.client_disconnected(flow.client_conn)
@@ -112,7 +112,7 @@ def test_told_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize("end", ["error", "client_disconnected"])
 def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
     """An exchange that ends without an answer is forgotten, and told of as aborted."""
-    flow = asked({"messages": [], "tools": TOOLS})
+    flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)
     assert list(OPEN) == [flow.id]
@@ -134,7 +134,7 @@ def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch
         raise ZeroDivisionError
 
     monkeypatch.setattr("toolsimlib.proxy.exchange.rewrite_request", bug)
-    flow = run(addon, asked({"messages": [], "tools": TOOLS}))
+    flow = run(addon, asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}))
     assert flow.response is not None
     assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (500, "internal_error")
 
@@ -180,7 +180,7 @@ def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: L
 
 def test_reload_keeps_exchanges(addon: ToolSim) -> None:
     """An exchange that one instance began is finished by the next."""
-    flow = asked({"messages": [], "tools": TOOLS})
+    flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)
     flow.response = tflow.tresp(content=json.dumps(ANSWER).encode(), headers=((b"content-type", b"application/json"),))

@@ -46,3 +46,13 @@ def test_what_is_no_answer_fails() -> None:
     assert isinstance(failed, Failed)
     assert failed.error.code == "backend_bad_answer"
     assert turn.fail(ApiError("late")) == []
+
+
+def test_unknown_events_reach_the_report() -> None:
+    """Each type once, and no more than a person would read."""
+    report = Report()
+    turn = ModelTurn(plan("responses", "responses", True), report, content_type="text/event-stream")
+    for number in [*range(20), 1]:
+        turn.feed(b'data: {"type":"x.%d"}\n\n' % number)
+    assert report.warnings[:2] == ["UNKNOWN_EVENT:x.0", "UNKNOWN_EVENT:x.1"]
+    assert len(report.warnings) == len(set(report.warnings))

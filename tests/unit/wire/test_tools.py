@@ -195,3 +195,11 @@ def test_echo_tools():
     bare = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": None}
     assert echo_tools([NESTED, {"name": "g"}, SEARCH, NAMESPACE]) == [FLAT, bare, SEARCH, NAMESPACE]
     assert echo_tools(None) == []
+
+
+def test_a_name_outside_its_function():
+    """Some clients nest the parameters and leave the name outside; what is nested goes first."""
+    declared = {"type": "function", "name": "f", "strict": True, "function": {"description": "d", "parameters": SCHEMA}}
+    assert read_tools({"tools": [declared]}) == ((F,), ())
+    both = {"type": "function", "name": "outer", "function": {"name": "f"}}
+    assert read_tools({"tools": [both]})[0][0].name == "f"

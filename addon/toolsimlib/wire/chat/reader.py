@@ -56,6 +56,7 @@ class ChatReader:
     """Reads one answer. Whatever the backend sends, it raises nothing."""
 
     def __init__(self) -> None:
+        self.unknown: dict[str, None] = {}
         self._opened = False
         self._closed = False
         self._choices: dict[int, _Choice] = {}
@@ -217,10 +218,10 @@ class _CallParts:
     """A structured call in fragments: the name comes once, the arguments in pieces."""
 
     def __init__(self) -> None:
-        self._name = ""
+        self.name = ""
         self._kind: ToolKind = "function"
         self._id: str | None = None
-        self._arguments: list[str] = []
+        self._pieces: list[str] = []
 
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
         """Return whether ``call`` begins another one (rule 6)."""
@@ -233,21 +234,21 @@ class _CallParts:
             self._kind = "custom"
         self._id = self._id or string(call.get("id")) or None
         function = mapping(call.get("custom") or call.get("function"))
-        self._name = self._name or string(function.get("name"))
-        self._arguments.append(json_text(function.get("input" if self._kind == "custom" else "arguments")))
+        self.name = self.name or string(function.get("name"))
+        self._pieces.append(json_text(function.get("input" if self._kind == "custom" else "arguments")))
 
     def repeats(self, other: _CallParts) -> bool:
         """Return whether this is the ``other`` call in another shape (rule 7)."""
-        return (self._name, loaded(self._text())) == (other._name, loaded(other._text()))
+        return (self.name, loaded(self.arguments())) == (other.name, loaded(other.arguments()))
 
     def call(self, choice: int, *, whole: bool) -> StructuredCall:
-        return StructuredCall(self._name, self._text(), self._kind, choice=choice, call_id=self._id, whole=whole)
+        return StructuredCall(self.name, self.arguments(), self._kind, choice=choice, call_id=self._id, whole=whole)
 
-    def _text(self) -> str:
-        text = "".join(self._arguments)
-        if self._kind == "function" and len(self._arguments) > 1 and loaded(text) is None:
-            last = next((each for each in reversed(self._arguments) if each), "")
-            # Cumulative fragments (rule 7).
+    def arguments(self) -> str:
+        """Return the arguments so far, cumulative fragments once (rule 7)."""
+        text = "".join(self._pieces)
+        if self._kind == "function" and len(self._pieces) > 1 and loaded(text) is None:
+            last = next((each for each in reversed(self._pieces) if each), "")
             text = last if loaded(last) is not None else text
         return whole_text(text)
 

@@ -53,6 +53,14 @@ from toolsimlib.wire.sse import ServerSentEvent
 # Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers in this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _FAILURES = ("failed", "cancelled")
+# Events whose content comes again in an event that is read, or that only tell of progress.
+_KNOWN_EVENTS = (
+    *("response.in_progress", "response.queued", "response.output_item.", "response.content_part.", "keepalive"),
+    *("response.output_text.", "response.refusal.", "response.reasoning_", "response.function_call_arguments."),
+    *("response.custom_tool_call_input.", "response.web_search_call.", "response.file_search_call."),
+    *("response.code_interpreter_call", "response.image_generation_call.", "response.mcp_", "ping"),
+)
+_MAX_TYPE = 80
 _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
 
 
@@ -60,6 +68,7 @@ class ResponsesReader:
     """Reads one answer. Whatever the backend sends, it raises nothing."""
 
     def __init__(self) -> None:
+        self.unknown: dict[str, None] = {}
         self._emitted: set[tuple[object, ...]] = set()
         # By output index: the calls that were announced, for backends that never say that they are done.
         self._announced: dict[int, dict[str, Any]] = {}
@@ -145,6 +154,8 @@ class ResponsesReader:
                 return self._fail(read_error(event.get("error") or event))
             case None | "" if event.get("error"):
                 return self._fail(read_error(event["error"]))
+            case str() if kind and not kind.startswith(_KNOWN_EVENTS):
+                self.unknown[kind[:_MAX_TYPE]] = None
         return []
 
     def _place(self, event: Mapping[str, Any]) -> int:

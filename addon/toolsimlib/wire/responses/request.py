@@ -12,7 +12,7 @@ from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import read_parts, responses_content, translate_item
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.lenient import mapping, string
-from toolsimlib.wire.output_format import flat_format
+from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.strict import SHARED, expect, missing, optional, required, wrong_type
 from toolsimlib.wire.tool_choice import read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, model_name, read_tools
@@ -56,7 +56,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     reader = _InputReader()
     items = reader.read(body.get("input"))
     optional(body, "stream", bool, "stream")
-    if tools and not items and not any(body.get(key) for key in _OTHER_QUESTIONS):
+    if tools and not body.get("input") and not any(body.get(key) for key in _OTHER_QUESTIONS):
         raise _no_question(body)
     return ClientRequest(
         dialect="responses",
@@ -233,7 +233,7 @@ def compose(
     request: ClientRequest,
     messages: Sequence[Message],
     *,
-    answer_format: Mapping[str, Any] | Literal["as sent"] | None,
+    answer_format: Demand,
     keep_hosted: bool,
 ) -> dict[str, Any]:
     """Write the body for a Responses backend: ``messages`` instead of the client's own items.
@@ -241,9 +241,8 @@ def compose(
     ``answer_format``: the structured output to demand. ``keep_hosted``: pass hosted tools on (same dialect).
     """
     if request.dialect != "responses":
-        return _compose_from_chat(
-            request, messages, request.answer_format if answer_format == "as sent" else answer_format
-        )
+        wanted = request.answer_format if answer_format == "as sent" else answer_format
+        return _compose_from_chat(request, messages, wanted)
     items = [_write_message(message) for message in messages]
     body = {key: value for key, value in request.body.items() if key not in CONSUMED}
     # An absent input is one of the API's own forms (a stored prompt); an empty array is not.

@@ -184,3 +184,51 @@ def test_a_first_chunk_without_a_time() -> None:
     """Azure's first chunk tells of filters, and its time is 0: that is no time."""
     first = {"choices": [], "created": 0, "id": "", "model": "", "prompt_filter_results": []}
     assert ChatReader().event(ServerSentEvent("", json.dumps(first))) == [Opened()]
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+OLD = {"name": "f", "arguments": '{"a": 1}'}
+
+
+@pytest.mark.parametrize(
+    ("message", "calls"),
+    [
+        ({"tool_calls": CALL}, [("f", '{"a":1}')]),
+        ({"tool_calls": [CALL], "function_call": OLD}, [("f", '{"a":1}')]),
+        ({"tool_calls": [CALL], "function_call": {**OLD, "name": "g"}}, [("f", '{"a":1}'), ("g", '{"a": 1}')]),
+        ({"function_call": OLD}, [("f", '{"a": 1}')]),
+    ],
+)
+def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) -> None:
+    """One call where a list belongs, and the old shape beside the new one: each call once, streamed or whole."""
+    whole = ChatReader().whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+    streamed = stream({"choices": [{"delta": message}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
+    for told in (whole, streamed):
+        found = [(call.name, call.arguments) for call in told if isinstance(call, StructuredCall)]
+        assert found == calls
+
+
+@pytest.mark.parametrize(
+    ("pieces", "arguments"),
+    [
+        (['{"a"', '{"a":1', '{"a":1}'], '{"a":1}'),
+        (['{"a"', ":1}"], '{"a":1}'),
+        (['{"a":1}', '{"a":1}'], '{"a":1}'),
+        (['{"a"', ":"], '{"a":'),
+        (['{"a":1}', ""], '{"a":1}'),
+    ],
+)
+def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
+    """Fragments that repeat what came before are one call, the last; all others are joined."""
+    deltas = [
+        {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": each}}]} for each in pieces
+    ]
+    told = stream(*({"choices": [{"delta": delta}]} for delta in deltas), "[DONE]")
+    assert [call.arguments for call in told if isinstance(call, StructuredCall)] == [arguments]
+
+
+def test_halves_of_a_character() -> None:
+    """A pair that is cut between two deltas is joined; half a one at the end is U+FFFD, before the finish."""
+    chunks = ({"choices": [{"delta": {"content": each}}]} for each in ("a\ud83d", "\ude00b", "\ud83d"))
+    told = stream(*chunks, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    assert [each.text for each in told if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]

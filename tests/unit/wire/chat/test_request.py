@@ -14,7 +14,7 @@ def say(role, *texts, name=None):
 
 
 def read(*messages, **fields):
-    return read_request({"model": "m", "messages": list(messages), **fields})
+    return read_request({"model": "m", "messages": list(messages) or [{"role": "user", "content": "hi"}], **fields})
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def responses(**fields):
         ),
         ({"text": {"format": {"type": "text"}}}, {}),
         ({"store": True}, {"store": True}),
-        ({"store": False, "temperature": None, "tools": [{"type": "function", "name": "f"}]}, {}),
+        ({"store": False, "temperature": None, "tool_choice": "auto"}, {}),
     ],
 )
 def test_responses_fields(sent, gives):
@@ -288,3 +288,10 @@ def test_malformed_instructions():
     with pytest.raises(BadRequest) as caught:
         adopt(responses(instructions=["x"]))
     assert caught.value.error.param == "instructions"
+
+
+def test_tools_without_a_conversation():
+    """There is nothing to answer: a 400 that names the field."""
+    with pytest.raises(BadRequest) as caught:
+        read_request({"model": "m", "messages": [], "tools": [F]})
+    assert caught.value.error.param == "messages"

@@ -227,3 +227,19 @@ def test_counts_come_before_what_is_only_in_the_final_object() -> None:
     """They are known then, even if the turn ends within the text."""
     body = {"status": "completed", "output": [MESSAGE], "usage": {"input_tokens": 1, "output_tokens": 2}}
     assert ResponsesReader().whole(body)[1:] == [Counted(Usage(1, 2, 3)), TextDelta("Hi"), *END]
+
+
+def test_halves_of_a_character() -> None:
+    """A pair that is cut between two deltas is joined; half a one at the end is U+FFFD, whatever ends the text."""
+    done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "whatever"}
+    for end in ([done, DONE], [DONE]):
+        told = stream(delta("a\ud83d"), delta("\ude00b"), delta("\ud83d"), *end)
+        assert [each.text for each in told if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]
+
+
+def test_unknown_events_are_named() -> None:
+    """An event that nobody knows is ignored, not in silence; progress of hosted tools is known."""
+    reader = ResponsesReader()
+    for kind in ("response.mcp_call.in_progress", "response.in_progress", "response.new_thing.delta", "x" * 500):
+        assert reader.event(ServerSentEvent(kind, json.dumps({"type": kind}))) == []
+    assert list(reader.unknown) == ["response.new_thing.delta", "x" * 80]

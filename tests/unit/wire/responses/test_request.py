@@ -15,7 +15,7 @@ def say(role, *texts, name=None):
 
 
 def read(*items, **fields):
-    return read_request({"model": "m", "input": list(items), **fields})
+    return read_request({"model": "m", "input": list(items) or "hi", **fields})
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def chat(**fields):
         ),
         ({"response_format": {"type": "text"}}, {}),
         ({"store": True}, {"store": True}),
-        ({"temperature": None, "store": None, "seed": 3, "tools": [F]}, {}),
+        ({"temperature": None, "store": None, "seed": 3, "tool_choice": "auto"}, {}),
     ],
 )
 def test_chat_fields(sent, gives):
@@ -377,3 +377,29 @@ def test_echo_restores_what_was_sent():
     ]
     assert fields["text"] == {"format": {"type": "json_object"}, "verbosity": "medium"}
     assert fields["reasoning"] == {"effort": "low", "summary": None}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "input"),
+        ({"input": None}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": []}, "input"),
+        ({"messages": [{"role": "user", "content": "hi"}]}, "messages"),
+    ],
+)
+def test_tools_without_a_conversation(body, param):
+    """There is nothing to answer: a 400 that says where the question belongs, unless the backend holds it."""
+    with pytest.raises(BadRequest) as caught:
+        read_request({"model": "m", "tools": [F], **body})
+    assert caught.value.error.param == param
+    for held in ("previous_response_id", "conversation", "prompt"):
+        assert read_request({"model": "m", "tools": [F], held: "x"}).items == ()
+
+
+def test_bare_parts_are_messages():
+    """Parts that stand among the items, outside a message, are the user's; none is lost."""
+    image = {"type": "input_image", "image_url": "data:image/png;base64,x"}
+    items = read({"type": "input_text", "text": "see"}, image).items
+    assert items == (say("user", "see"), Message("user", (Image("data:image/png;base64,x"),)))
