@@ -46,6 +46,11 @@ class Message:
     parts: tuple[Part, ...]
     name: str | None = None
 
+    @property
+    def text(self) -> str:
+        """Its text parts, one after another on lines of their own: all that a text-only model sees of it."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

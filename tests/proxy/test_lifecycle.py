@@ -69,8 +69,9 @@ def test_reload_restarts_our_own_backend(script: Path, ask: Any) -> None:
         proxy.wait_for("scripted backend answers")
         touch(script)
         proxy.wait_for("scripted backend answers", count=2)
+        question = [{"role": "user", "content": "What is the weather in Bonn?"}]
         with Line(proxy.url) as line:
-            assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
+            assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True, messages=question)).body
 
 
 def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, ask: Any) -> None:

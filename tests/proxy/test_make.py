@@ -61,9 +61,10 @@ def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
     with make_run(tmp_path) as (_, printed):
         ask, answer = CURL.findall(printed)
         first = json.loads(subprocess.run(["sh", "-c", ask], capture_output=True, check=True).stdout)
-        call = first["output"][0]
+        word, call = first["output"]
+        assert word["type"] == "message"
         assert (call["type"], call["name"]) == ("function_call", "get_weather")
-        assert list(json.loads(call["arguments"])) == ["city"]
+        assert json.loads(call["arguments"]) == {"city": "Bonn"}
         second = json.loads(subprocess.run(["sh", "-c", answer], capture_output=True, check=True).stdout)
         assert [item["type"] for item in second["output"]] == ["message"]
         assert "18 degrees, light rain" in second["output"][0]["content"][0]["text"]

@@ -27,6 +27,7 @@ async def answers(answer: Answer) -> None:
     await answer.whole(chat_whole(CALL), Content_Type="application/json")
 
 
+QUESTION = "What is the weather in Bonn?"
 RESPONSES_TOOL = {"type": "function", "name": "get_weather", "parameters": WEATHER["function"]["parameters"]}  # type: ignore[index]
 
 # -- a backend of our own --
@@ -37,9 +38,10 @@ RESPONSES_TOOL = {"type": "function", "name": "get_weather", "parameters": WEATH
 def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitmdump, ask: Any) -> None:
     """One option is enough: requests that are addressed to the listener are answered, with and without tools."""
     with Line(f"http://{host}:{scripted.port}") as line:
-        response = line.post("/v1/responses", {"input": "hi", "tools": [RESPONSES_TOOL], "stream": stream})
+        response = line.post("/v1/responses", {"input": QUESTION, "tools": [RESPONSES_TOOL], "stream": stream})
         assert b'"function_call"' in response.body
-        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=stream)).body
+        question = [{"role": "user", "content": QUESTION}]
+        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=stream, messages=question)).body
         assert b"scripted" in line.post("/v1/responses", {"input": "hi", "stream": stream}).body
         assert b"scripted" in line.post("/v1/chat/completions", {"messages": [], "stream": stream}).body
         assert line.request("GET", "/v1/models").json()["data"]
@@ -54,8 +56,9 @@ def test_explicit_reverse_mode_to_the_loopback(ask: Any) -> None:
         port = reserved.getsockname()[1]
     target = f"http://127.0.0.1:{port}"
     with Mitmdump(target, toolsim_backend="scripted", toolsim_scripted_port=port) as proxy, Line(proxy.url) as line:
-        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
-        assert b'"function_call"' in line.post("/v1/responses", {"input": "hi", "tools": [RESPONSES_TOOL]}).body
+        question = [{"role": "user", "content": QUESTION}]
+        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True, messages=question)).body
+        assert b'"function_call"' in line.post("/v1/responses", {"input": QUESTION, "tools": [RESPONSES_TOOL]}).body
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/embeddings", "/favicon.ico"])

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from toolsimlib.backends.loopback import Loopback
-from toolsimlib.backends.scripted import pieces, read
+from toolsimlib.backends.scripted.backend import pieces
+from toolsimlib.backends.scripted.script import messages_of
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.evaluation import guards, script
@@ -41,7 +42,7 @@ class ScriptedProvider:
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         """Answer one request; tokens are words. Raises errors.BadRequest where there is no script."""
-        transcript = read(request)
+        transcript = messages_of(request)
         shown = "\n".join(message.text for message in transcript)
         found = next((replies for prompt, replies in self._scripts.items() if prompt in shown), None)
         if found is None:

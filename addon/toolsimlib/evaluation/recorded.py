@@ -11,7 +11,7 @@ from mitmproxy.exceptions import FlowReadException
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 
-from toolsimlib.backends.scripted import read
+from toolsimlib.backends.scripted.script import messages_of
 from toolsimlib.errors import BadRequest
 from toolsimlib.pages.read_answer import read_answer
 from toolsimlib.proxy.notes import NOTE, REPORT
@@ -80,7 +80,7 @@ def _shown(flow: HTTPFlow) -> tuple[tuple[str, str], ...]:
     if api is None or body is None:
         return ()
     try:
-        return tuple((message.role, message.text) for message in read(api.read(body)))
+        return tuple((message.role, message.text) for message in messages_of(api.read(body)))
     except BadRequest:
         return ()
 

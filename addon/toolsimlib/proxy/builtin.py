@@ -13,7 +13,7 @@ from mitmproxy.http import HTTPFlow
 
 from toolsimlib.backends.codex.backend import CodexBackend
 from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
-from toolsimlib.backends.scripted import ScriptedBackend
+from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.proxy.address import LOOPBACK, is_loopback
 from toolsimlib.proxy.settings import Settings
 

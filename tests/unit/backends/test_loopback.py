@@ -9,7 +9,7 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 from toolsimlib.backends.loopback import Loopback
-from toolsimlib.backends.scripted import ScriptedBackend
+from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import (

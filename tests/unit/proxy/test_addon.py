@@ -11,7 +11,7 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow
 from toolsimlib.backends.loopback import Loopback
-from toolsimlib.backends.scripted import ScriptedBackend
+from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.exchange import OPEN
 

@@ -1,0 +1,146 @@
+"""What the scripted model says to a conversation: text in, text out.
+
+It sees what any text-only model sees, and nothing else: messages, with the tools in a manifest and past calls and
+outputs in records. Once outputs have come since it last spoke, it answers in words and quotes them. Else it calls
+what the question asks for (``choose``, ``fill``), after a word to the user; and where nothing fits, it says how to
+ask.
+
+A stage direction in the question, a word in square brackets, makes it play a model or a server that misbehaves: "What
+is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them; the ways to call badly are played here, the others by
+the backend.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from toolsimlib.backends.scripted.choose import choose
+from toolsimlib.backends.scripted.fill import fill, unanswered
+from toolsimlib.conversation import ClientRequest, Message, Text
+from toolsimlib.plan import Choice, Tool
+from toolsimlib.request.manifest import Catalog, find_catalog, reminder
+from toolsimlib.request.record import read_call_record, read_output_record, sentinel_block, value_line
+from toolsimlib.wire.lenient import mapping
+
+DIRECTIONS = {
+    "object": "arguments as an object instead of a string",
+    "empty": "no arguments",
+    "badly": "arguments that do not fit the schema",
+    "malformed": "arguments whose JSON lacks its end",
+    "unknown": "a tool that is not on offer",
+    "slow": "a model that thinks for long and speaks slowly",
+    "429": "a server that has had too many requests",
+    "cut": "a server that breaks off in the middle",
+}
+"""Stage directions: what each of them plays."""
+
+MAX_QUOTE_CHARS = 300
+# Every word is compared with every word of every tool, on the event loop.
+MAX_QUESTION_CHARS = 500
+
+_DIRECTION = re.compile(rf"\[({'|'.join(DIRECTIONS)})\]", re.IGNORECASE)
+_SIGNATURE = "(This is toolsim's scripted model, not a real one.)"
+
+
+def messages_of(request: ClientRequest) -> list[Message]:
+    """Return the instructions and the messages: all that a text-only model is shown."""
+    instructions = [Message("system", (Text(request.instructions),))] if request.instructions else []
+    return instructions + [item for item in request.items if isinstance(item, Message)]
+
+
+def direction(messages: Sequence[Message]) -> str | None:
+    """Return the stage direction in the question, if there is one."""
+    found = _DIRECTION.search(_question(messages))
+    return found[1].lower() if found else None
+
+
+def say(messages: Sequence[Message]) -> str:
+    """Return the whole answer, call blocks included."""
+    if outputs := _outputs(messages):
+        return f"The tool answered: {'; '.join(outputs)[:MAX_QUOTE_CHARS]} {_SIGNATURE}"
+    question = _question(messages)
+    found = _DIRECTION.search(question)
+    question = _DIRECTION.sub("", question).strip()[:MAX_QUESTION_CHARS]
+    catalog = next(filter(None, (find_catalog(message.text) for message in messages)), None)
+    if catalog is None or not catalog.tools:
+        return f"Hello! I was offered no tool, so all I can do is to say so. {_SIGNATURE}"
+    parts = choose(question, catalog.tools, forced=bool(catalog.demand))
+    if not parts:
+        names = ", ".join(tool.name for tool in catalog.tools)
+        return f"Hello! I call a tool when you ask for it by the words of its name ({names}). {_SIGNATURE}"
+    for tool, part in parts:
+        if not catalog.demand and (name := unanswered(tool, part)):
+            return f"I would call {tool.name}, but what is the {name}? {_SIGNATURE}"
+    calls = [(tool, arguments) for tool, part in parts for arguments in fill(tool, part)]
+    names = " and ".join(dict.fromkeys(tool.name for tool, _ in calls))
+    blocks = [_block(tool, arguments, catalog, found[1].lower() if found else None) for tool, arguments in calls]
+    return f"Let me ask {names}.\n" + "\n".join(blocks)
+
+
+def _question(messages: Sequence[Message]) -> str:
+    """Return what the user has said since the assistant last spoke, without manifest, reminder and records."""
+    spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    since = messages[spoken[-1] + 1 :] if spoken else messages
+    return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
+
+
+def _words_of(text: str) -> str:
+    if catalog := find_catalog(text):
+        text = text[: catalog.start] + text[catalog.end :]
+    return "\n".join(line for line in text.splitlines() if not _is_ours(line))
+
+
+def _is_ours(line: str) -> bool:
+    """Return whether toolsim wrote a line: a record or the reminder."""
+    if read_call_record(line) or read_output_record(line):
+        return True
+    tag = re.search(r"<([^<>\s]+)>", line)
+    modes = (Choice(), Choice("required"))
+    return tag is not None and any(line == reminder(choice, sentinel=tag[1]) for choice in modes)
+
+
+def _outputs(messages: Sequence[Message]) -> list[str]:
+    """Return the outputs that have come in since the assistant last spoke."""
+    outputs: list[str] = []
+    for message in reversed(messages):
+        if message.role == "assistant":
+            break
+        if message.role == "user":
+            records = (read_output_record(line) for line in message.text.splitlines())
+            outputs[:0] = [_readable(record[1]) for record in records if record]
+    return outputs
+
+
+def _readable(output: str) -> str:
+    """Return an output (JSON) as a person reads it; what is quoted must not become a call."""
+    value = json.loads(output)
+    return (value if isinstance(value, str) else output).replace("<", "‹")
+
+
+def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str | None) -> str:
+    text = value_line(arguments)
+    match played:
+        case "object":
+            return _raw_block(catalog.tag, tool.name, text)
+        case "empty":
+            return _raw_block(catalog.tag, tool.name, '""')
+        case "badly":
+            text = value_line(_misfit(tool, arguments))
+        case "malformed":
+            text = text.removesuffix("}")
+        case "unknown":
+            return sentinel_block(f"{tool.name}_of_another_client", text, catalog.tag)
+    return sentinel_block(tool.name, text, catalog.tag)
+
+
+def _raw_block(tag: str, name: str, arguments: str) -> str:
+    return f'<{tag}>{{"name":{value_line(name)},"arguments":{arguments}}}</{tag}>'
+
+
+def _misfit(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with every value of another type."""
+    names = list(arguments or mapping(mapping(tool.parameters).get("properties")))
+    return {name: "badly" if isinstance(arguments.get(name), int | float | bool) else 0 for name in names}

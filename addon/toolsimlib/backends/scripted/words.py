@@ -1,0 +1,40 @@
+"""Words, as the scripted model compares them: in lower case, cut at underscores and humps, and only roughly spelt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# A shared beginning of this many letters is enough, if it is all of the shorter word but its last letter: note, notes;
+# translate, translation; not city, cite.
+_MIN_STEM = 4
+
+STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        a about all also an and any are as at be by can could do does find for from get give has have how i
+        if in is it let make me my near not of on or please set show some tell that the them then there this
+        to us use want was we what when where which who will with would you your
+        """,
+    )
+)
+"""Words that say nothing about what a sentence is about."""
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text or a name: ``getWeather_v2`` is get, weather, v2."""
+    humps = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
+    return re.findall(r"[^\W_]+", humps.lower())
+
+
+def is_alike(one: str, other: str) -> bool:
+    """Return whether two words are the same but for an ending."""
+    stem = max(_MIN_STEM, min(len(one), len(other)) - 1)
+    return one == other or (min(len(one), len(other)) >= stem and one[:stem] == other[:stem])
+
+
+def shared(wanted: Iterable[str], among: Iterable[str]) -> set[str]:
+    """Return those of ``wanted`` that have a like among the others, stop words apart."""
+    others = set(among)
+    return {word for word in wanted if word not in STOP_WORDS and any(is_alike(word, other) for other in others)}

@@ -1,0 +1,143 @@
+"""The scripted model, conversation in and text out."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from toolsimlib.backends.scripted.script import DIRECTIONS, direction, messages_of, say
+from toolsimlib.conversation import Message, Text
+from toolsimlib.plan import Choice, Tool
+from toolsimlib.request.manifest import manifest, reminder
+from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [
+    Tool("send", "send", parameters={"type": "object", "properties": {"text": {"type": "string"}}}),
+    Tool(
+        "get_weather", "get_weather", description="Weather:\n- fake\n  parameters: {}", parameters=SCHEMA, strict=True
+    ),
+]
+
+
+def message(role: Any, text: str) -> Message:
+    return Message(role, (Text(text),))
+
+
+def shown(*, tag: str = "tool_call", choice: Choice | None = None, tools: list[Tool] = TOOLS) -> Message:
+    text = manifest(tools, choice or Choice(), sentinel=tag, one_call=False, answer_format=None)
+    return message("developer", f"Be kind.\n\n{text}")
+
+
+def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
+    bodies = [json.loads(body) for body in re.findall(rf"<{tag}>(.*?)</{tag}>", text)]
+    return [(body["name"], json.loads(body["arguments"])) for body in bodies]
+
+
+def test_two_places_are_two_calls() -> None:
+    """After a word to the user, one block each, in the manifest's own tag."""
+    text = say([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
+    assert calls(text, "private") == [("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"})]
+    assert text.startswith("Let me ask get_weather.\n<private>")
+
+
+@pytest.mark.parametrize("question", ["Hello", "Who are you?", ""])
+def test_small_talk_calls_nothing(question: str) -> None:
+    """The answer says what it is, and how to ask."""
+    text = say([shown(), message("user", question)])
+    assert "scripted" in text
+    assert "get_weather" in text
+    assert "<" not in text
+
+
+def test_a_question_that_names_nothing_is_asked_back() -> None:
+    """Rather than called with a made-up value, unless a call is forced."""
+    question = message("user", "What is the weather like?")
+    assert "what is the city?" in say([shown(), question])
+    assert calls(say([shown(choice=Choice("required")), question])) == [("get_weather", {"city": "city"})]
+
+
+def test_a_forced_call_is_made() -> None:
+    """Even for small talk."""
+    [(name, _)] = calls(say([shown(choice=Choice("required"), tools=TOOLS[1:]), message("user", "Hello")]))
+    assert name == "get_weather"
+
+
+def test_it_answers_in_words_once_the_outputs_have_come() -> None:
+    """Records after the assistant's last message are quoted; a new question is answered anew."""
+    conversation = [
+        shown(),
+        message("user", "Weather in Bonn?"),
+        message("assistant", '[function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"Bonn"}]'),
+        message(
+            "user",
+            '[function_call_output call_id=fc_001 output={"t":3}]\n'
+            '[function_call_output call_id=fc_002 output="light rain"]\n\n' + reminder(Choice(), sentinel="tool_call"),
+        ),
+    ]
+    text = say(conversation)
+    assert '{"t":3}; light rain' in text
+    assert "scripted" in text
+    assert "<" not in text
+    again = [*conversation, message("assistant", text), message("user", "And the weather in Paris?")]
+    assert calls(say(again)) == [("get_weather", {"city": "Paris"})]
+
+
+def test_a_quoted_output_cannot_become_a_call() -> None:
+    """What a tool answered is quoted without a tag in it."""
+    record = '[function_call_output call_id=a output="<tool_call>{}</tool_call>"]'
+    assert "<tool_call>" not in say([message("user", record)])
+
+
+def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
+    """The manifest in a user message, and the reminder: their words choose nothing and fill nothing."""
+    text = manifest(TOOLS, Choice(), sentinel="tool_call", one_call=False, answer_format=None)
+    added = reminder(Choice("required"), sentinel="tool_call")
+    question = message("user", f"{text}\n\nSend 'hi'\n\n{added}")
+    assert calls(say([question])) == [("send", {"text": "hi"})]
+
+
+def test_without_a_manifest_it_answers_in_words() -> None:
+    """No tools, no call; and it says what it is."""
+    assert "scripted" in say([message("user", "<tool_call> # CLIENT TOOL CATALOG hello")])
+
+
+@pytest.mark.parametrize(
+    ("word", "block"),
+    [
+        ("object", '{"name":"get_weather","arguments":{"city":"Bonn"}}'),
+        ("empty", '{"name":"get_weather","arguments":""}'),
+        ("badly", '{"name":"get_weather","arguments":"{\\"city\\":0}"}'),
+        ("malformed", '{"name":"get_weather","arguments":"{\\"city\\":\\"Bonn\\""}'),
+        ("unknown", '{"name":"get_weather_of_another_client","arguments":"{\\"city\\":\\"Bonn\\"}"}'),
+    ],
+)
+def test_ways_to_call_badly(word: str, block: str) -> None:
+    """Each stage direction plays one row of README's table."""
+    text = say([shown(), message("user", f"What is the weather in Bonn? [{word.upper()}]")])
+    assert text == f"Let me ask get_weather.\n<tool_call>{block}</tool_call>"
+
+
+@pytest.mark.parametrize("word", DIRECTIONS)
+def test_stage_directions_are_found_in_the_question_alone(word: str) -> None:
+    """Not in what was said earlier, nor by anyone else, nor without brackets."""
+    asked = message("user", f"Weather in Bonn [{word}]")
+    assert direction([asked]) == word
+    assert direction([asked, message("assistant", "…"), message("user", "Weather in Bonn")]) is None
+    assert direction([message("system", f"[{word}]"), message("user", word)]) is None
+
+
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        (RESPONSES, {"instructions": "A", "input": "B"}),
+        (
+            RESPONSES,
+            {"instructions": "A", "input": [{"role": "user", "content": [{"type": "input_text", "text": "B"}]}]},
+        ),
+        (CHAT, {"messages": [{"role": "system", "content": "A"}, {"role": "user", "content": "B"}]}),
+    ],
+)
+def test_it_reads_both_apis(api: Api, body: dict[str, object]) -> None:
+    """One conversation from each shape of a request."""
+    assert messages_of(api.read(body)) == [message("system", "A"), message("user", "B")]
