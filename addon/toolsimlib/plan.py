@@ -73,6 +73,7 @@ class Policy:
     tool_block_delimiter: str = "\n"
     tool_allowlist: frozenset[str] = frozenset()
     tool_denylist: frozenset[str] = frozenset()
+    mode: Literal["inject", "native"] = "inject"
     constrain: Literal["off", "json_schema", "structural_tag"] = "off"
     max_tool_args_bytes: int = 200_000
     max_tool_output_bytes: int = 200_000

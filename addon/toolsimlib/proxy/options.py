@@ -85,6 +85,14 @@ OPTIONS = (
         ("safe", "off"),
     ),
     Option(
+        "mode",
+        "inject",
+        "What a backend is told of the tools. inject: nothing but text, they are written into the transcript. native: "
+        "the client's own tools, over a backend of the same API; its answers are read for calls that its own parser "
+        "missed.",
+        ("inject", "native"),
+    ),
+    Option(
         "constrain",
         "off",
         "What the backend is told to enforce while it samples. off: nothing, calls are asked for in words. "

@@ -16,6 +16,9 @@ Three stages, each with one input and one output, so that a loop over several mo
 5. After a long history or a tool's output, a one-line reminder closes the last user message.
 6. ``compose``: the messages in the client's own body, or in a new one for the other API.
 
+A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body in place of ``compose``; its
+answer is read like any other, so that a call which its parser missed still counts.
+
 A request that has nothing to do with tools never comes this way over a backend of its own API: it passes byte for byte.
 """
 
@@ -38,7 +41,7 @@ from toolsimlib.schema import SchemaError, compile_schema
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.output_format import Demand
-from toolsimlib.wire.tools import schema_param
+from toolsimlib.wire.tools import offered_natively, schema_param
 
 # With a history that the backend holds, numbers start anywhere in this range: see first_number.
 _STORED_START = 1_000
@@ -77,7 +80,8 @@ def rewrite_request(
     try:
         request = read(client, document, report)
         planned = plan(request, backend, policy, report)
-        written = compose(request, planned, report)
+        native = policy.mode == "native" and backend is client
+        written = keep(request, planned, body) if native else compose(request, planned, report)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
     return Rewritten(planned, written, path if backend is client else _exchange_ending(path, client, backend))
@@ -153,6 +157,13 @@ def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
     # A backend that enforces the client's form of answer could never write a call: the manifest asks for it in words.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
     return dump(api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)).encode()
+
+
+def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
+    """Return the body for a backend that takes tools itself: as sent, but for the tools that are masked."""
+    if not plan.masked:
+        return body
+    return dump(offered_natively(request.body, {tool.name for tool in plan.tools})).encode()
 
 
 def _compile(request: ClientRequest, tool: Tool, parameters: Mapping[str, Any]) -> None:

@@ -7,13 +7,14 @@ Either dialect's shape is read on either endpoint: flat (``{type, name, paramete
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
+from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.strict import expect, missing, optional, required, wrong_type
 
 # The body's fields about client tools: read here, never sent on. The model gets the manifest instead.
@@ -88,6 +89,35 @@ def _echo_tool(declared: Any) -> Any:
     nested = declared.get("function")
     fields = nested if isinstance(nested, dict) else {key: each for key, each in declared.items() if key != "type"}
     return {"type": "function", "name": None, "description": None, "parameters": None, "strict": None, **fields}
+
+
+def offered_natively(body: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return ``body`` with only those declarations of client tools whose model name is among ``names``.
+
+    For a backend that takes tools itself; hosted tools stay.
+    """
+    kept = dict(body)
+    for param, declared in _sources(body):
+        if param in body and isinstance(declared, list):
+            kept[param] = [left for each in declared if (left := _masked(each, names)) is not None]
+    return kept
+
+
+def _masked(declared: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any] | None:
+    """Return a declaration without the tools that are masked, None where nothing is left of it."""
+    if declared.get("type") == "namespace":
+        inner = [
+            each
+            for each in declared["tools"]
+            if _is_hosted(each) or model_name(_own_name(each), declared["name"]) in names
+        ]
+        return {**declared, "tools": inner} if inner else None
+    return declared if _is_hosted(declared) or _own_name(declared) in names else None
+
+
+def _own_name(declared: Mapping[str, Any]) -> str:
+    nested = declared.get(declared.get("type") or "function")
+    return string(mapping(nested).get("name")) or string(declared.get("name"))
 
 
 def _sources(body: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -547,3 +547,27 @@ def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
     free = sent(make(policy, tools=[F]))
     assert "response_format" not in free
     assert "format" not in free.get("text", {})
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_native_tools(dialect):
+    """A backend that takes tools itself gets the very bytes; the plan still knows the tools, to read its answer."""
+    body = {"model": "m", "input": [USER, CALL, OUTPUT], "messages": [USER], "tools": [F, G, SEARCH]}
+    content = json.dumps(body, indent=2).encode()
+    rewritten = rewrite(dialect, content, Policy(mode="native"))
+    assert rewritten.body == content
+    assert [tool.name for tool in rewritten.plan.tools] == ["f", "g"]
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_native_tools_are_masked(dialect):
+    """A tool that the operator denies is not shown natively either; hosted tools and everything else stay."""
+    namespace = {"type": "namespace", "name": "ns", "description": "", "tools": [F, {**F, "name": "h"}]}
+    body = {"model": "m", "input": "hi", "messages": [USER], "tools": [F, G, SEARCH, namespace]}
+    rewritten = rewrite(dialect, body, Policy(mode="native", tool_denylist=frozenset({"g", "ns__f"})))
+    assert sent(rewritten) == {**body, "tools": [F, SEARCH, {**namespace, "tools": [{**F, "name": "h"}]}]}
+
+
+def test_native_tools_need_the_same_api():
+    """Over a backend of the other API tools are injected."""
+    assert "tools" not in sent(responses(Policy(mode="native", backend="chat"), tools=[F]))

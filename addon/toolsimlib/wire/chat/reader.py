@@ -239,7 +239,8 @@ class _CallParts:
 
     def repeats(self, other: _CallParts) -> bool:
         """Return whether this is the ``other`` call in another shape (rule 7)."""
-        return (self.name, loaded(self.arguments())) == (other.name, loaded(other.arguments()))
+        mine, theirs = self.arguments(), other.arguments()
+        return self.name == other.name and (mine == theirs or loaded(mine) == loaded(theirs) is not None)
 
     def call(self, choice: int, *, whole: bool) -> StructuredCall:
         return StructuredCall(self.name, self.arguments(), self._kind, choice=choice, call_id=self._id, whole=whole)
