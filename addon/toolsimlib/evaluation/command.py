@@ -16,7 +16,7 @@ from typing import Any
 
 import openai
 
-from toolsimlib.evaluation import flags, journal, markdown, measure, settings
+from toolsimlib.evaluation import compare, flags, html_page, journal, markdown, measure, settings
 from toolsimlib.evaluation.case import Run
 from toolsimlib.evaluation.journal import Journal, NotAReport, Secrets
 from toolsimlib.evaluation.measure import Job
@@ -42,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     A live evaluation that came to its end is a success, whatever it found.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["compare"]:
+        return compare.main(arguments[1:])
     try:
         parser = flags.parser(os.environ)
         args, folder = _resumed(parser, arguments)
@@ -99,9 +101,7 @@ async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespac
     with Progress(len(open_jobs), args.verbose, quiet=args.quiet) as progress:
 
         def done(job: Job, run: Run | None) -> None:
-            if run is not None:
-                log.add(run)
-            progress(job, run)
+            progress(job, None if run is None else log.add(run))
 
         work = asyncio.create_task(measure.measure(open_jobs, ways, args.client_timeout, done, parallel=args.jobs))
         loop = asyncio.get_running_loop()
@@ -138,3 +138,4 @@ def write_report(log: Journal, runs: Sequence[Run], *, planned: int, target: str
     figures = summarise(runs, planned=planned, stamp=stamp, settings=settings)
     log.write(REPORT, json.dumps(figures, ensure_ascii=False, indent=2) + "\n")
     log.write("report.md", markdown.render(runs, planned=planned, stamp=stamp, target=target))
+    log.write("report.html", html_page.render(runs, planned=planned, stamp=stamp, target=target))

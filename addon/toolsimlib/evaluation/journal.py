@@ -60,12 +60,14 @@ class Journal:
             path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
 
-    def add(self, run: Run) -> None:
-        """Note a finished run."""
+    def add(self, run: Run) -> Run:
+        """Note a finished run; return it as it was written, without secrets."""
         line = self._secrets.mask(json.dumps(run.as_dict(), ensure_ascii=False, default=str))
         self._file.write(f"{line}\n")
         self._file.flush()
-        self.runs.append(Run.from_dict(json.loads(line)))
+        written = Run.from_dict(json.loads(line))
+        self.runs.append(written)
+        return written
 
     def write(self, name: str, text: str) -> Path:
         """Write another file of the report, in one step."""

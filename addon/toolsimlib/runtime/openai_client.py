@@ -56,6 +56,9 @@ async def _provider_errors() -> AsyncIterator[None]:
     except openai.APIError as error:  # no connection, an answer that is no JSON, an error event in a stream
         code = error.code if isinstance(error.code, str) else ""
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
+    except (AttributeError, TypeError, ValueError) as error:
+        # The package does not validate what it reads: a body of another shape, or a page of HTML, breaks here.
+        raise ProviderError(f"not an answer of the API: {error}") from error
 
 
 def _seconds(header: str | None) -> float | None:

@@ -232,6 +232,16 @@ async def test_a_stream_that_breaks_off_is_no_answer(api: Api, handler: Handler)
     await failure(handler, api, stream=True)
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("content", ["<html>", "{", "[]", "{}", "null", '{"choices": [{}]}', '{"choices": 5}'])
+async def test_what_is_no_answer_of_the_api(api: Api, content: str) -> None:
+    """A page of HTML or any other JSON is the provider's failure, not ours."""
+    for kind in ("text/html", "application/json"):
+        for stream in (False, True):
+            headers = {"content-type": kind}
+            await failure(lambda request: httpx2.Response(200, text=content, headers=headers), api, stream=stream)  # noqa: B023
+
+
 async def test_an_answer_that_was_cut_off_says_so() -> None:
     """finish is length, by both APIs."""
     cut = completion(content="Hi")

@@ -1,0 +1,157 @@
+"""Each guard, policy and mode taken away turns its scenario red; in place, it is green."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from toolsimlib.evaluation.case import Case, Cell, Run
+from toolsimlib.evaluation.guards import GUARDS, SUITE, TIGHT
+from toolsimlib.evaluation.measure import Job, run
+from toolsimlib.evaluation.provider import MODEL, scripted_provider
+from toolsimlib.evaluation.proxy_process import proxies
+from toolsimlib.evaluation.scenarios import SCENARIOS, Scenario, ScenarioSettings, case
+from toolsimlib.evaluation.ways import Target, Ways
+from toolsimlib.evaluation.workspace import Workspace
+from toolsimlib.runtime import registry
+from toolsimlib.runtime.dispatcher import ToolDispatcher
+from toolsimlib.runtime.loop import ToolLoopRunner, _Conversation
+from toolsimlib.runtime.registry import ToolRegistry, ToolResult
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+BY_ID = {scenario.id: scenario for scenario in (*SCENARIOS, *(guard.scenario for guard in GUARDS))}
+CELL = Cell(MODEL, "default", "toolsim", "chat")
+
+Removal = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ways() -> AsyncIterator[Ways]:
+    async with scripted_provider() as url, proxies(url) as started:
+        made = Ways(Target(url), started)
+        yield made
+        await made.close()
+
+
+async def play(ways: Ways, scenario: Scenario) -> Run:
+    made: Case = case(scenario, ScenarioSettings(), SUITE)
+    return await run(Job(CELL, made, 0, {}), ways, 30)
+
+
+def settings(**changed: Any) -> Removal:
+    """Take a mode or policy away: the loop runs with other settings."""
+
+    def remove(monkeypatch: pytest.MonkeyPatch) -> None:
+        begin = ToolLoopRunner.__init__
+
+        def changed_begin(self: ToolLoopRunner, *arguments: Any, **named: Any) -> None:
+            begin(self, *arguments, **named)
+            self._settings = replace(self._settings, **changed)
+
+        monkeypatch.setattr(ToolLoopRunner, "__init__", changed_begin)
+
+    return remove
+
+
+def dispatcher(**changed: Any) -> Removal:
+    """Take a guard of the dispatcher away."""
+
+    def remove(monkeypatch: pytest.MonkeyPatch) -> None:
+        begin = ToolDispatcher.__init__
+        monkeypatch.setattr(
+            ToolDispatcher,
+            "__init__",
+            lambda self, *arguments, **named: begin(self, *arguments, **{**named, **changed}),
+        )
+
+    return remove
+
+
+def everything_faces_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = ToolRegistry.add
+    monkeypatch.setattr(ToolRegistry, "add", lambda self, tool, execute, **_: add(self, tool, execute))
+
+
+def no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "compile_schema", lambda schema: None)
+
+
+def ids_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Conversation, "_own_id", lambda self, id: id)
+
+
+def anything_can_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(self: Workspace, arguments: dict[str, Any]) -> ToolResult:
+        root, name = arguments["path"].strip("/").split("/")
+        getattr(self, root)[name] = arguments["value"]
+        return ToolResult(True)
+
+    monkeypatch.setattr(Workspace, "patch", write)
+
+
+UNLIMITED = 1 << 30
+
+REMOVALS: list[tuple[str, str, Removal]] = [
+    ("the mask", "withdrawn_tool", dispatcher(allowed=None)),
+    ("model_facing", "hidden_tool", everything_faces_the_model),
+    ("the schema", "missing_required_parameter", no_schema),
+    ("implicit context", "implicit_context", dispatcher(context=None)),
+    ("max_tool_args_bytes", "long_arguments_guard", dispatcher(max_tool_args_bytes=UNLIMITED)),
+    ("max_tool_output_bytes", "oversized_output", dispatcher(max_tool_output_bytes=UNLIMITED)),
+    ("read-only facts", "facts_are_authoritative", anything_can_be_patched),
+    ("the check of paths", "wrong_path", anything_can_be_patched),
+    ("the check of types", "type_error_recovery", anything_can_be_patched),
+    ("own ids", "duplicate_call_ids", ids_as_they_come),
+    ("max_turns", "never_stops", settings(max_turns=50)),
+    ("mode enforced", "enforced_use", settings(tool_use_mode="relaxed")),
+    ("mode disabled", "disabled_use", settings(tool_use_mode="relaxed")),
+    ("mode disabled", "chat_only", settings(tool_use_mode="relaxed")),
+    ("fallback_retry_count", "relaxed_fallback", settings(fallback_retry_count=0)),
+    ("mode relaxed", "relaxed_fallback", settings(tool_use_mode="enforced")),
+    ("policy fatal", "failure_is_fatal", settings(tool_failure_policy="tolerated")),
+    ("policy tolerated", "failure_is_tolerated", settings(tool_failure_policy="fatal")),
+    ("policy tolerated", "type_error_recovery", settings(tool_failure_policy="fatal")),
+    ("fix_empty_final", "empty_final_answer", settings(fix_empty_final=False)),
+    ("disable_tools", "empty_final_answer", settings(fix_empty_final_disable_tools=False)),
+    ("parallel", "one_call_at_a_time", settings(parallel=True)),
+]
+
+
+@pytest.mark.parametrize(("what", "id", "remove"), REMOVALS, ids=[f"{id} without {what}" for what, id, _ in REMOVALS])
+async def test_without_its_guard_a_scenario_is_wrong(
+    what: str, id: str, remove: Removal, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime's guards, policies and modes, one by one."""
+    with_it = await play(ways, BY_ID[id])
+    assert with_it.ok, with_it.detail
+    remove(monkeypatch)
+    without = await play(ways, BY_ID[id])
+    assert not without.ok
+    assert without.label != "internal_error", without.detail
+
+
+OFF = ("toolsim_repair=off", "toolsim_use_tool=false", "toolsim_stop_after_tools=off")
+OPTIONS: list[tuple[str, tuple[str, ...]]] = [
+    # The option's default is not off for chat completions.
+    *(
+        (guard.scenario.id, OFF if guard.scenario.id == "addon_stop_after_tools" else ())
+        for guard in GUARDS
+        if guard.scenario.options == TIGHT
+    ),
+    ("repaired_json", OFF),
+    ("use_tool_form", OFF),
+    ("strict_violation", TIGHT),
+]
+
+
+@pytest.mark.parametrize(("id", "options"), OPTIONS, ids=[id for id, _ in OPTIONS])
+async def test_without_its_option_a_scenario_is_wrong(id: str, options: tuple[str, ...], ways: Ways) -> None:
+    """The addon's own guards and policies."""
+    assert (await play(ways, BY_ID[id])).ok
+    without = await play(ways, replace(BY_ID[id], options=options))
+    assert not without.ok
+    assert without.label != "internal_error", without.detail

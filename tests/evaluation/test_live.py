@@ -1,0 +1,216 @@
+"""A live evaluation of a server that misbehaves on purpose: each failure is a run's, and nothing finished is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "toolsimlib.evaluation"]
+KEY = "sk-live-0123456789abcdef"
+
+
+class Server(ThreadingHTTPServer):
+    """A chat server whose models each have a way to fail; counts what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: dict[str, int] = {}
+        self.keys: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        model = body["model"]
+        key = self.headers.get("authorization", "").removeprefix("Bearer ")
+        self.server.keys.add(key)
+        self.server.asked[model] = self.server.asked.get(model, 0) + 1
+        match model:
+            case "locked":
+                self.answer(
+                    401, {"error": {"message": f"Incorrect API key provided: {key}.", "code": "invalid_api_key"}}
+                )
+            case "gone":
+                self.answer(404, {"error": {"message": "no such model", "code": "model_not_found"}})
+            case "hanging":
+                time.sleep(5)
+            case "limited" if self.server.asked[model] % 2:
+                self.answer(429, {"error": {"message": "slow down"}}, {"retry-after": "0.3"})
+            case "garbled":
+                self.answer(200, "<html>")
+            case _:
+                time.sleep(0.05 if model == "slow" else 0)
+                self.answer(200, says("Done."))
+
+    def answer(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
+        data = (content if isinstance(content, str) else json.dumps(content)).encode()
+        self.send_response(status)
+        for name, value in {
+            "content-type": "application/json",
+            "content-length": str(len(data)),
+            **(headers or {}),
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def says(text: str) -> dict[str, Any]:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+    return {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    thread = threading.Thread(target=made.serve_forever, args=(0.05,))
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def environment() -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("OPENROUTER_")}
+    return {**clean, "TOOLSIM_TEST_KEY": KEY}
+
+
+def evaluate(out: Path, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, "--out", str(out), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment(), check=False)
+
+
+def begin(out: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, "--out", str(out), *arguments], text=True, env=environment(), stdout=subprocess.PIPE
+    )
+
+
+def folder(out: Path) -> Path:
+    [only] = out.iterdir()
+    return only
+
+
+def report(out: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder(out) / "report.json").read_text())
+    return loaded
+
+
+def labels(out: Path) -> dict[tuple[str, str], str]:
+    runs = [json.loads(line) for line in (folder(out) / "runs.jsonl").read_text().splitlines()]
+    return {(run["cell"]["model"], run["cell"]["way"]): run["label"] or "right" for run in runs}
+
+
+def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> None:
+    """Wrong key, model gone, no JSON, a hang, a rate limit: labelled, through the proxy and without it; exit code 0."""
+    models = ["locked", "gone", "garbled", "hanging", "limited", "good"]
+    done = evaluate(
+        tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", ",".join(models),
+        "--way", "toolsim,native", "--scenarios", "chat_only", "--client-timeout", "1.5", "--jobs", "3", "-vv",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected = dict.fromkeys(("locked", "gone", "garbled"), "http_error") | {"hanging": "timeout"}
+    assert labels(tmp_path) == {
+        (model, way): expected.get(model, "right") for model in models for way in ("toolsim", "native")
+    }
+    assert server.keys == {KEY}
+    # The rate limit was waited for: asked twice for each answer.
+    assert server.asked["limited"] == 4
+    # No key: not in any file, though a server printed it in its error, and not in what was said.
+    written = [path.read_bytes() for path in folder(tmp_path).rglob("*") if path.is_file()]
+    assert len(written) == 5
+    assert not any(KEY.encode() in data for data in [*written, done.stdout.encode(), done.stderr.encode()])
+    assert "Incorrect API key provided: [key]" in (folder(tmp_path) / "report.html").read_text()
+
+
+def test_a_server_that_is_down(tmp_path: Path) -> None:
+    """Each run fails at once, and the report is written."""
+    done = evaluate(tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--way", "native,toolsim",
+                    "--scenarios", "chat_only,happy_path")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert report(tmp_path)["failures"] == {"http_error": 4}
+
+
+def test_flows_are_kept_on_request_and_hold_no_key(server: Server, tmp_path: Path) -> None:
+    """The exchanges of the way toolsim, in mitmproxy's own format, without secrets."""
+    evaluate(tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", "good",
+             "--scenarios", "happy_path", "--flows")  # fmt: skip
+    flows = list(folder(tmp_path).rglob("*.flow"))
+    assert len(flows) == 1
+    assert KEY.encode() not in flows[0].read_bytes()
+
+
+SLOW = ("--models", "slow", "--way", "native", "--scenarios", "chat_only,happy_path", "--trials", "20")
+
+
+def lines(out: Path) -> int:
+    found = list(out.glob("*/runs.jsonl"))
+    return len(found[0].read_text().splitlines()) if found else 0
+
+
+def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 60
+    while lines(out) < count:
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_what_was_broken_off_is_finished_with_the_same_totals(
+    number: signal.Signals, server: Server, tmp_path: Path
+) -> None:
+    """Killed or interrupted in the middle: each finished run is kept, none is made twice, the totals are the same."""
+    process = begin(tmp_path / "a", "--base-url", server.url, *SLOW)
+    wait_for_lines(tmp_path / "a", 8, process)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    finished = lines(tmp_path / "a")
+    assert 8 <= finished < 40
+    if number != signal.SIGKILL:
+        assert process.returncode == 130
+        assert f"broken off: {finished} of 40" in (folder(tmp_path / "a") / "report.md").read_text()
+    asked = server.asked["slow"]
+    assert evaluate(tmp_path / "a", "--resume").returncode == 0
+    # At most the question that was under way is asked again.
+    assert server.asked["slow"] - asked == 40 - finished
+    assert evaluate(tmp_path / "b", "--base-url", server.url, *SLOW).returncode == 0
+    for name in ("overall", "planned", "failures", "tools", "chat"):
+        assert report(tmp_path / "a")[name] == report(tmp_path / "b")[name]
+    assert report(tmp_path / "a")["overall"]["runs"] == 40
+
+
+def test_the_same_seed_asks_the_same(server: Server, tmp_path: Path) -> None:
+    """And another seed asks something else; without models, the server's own is not guessed at."""
+    cases = []
+    for place, seed in enumerate(("1", "1", "2")):
+        out = tmp_path / str(place)
+        evaluate(out, "--base-url", server.url, "--models", "good", "--way", "native", "--suite", "questions",
+                 "--sample", "6", "--seed", seed)  # fmt: skip
+        cases.append([json.loads(line)["case"] for line in (folder(out) / "runs.jsonl").read_text().splitlines()])
+    assert len(cases[0]) == 6
+    assert cases[0] == cases[1] != cases[2]
