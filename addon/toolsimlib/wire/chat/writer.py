@@ -16,6 +16,7 @@ Rules, and the clients that need them:
  6. ``usage`` is a last chunk without choices, and null in all others, but only where it was asked for.
  7. A failure in mid-stream is a bare error object: no ``[DONE]``, no finish reason.
  8. The name of the reasoning field is DeepSeek's, which most clients know.
+ 9. An answer that begins with a call has ``content: null`` in its first chunk, as in a whole answer; "" is before text.
 
 The frames of deltas are built by hand, between a head and a tail that are the same for a whole answer: they are nearly
 all frames of an answer.
@@ -26,7 +27,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
@@ -99,7 +100,7 @@ class ChatWriter:
                 pass  # A chat message has no place for the items of built-in tools.
             case KeepAlive():
                 # Rule 4.
-                self._choice(0)
+                self._choice(0, "null")
                 self._delta(0, "{}")
             case Ended():
                 self._end(event)
@@ -130,7 +131,8 @@ class ChatWriter:
     def _no_usage(self) -> str:
         return ',"usage":null' if self._form.include_usage else ""
 
-    def _choice(self, index: int) -> _Choice:
+    def _choice(self, index: int, content: Literal['""', "null"] = '""') -> _Choice:
+        """Return a choice; one that is new says its role first. ``content``: JSON, by what begins it (rule 9)."""
         choice = self._choices.get(index)
         if choice is None:
             self._begin(Opened())
@@ -138,7 +140,7 @@ class ChatWriter:
             if index and 0 not in self._choices:
                 self._choice(0)
             choice = self._choices[index] = _Choice()
-            self._delta(index, '{"role":"assistant","content":"","refusal":null}')
+            self._delta(index, f'{{"role":"assistant","content":{content},"refusal":null}}')
         return choice
 
     def _keep(self, texts: list[str], text: str) -> None:
@@ -151,7 +153,7 @@ class ChatWriter:
             self._frames.append(f'{self._frame_head}{index},"delta":{delta}{self._frame_tail}'.encode())
 
     def _call(self, event: CallStarted) -> None:
-        choice = self._choice(event.choice)
+        choice = self._choice(event.choice, "null")
         name = call_id(CHAT_PREFIX, event.number)
         if self._form.legacy_functions:
             choice.calls.append({"name": event.name, "arguments": ""})
@@ -196,7 +198,12 @@ class ChatWriter:
         usage = _usage(event.usage)
         if not self._stream:
             choices = [
-                {"index": index, "message": self._message(choice), "logprobs": None, "finish_reason": reasons[index]}
+                {
+                    "index": index,
+                    "message": self._message(choice, filtered=reasons[index] == "content_filter"),
+                    "logprobs": None,
+                    "finish_reason": reasons[index],
+                }
                 for index, choice in sorted(self._choices.items())
             ]
             self.body = {**self._head, "choices": choices, **({"usage": usage} if usage else {})}
@@ -208,11 +215,11 @@ class ChatWriter:
             self._frames.append(encode(dump({**self._head, "choices": [], "usage": usage})))
         self._frames.append(encode("[DONE]"))
 
-    def _message(self, choice: _Choice) -> dict[str, Any]:
+    def _message(self, choice: _Choice, *, filtered: bool) -> dict[str, Any]:
         content = "".join(choice.content)
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": content if content or not choice.calls else None,
+            "content": content if content or not (choice.calls or filtered) else None,
             "refusal": "".join(choice.refusal) or None,
         }
         if choice.reasoning:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -195,3 +196,25 @@ def test_any_answer(parts: list[str | None], usage: bool) -> None:
     ChatCompletion.model_validate(writer.body)
     said = "".join(delta.get("content") or "" for delta in deltas(chunks))
     assert said == (writer.body["choices"][0]["message"]["content"] or "")
+
+
+@pytest.mark.parametrize(
+    ("events", "content"),
+    [
+        ([TextDelta("a"), *call(1), Ended()], ""),
+        ([*call(1), Ended({0: "tool_calls"})], None),
+        ([KeepAlive(), *call(1), Ended({0: "tool_calls"})], None),
+        ([Ended()], ""),
+    ],
+)
+def test_the_first_chunk_says_how_the_answer_begins(events: list[ClientEvent], content: str | None) -> None:
+    """Null before a call, as in a whole answer; "" before text, to which a client adds."""
+    chunks, _, _ = write(events)
+    assert deltas(chunks)[0] == {"role": "assistant", "content": content, "refusal": None}
+
+
+def test_a_filtered_answer_without_text() -> None:
+    """What a filter took is null, not an empty text."""
+    _, _, writer = write([Ended({0: "content_filter"})], dataclasses.replace(FORM, stream=False))
+    assert writer.body is not None
+    assert writer.body["choices"][0]["message"]["content"] is None
