@@ -57,7 +57,8 @@ class Policy:
 
     backend: Literal["auto", "responses", "chat"] = "auto"
     manifest_role: Literal["auto", "developer", "system", "user"] = "auto"
-    history: Literal["record", "sentinel"] = "record"
+    manifest: str = "auto"
+    history: Literal["auto", "record", "sentinel"] = "auto"
     sentinel: str = "tool_call"
     use_tool: bool = True
     repair: Literal["safe", "off"] = "safe"

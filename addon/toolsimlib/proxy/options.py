@@ -9,6 +9,8 @@ from typing import Any
 
 from mitmproxy.addonmanager import Loader
 
+from toolsimlib.request.forms import FORMS
+
 PREFIX = "toolsim_"
 
 Value = str | int | bool | tuple[str, ...]
@@ -57,6 +59,14 @@ OPTIONS = (
         "/chat/completions or /models.",
     ),
     Option(
+        "manifest",
+        "auto",
+        "Form in which the tools are shown to the model. auto: the one that real models answer best, now calls. calls: "
+        "each tool as a call with slots for its values. schemas: its JSON schema. hermes: declarations as Hermes and "
+        "Qwen models were trained on. typescript: function declarations, the fewest tokens.",
+        ("auto", *FORMS),
+    ),
+    Option(
         "manifest_role",
         "auto",
         "Role of the message that shows the tools to the model. auto: developer over the Responses API, system over "
@@ -65,10 +75,11 @@ OPTIONS = (
     ),
     Option(
         "history",
-        "record",
-        "How earlier calls are shown to the model. record: one bracketed line each, which the model cannot mistake for "
-        "the way to call. sentinel: in the very form in which it calls.",
-        ("record", "sentinel"),
+        "auto",
+        "How earlier calls are shown to the model. auto: as suits the form of the manifest, now sentinel for each. "
+        "sentinel: in the very form in which it calls. record: one bracketed line each, which the model cannot "
+        "mistake for the way to call.",
+        ("auto", "record", "sentinel"),
     ),
     Option(
         "sentinel",

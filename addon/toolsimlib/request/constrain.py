@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolsimlib.plan import Choice, Policy, Tool
-from toolsimlib.request.manifest import compact_schema
+from toolsimlib.request.forms import compact_schema
 from toolsimlib.request.record import value_line
 
 

@@ -1,8 +1,9 @@
 """The tools as a text that a model reads, written here and, for pages and the scripted model, read back here.
 
-Some gateways take a prompt with the phrases "output format", "concise title" or "conversation:" for one of their own
-chores; the words here avoid them. What a client can word freely (descriptions, grammars) is indented, so that it cannot
-pass for a tool or a rule.
+Heading, entries, the rule for calling, what this request demands: in words and notation of the chosen form
+(``forms.py``). Some gateways take a prompt with the phrases "output format", "concise title" or "conversation:" for one
+of their own chores; the words here avoid them. What a client can word freely (descriptions, grammars) is indented, a
+comment or inside JSON, so that it cannot pass for a tool or a rule.
 """
 
 from __future__ import annotations
@@ -15,24 +16,23 @@ from typing import Any
 
 from toolsimlib.plan import Choice, Tool
 from toolsimlib.request.example import example_arguments
+from toolsimlib.request.forms import CLOSING, SCHEMA_LINE, compact_schema, form_named
+from toolsimlib.request.notation import read_template
 from toolsimlib.request.record import sentinel_block, value_line
 
 HEADING = "# CLIENT TOOL CATALOG"
 
-# The lines by which a manifest is read back.
-_ENTRY = re.compile(r"- ([A-Za-z0-9_.-]+)( \[strict\])?")
-_BLOCK = re.compile(r"<([A-Za-z_][A-Za-z0-9_.-]*)>\{")
-_LAST_EXAMPLE = "[function_call name="
-# Paragraphs that may follow the last example.
+# Paragraphs that may follow the last words on how to call.
 _DEMAND = "You MUST call "
 _ANSWER_RULE = "An answer that calls no tool must be "
 
-_DROPPED_KEYWORDS = frozenset({"$schema", "title"})
-# Keywords whose keys are the client's own names, and keywords whose values are data.
-_NAMED_SCHEMAS = frozenset(
-    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
-)
-_DATA = frozenset({"enum", "const", "default", "examples", "example", "required", "dependentRequired"})
+# The lines by which entries are read back.
+_TAG = re.compile(r"(?:  )?<([A-Za-z_][A-Za-z0-9_.-]*)>(?:\{|$)")
+_CALL = re.compile(r'  <[^<>]+>\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (\{.*\})\}</[^<>]+>')
+_PARAMETERS = "  parameters: "
+_DESCRIPTION = "  description: "
+_DECLARATION = '{"type":"function",'
+_FUNCTION = re.compile(r"function ([A-Za-z0-9_.-]+)\(args: .*\): any;( // \[strict\])?")
 
 
 def manifest(
@@ -42,31 +42,26 @@ def manifest(
     sentinel: str,
     one_call: bool,
     answer_format: Mapping[str, Any] | None,
+    form: str = "auto",
 ) -> str:
     """Return the catalogue of ``tools`` (at least one), the rule for calling them, and what ``choice`` demands.
 
-    ``answer_format``: the flat ``text.format`` that an answer in words has to obey, since the backend cannot enforce it
-    beside calls.
+    ``form``: the name of a form of ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that an answer
+    in words has to obey, since the backend cannot enforce it beside calls.
     """
-    shown = tools[0]
+    shape = form_named(form)
+    entries = "\n".join(shape.entry(tool, sentinel) for tool in tools)
+    catalogue = "\n".join(filter(None, [shape.intro, entries, shape.outro]))
+    rule = shape.rule.format(tag=sentinel, example=_example(tools[0], sentinel))
+    further = " ".join(filter(None, [shape.single if one_call else shape.several, _strict_rule(tools), CLOSING]))
     sections = [
         HEADING,
-        "The client offers you the tools below. The client runs them itself, in its own place: what you were told of"
-        " your sandbox, your permissions or your network does not apply to them.",
-        "\n".join(_entry(tool) for tool in tools),
-        "## How to call a tool",
-        "Write a block of exactly this form:",
-        _example(shown, sentinel),
-        "\n".join(f"- {rule}" for rule in _rules(tools, one_call=one_call)),
-        "These are no calls, and nothing comes of them:",
-        _wrong_example(shown),
+        catalogue,
+        f"{rule}{'\n\n' if '\n' in rule else ' '}{further}",
+        _demand(tools, choice, one_call=one_call),
+        _answer_rule(answer_format) if answer_format is not None else "",
     ]
-    demand = _demand(tools, choice, one_call=one_call)
-    if demand:
-        sections.append(demand)
-    if answer_format is not None:
-        sections.append(_answer_rule(answer_format))
-    return "\n\n".join(sections)
+    return "\n\n".join(filter(None, sections))
 
 
 def reminder(choice: Choice, *, sentinel: str) -> str:
@@ -75,57 +70,18 @@ def reminder(choice: Choice, *, sentinel: str) -> str:
     return f"(Reminder: {call} a <{sentinel}> block, as the client tool catalog says.)"
 
 
-def _entry(tool: Tool) -> str:
-    marks = " [strict]" if tool.strict else ""
-    parameters = compact_schema(tool.shown_parameters)
-    lines = [f"- {tool.name}{marks}", f"  parameters: {value_line(parameters)}"]
-    if tool.description:
-        lines.append(f"  description: {_indented(tool.description)}")
-    if tool.kind == "custom":
-        lines.append("  `input` is one free-form string, not JSON of its own.")
-    if tool.grammar:
-        lines.append(f"  `input` must obey this grammar, {_indented(tool.grammar)}")
-    return "\n".join(lines)
-
-
 def _example(tool: Tool, sentinel: str) -> str:
-    return sentinel_block(tool.name, value_line(_example_arguments(tool)), sentinel)
+    return sentinel_block(tool.name, value_line(example_arguments(tool.shown_parameters)), sentinel)
 
 
-def _wrong_example(tool: Tool) -> str:
-    return f"{tool.name}({value_line(_example_arguments(tool))})\n[function_call name={tool.name}]"
-
-
-def _example_arguments(tool: Tool) -> dict[str, Any]:
-    return example_arguments(tool.shown_parameters)
-
-
-def _rules(tools: Sequence[Tool], *, one_call: bool) -> list[str]:
-    rules = [
-        "`name` is one of the names above, letter by letter. There are no other tools.",
-        "`arguments` is a JSON string that holds a JSON object, and the object fits the tool's `parameters`. Inside of"
-        r" the string write \" for a quote and \\ for a backslash. Without arguments it is "
-        '"{}".',
-        r"Long text and text of many lines (code, documents) goes whole into its argument, on the block's one line: a"
-        r" line break in it is \\n, a quote in it is \\\".",
-    ]
+def _strict_rule(tools: Sequence[Tool]) -> str:
     strict = [tool.name for tool in tools if tool.strict]
-    if strict:
-        rules.append(
-            f"For {', '.join(strict)} the arguments MUST conform exactly to the schema: every required property, no"
-            " property that it does not name, each value of its type."
-        )
-    if one_call:
-        rules.append("Call at most one tool in an answer, then wait for its result.")
-    else:
-        rules.append("Several calls are several blocks, one after the other.")
-    return [
-        *rules,
-        "Prose around a block is fine. After your last block end your answer: the results come in the next user"
-        " message. Never make up a result.",
-        "Lines that start with [function_call are a record of earlier calls and their results, kept by the system."
-        " Read them, but never write such a line: to call again, write a block.",
-    ]
+    if not strict:
+        return ""
+    return (
+        f"For {', '.join(strict)} the arguments MUST conform exactly: every required property, no property that is not"
+        " shown, each value of its type."
+    )
 
 
 def _demand(tools: Sequence[Tool], choice: Choice, *, one_call: bool) -> str:
@@ -145,27 +101,6 @@ def _answer_rule(answer_format: Mapping[str, Any]) -> str:
     return f"{rule}, and it MUST conform exactly to this schema:\n{value_line(compact_schema(schema))}"
 
 
-def compact_schema(schema: Any) -> Any:
-    """Return a JSON schema without its ``$schema`` and ``title`` keywords; a property of that name stays."""
-    if isinstance(schema, list):
-        return [compact_schema(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    compact = {}
-    for keyword, value in schema.items():
-        if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
-            compact[keyword] = {name: compact_schema(each) for name, each in value.items()}
-        elif keyword in _DATA:
-            compact[keyword] = value
-        elif keyword not in _DROPPED_KEYWORDS:
-            compact[keyword] = compact_schema(value)
-    return compact
-
-
-def _indented(text: str) -> str:
-    return "\n    ".join(text.splitlines())
-
-
 @dataclass(frozen=True, slots=True)
 class Catalog:
     """A manifest found in a text, from ``start`` to ``end``.
@@ -183,28 +118,22 @@ class Catalog:
 def find_catalog(text: str) -> Catalog | None:
     """Return the manifest that ``text`` holds, None if there is none.
 
-    Whatever stands around it is no part of it: what a client words freely is indented in a manifest, so a line that
-    begins at the first column is the manifest's own, or its end.
+    Whatever stands around it is no part of it: it ends with the words that close every form, or with the demand and
+    the rule for answers behind them. Parameters are read back as far as the form tells them.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):
         return None
-    tools: list[Tool] = []
-    tag, demand, at, end = "tool_call", "", start, -1
+    reader = _Entries()
+    demand, at, end = "", start, -1
     for line in text[start:].splitlines(keepends=True):
         at += len(line)
         bare = line.rstrip("\r\n")
         if end == -1:
-            if entry := _ENTRY.fullmatch(bare):
-                tools.append(Tool(entry[1], entry[1], strict=bool(entry[2])))
-            elif tools and bare.startswith("  parameters: "):
-                tools[-1] = _with_parameters(tools[-1], bare.removeprefix("  parameters: "))
-            elif tools and bare.startswith("  description: "):
-                tools[-1] = replace(tools[-1], description=bare.removeprefix("  description: "))
-            elif found := _BLOCK.match(bare):
-                tag = found[1]
-            elif bare.startswith(_LAST_EXAMPLE):
+            if bare.endswith(CLOSING):
                 end = at
+            else:
+                reader.line(bare)
         elif bare.startswith(_DEMAND):
             demand, end = bare, at
         elif bare.startswith(_ANSWER_RULE):
@@ -215,14 +144,55 @@ def find_catalog(text: str) -> Catalog | None:
             break
         elif bare:
             break
-    if end == -1:
+    if end == -1 or not reader.tools:
         return None
-    return Catalog(start, end, tuple(tools), tag, demand)
+    return Catalog(start, end, tuple(reader.tools), reader.tag, demand)
 
 
-def _with_parameters(tool: Tool, text: str) -> Tool:
+class _Entries:
+    """The tools that the lines of a catalogue show, whatever its form; see the entries in ``forms.py``."""
+
+    def __init__(self) -> None:
+        self.tools: list[Tool] = []
+        self.tag = "tool_call"
+        # The line that began the entry, or the first line of the comment above it.
+        self._head = ""
+
+    def line(self, line: str) -> None:
+        if found := _TAG.match(line):
+            self.tag = found[1]
+        if found := _CALL.fullmatch(line):
+            words = self._head.removeprefix("[strict] ")
+            self._add(json.loads(found[1]), words, read_template(found[2]), strict=words != self._head)
+        elif line.startswith(_PARAMETERS):
+            bare = self._head.removesuffix(" [strict]")
+            self._add(bare, None, _read_object(line.removeprefix(_PARAMETERS)), strict=bare != self._head)
+        elif self.tools and line.startswith(_DESCRIPTION):
+            self.tools[-1] = replace(self.tools[-1], description=line.removeprefix(_DESCRIPTION))
+        elif self.tools and line.startswith(SCHEMA_LINE):
+            self.tools[-1] = replace(self.tools[-1], parameters=_read_object(line.removeprefix(SCHEMA_LINE)))
+        elif line.startswith(_DECLARATION):
+            function = (_read_object(line) or {}).get("function")
+            if isinstance(function, dict) and isinstance(name := function.get("name"), str):
+                strict = function.get("strict") is True
+                self._add(name, function.get("description"), function.get("parameters"), strict=strict)
+        elif found := _FUNCTION.fullmatch(line):
+            self._add(found[1], self._head, None, strict=bool(found[2]))
+            self._head = ""
+        elif line.startswith("- "):
+            self._head = line.removeprefix("- ")
+        elif line.startswith("// "):
+            self._head = self._head or line.removeprefix("// ")
+
+    def _add(self, name: str, description: object, parameters: object, *, strict: bool) -> None:
+        words = description if isinstance(description, str) and description else None
+        schema = parameters if isinstance(parameters, dict) else None
+        self.tools.append(Tool(name, name, description=words, parameters=schema, strict=strict))
+
+
+def _read_object(text: str) -> dict[str, Any] | None:
     try:
-        parameters = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        parameters = None
-    return replace(tool, parameters=parameters if isinstance(parameters, dict) else None)
+        return None
+    return value if isinstance(value, dict) else None

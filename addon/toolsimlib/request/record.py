@@ -56,8 +56,8 @@ def sentinel_record(call: Call, tag: str) -> str:
 
 
 def sentinel_block(name: str, arguments: str, tag: str) -> str:
-    """Return a call block: ``arguments``, JSON text, stands in it as a string."""
-    return f'<{tag}>{{"name":{value_line(name)},"arguments":{value_line(arguments)}}}</{tag}>'
+    """Return a call block with ``arguments``, which are JSON text on one line."""
+    return f'<{tag}>{{"name": {value_line(name)}, "arguments": {arguments}}}</{tag}>'
 
 
 def call_arguments(call: Call) -> str:

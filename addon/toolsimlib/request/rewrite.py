@@ -189,6 +189,7 @@ def _with_manifest(request: ClientRequest, plan: Plan, items: Iterable[Item], me
         sentinel=policy.sentinel,
         one_call=plan.one_call,
         answer_format=plan.answer_format,
+        form=policy.manifest,
     )
     messages = place(messages, text, _manifest_role(plan))
     if len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items):

@@ -9,6 +9,7 @@ from typing import Literal
 from toolsimlib.conversation import Call, CallOutput, Item, Message, Part, Role, Text
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
+from toolsimlib.request.forms import form_named
 from toolsimlib.request.record import call_record, output_record, sentinel_record
 
 _TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
@@ -21,14 +22,15 @@ def flatten(items: Iterable[Item], policy: Policy, report: Report) -> list[Messa
     to its neighbour of the same role (many chat templates demand alternation) with an empty line between.
     """
     draft = _Draft()
+    history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
+    as_blocks = history == "sentinel"
     for item in items:
         match item:
             case Message():
                 draft.message(item)
             case Call():
                 report.echoed_calls += 1
-                sentinel = policy.history == "sentinel"
-                draft.record("assistant", sentinel_record(item, policy.sentinel) if sentinel else call_record(item))
+                draft.record("assistant", sentinel_record(item, policy.sentinel) if as_blocks else call_record(item))
             case CallOutput():
                 output = "\n".join(part.text for part in item.parts if isinstance(part, Text))
                 if len(output.encode("utf-8", "surrogatepass")) > policy.max_tool_output_bytes:

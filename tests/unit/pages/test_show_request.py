@@ -81,7 +81,8 @@ JSON = st.recursive(
 
 
 def rewritten(body, **policy):
-    """Return what the backend gets, and the report so far."""
+    """Return what the backend gets, and the report so far; earlier calls are records, unless told otherwise."""
+    policy.setdefault("history", "record")
     report = Report()
     dialect = "chat" if "messages" in body else "responses"
     result = rewrite_request(
@@ -141,7 +142,7 @@ def test_history_as_blocks():
     sent, report = rewritten(CHAT, history="sentinel", sentinel="my_call")
     page = show_request(sent, RequestFacts(None, report))
     assert "  Look:\n" in page
-    assert '  │ <my_call>{"name":"get_weather"' in page
+    assert '  │ <my_call>{"name": "get_weather"' in page
 
 
 def test_dialects_and_hidden_tools():

@@ -105,16 +105,11 @@ def test_random_ids_of_another_shape_are_named(stream: Path, monkeypatch: pytest
 
 def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message, and the line in it."""
-    rules = toolsimlib.request.manifest._rules
-
-    def broken(*arguments: Any, **named: Any) -> list[str]:
-        return [rule.replace("letter by letter", "more or less") for rule in rules(*arguments, **named)]
-
-    monkeypatch.setattr(toolsimlib.request.manifest, "_rules", broken)
+    monkeypatch.setattr(toolsimlib.request.manifest, "CLOSING", "The client runs nothing.")
     (line,) = lines(stream)
     assert line.startswith("request.body.messages[0 system].content line ")
-    assert "more or less" in line
-    assert "letter by letter" in line
+    assert "The client runs nothing." in line
+    assert "The client runs your calls" in line
 
 
 def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ def test_responses_request():
     assert (first, manifest.splitlines()[0]) == ("developer", "# CLIENT TOOL CATALOG")
     assert history == [
         ("user", "hi"),
-        ("assistant", "[function_call id=fc_007 call_id=fc_007 name=f arguments={}]"),
+        ("assistant", '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
     ]
     assert last.splitlines()[0] == '[function_call_output call_id=fc_007 output="x"]'
     plan = rewritten.plan
@@ -180,7 +180,7 @@ def test_offered_and_masked(choice, policy, offered):
     rewritten = responses(policy, tools=[F, G, namespace], tool_choice=choice)
     assert [tool.name for tool in rewritten.plan.tools] == offered
     assert rewritten.plan.masked == {"f", "g", "ns__h"} - set(offered)
-    shown = [name for name in ("f", "g", "ns__h") if f"\n- {name}" in texts(rewritten)[0][1]]
+    shown = [name for name in ("f", "g", "ns__h") if f'{{"name": "{name}"' in texts(rewritten)[0][1]]
     assert shown == offered
 
 

@@ -14,7 +14,7 @@ def say(role, *texts, name=None):
 
 
 def flat(*items, policy=None):
-    return flatten(items, policy or Policy(), Report())
+    return flatten(items, policy or Policy(history="record"), Report())
 
 
 def test_calls_and_outputs_become_lines():
@@ -107,16 +107,13 @@ def test_calls_are_counted():
 
 
 def test_sentinel_history():
-    """With ``history=sentinel`` past calls look like the blocks that the model writes; outputs stay records."""
-    messages = flat(
-        Call("a", "f", '{"k": "v"}'),
-        CallOutput("a", (Text("1"),)),
-        policy=Policy(history="sentinel", sentinel="x_call"),
-    )
-    assert messages == [
-        say("assistant", '<x_call>{"name":"f","arguments":"{\\"k\\":\\"v\\"}"}</x_call>'),
-        say("user", "[function_call_output call_id=a output=1]"),
-    ]
+    """Past calls look like the blocks that the model writes, by the option or by the form's own way."""
+    items = Call("a", "f", '{"k": "v"}'), CallOutput("a", (Text("1"),))
+    for policy in (Policy(history="sentinel", sentinel="x_call"), Policy(sentinel="x_call")):
+        assert flat(*items, policy=policy) == [
+            say("assistant", '<x_call>{"name": "f", "arguments": {"k":"v"}}</x_call>'),
+            say("user", "[function_call_output call_id=a output=1]"),
+        ]
 
 
 def test_lone_surrogates_are_measured():

@@ -26,7 +26,7 @@ from toolsimlib.request.record import read_call_record, read_output_record, sent
 from toolsimlib.wire.lenient import mapping
 
 DIRECTIONS = {
-    "object": "arguments as an object instead of a string",
+    "string": "arguments as a string of JSON instead of an object",
     "empty": "no arguments",
     "badly": "arguments that do not fit the schema",
     "malformed": "arguments whose JSON lacks its end",
@@ -123,10 +123,10 @@ def _readable(output: str) -> str:
 def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str | None) -> str:
     text = value_line(arguments)
     match played:
-        case "object":
-            return _raw_block(catalog.tag, tool.name, text)
+        case "string":
+            text = value_line(text)
         case "empty":
-            return _raw_block(catalog.tag, tool.name, '""')
+            text = '""'
         case "badly":
             text = value_line(_misfit(tool, arguments))
         case "malformed":
@@ -134,10 +134,6 @@ def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str 
         case "unknown":
             return sentinel_block(f"{tool.name}_of_another_client", text, catalog.tag)
     return sentinel_block(tool.name, text, catalog.tag)
-
-
-def _raw_block(tag: str, name: str, arguments: str) -> str:
-    return f'<{tag}>{{"name":{value_line(name)},"arguments":{arguments}}}</{tag}>'
 
 
 def _misfit(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,186 @@
+"""The forms of the manifest, as data: how it shows a tool, and in which words it asks for a call.
+
+Chosen by figures (``toolsim eval``, the suite ``questions``), over real models of 0.1 to 1.5 billion parameters:
+
+1. A weak model copies whatever looks like a call: a negative example, ``name(key: type)``, a string of arguments with
+   its escapes. So no form shows what is not to be written, and arguments are an object wherever a call is shown.
+2. "Answer in words if no tool fits" makes them answer everything in words. "Never answer yourself what a tool can find
+   out" makes them call, and leaves greetings and poems alone.
+3. What a model reads is what it is to write: past calls are shown as blocks, as the catalogue or its example does.
+
+A form is one row of the table at the end; ``manifest.find_catalog`` reads its entries back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from toolsimlib.plan import Tool
+from toolsimlib.request.notation import is_expressible, notes, slot_type, template
+from toolsimlib.request.record import value_line
+
+type History = Literal["record", "sentinel"]
+
+# In every form the last words on how to call, by which a manifest's end is found again.
+CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
+SCHEMA_LINE = "  The arguments obey this JSON schema: "
+
+_MAX_DEPTH = 8
+_IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+
+_DROPPED_KEYWORDS = frozenset({"$schema", "title"})
+# Keywords whose keys are the client's own names, and keywords whose values are data.
+_NAMED_SCHEMAS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
+_DATA = frozenset({"enum", "const", "default", "examples", "example", "required", "dependentRequired"})
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form: ``entry`` writes a tool, given the sentinel's tag; ``intro`` and ``outro`` stand around the entries.
+
+    ``rule`` says when and how to call, ``several`` how to make more than one call, ``single`` that one is the limit.
+    In a rule ``{tag}`` is the sentinel's tag, and ``{example}`` a call of the first tool. ``history``: how past calls
+    are shown.
+    """
+
+    entry: Callable[[Tool, str], str]
+    rule: str
+    several: str = ""
+    single: str = "Make one call only."
+    intro: str = ""
+    outro: str = ""
+    history: History = "sentinel"
+
+
+def _call_entry(tool: Tool, tag: str) -> str:
+    """Write a tool as a call of it with slots for the values."""
+    schema = tool.shown_parameters
+    call = f'{{"name": {value_line(tool.name)}, "arguments": {template(schema)}}}'
+    lines = [
+        f"- {'[strict] ' if tool.strict else ''}{_indented(tool.description or tool.name)}",
+        f"  <{tag}>{call}</{tag}>",
+        *notes(schema),
+    ]
+    if not is_expressible(schema):
+        lines.append(f"{SCHEMA_LINE}{value_line(compact_schema(schema))}")
+    return "\n".join([*lines, *_free_form_lines(tool)])
+
+
+def _schema_entry(tool: Tool, tag: str) -> str:
+    """Write a tool as its name, its JSON schema and its description."""
+    lines = [f"- {tool.name}{' [strict]' if tool.strict else ''}"]
+    lines.append(f"  parameters: {value_line(compact_schema(tool.shown_parameters))}")
+    if tool.description:
+        lines.append(f"  description: {_indented(tool.description)}")
+    return "\n".join([*lines, *_free_form_lines(tool)])
+
+
+def _json_entry(tool: Tool, tag: str) -> str:
+    """Write a tool as one line of JSON, as the API declares it."""
+    description = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
+    function: dict[str, Any] = {"name": tool.name}
+    if description:
+        function["description"] = description
+    function["parameters"] = compact_schema(tool.shown_parameters)
+    if tool.strict:
+        function["strict"] = True
+    return value_line({"type": "function", "function": function})
+
+
+def _typescript_entry(tool: Tool, tag: str) -> str:
+    """Write a tool as a declaration of TypeScript; descriptions are comments."""
+    schema = tool.shown_parameters
+    words = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
+    lines = [f"// {line}" for line in words.splitlines()]
+    arguments = typescript(schema)
+    lines.append(f"function {tool.name}(args: {arguments}): any;{' // [strict]' if tool.strict else ''}")
+    return "\n".join(lines)
+
+
+def _free_form_lines(tool: Tool) -> list[str]:
+    lines = ["  `input` is one free-form string, not JSON of its own."] if tool.kind == "custom" else []
+    if tool.grammar:
+        lines.append(f"  `input` must obey this grammar, {_indented(tool.grammar)}")
+    return lines
+
+
+def typescript(schema: object, depth: int = 0) -> str:
+    """Return a JSON schema as a type of TypeScript, on one line; what that cannot say is left out."""
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return "any"
+    properties, items = schema.get("properties"), schema.get("items")
+    if isinstance(properties, dict):
+        required = schema.get("required")
+        needed = required if isinstance(required, list) else []
+        fields = (
+            f"{name if _IDENTIFIER.fullmatch(name) else value_line(name)}{'' if name in needed else '?'}:"
+            f" {typescript(each, depth + 1)}"
+            for name, each in properties.items()
+        )
+        return f"{{ {', '.join(fields)} }}" if properties else "{}"
+    if isinstance(items, dict) and "properties" in items:
+        return f"{typescript(items, depth + 1)}[]"
+    return slot_type(schema)
+
+
+def compact_schema(schema: Any) -> Any:
+    """Return a JSON schema without its ``$schema`` and ``title`` keywords; a property of that name stays."""
+    if isinstance(schema, list):
+        return [compact_schema(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    compact = {}
+    for keyword, value in schema.items():
+        if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
+            compact[keyword] = {name: compact_schema(each) for name, each in value.items()}
+        elif keyword in _DATA:
+            compact[keyword] = value
+        elif keyword not in _DROPPED_KEYWORDS:
+            compact[keyword] = compact_schema(value)
+    return compact
+
+
+def _indented(text: str) -> str:
+    return "\n    ".join(text.splitlines())
+
+
+FORMS: Mapping[str, Form] = {
+    "calls": Form(
+        _call_entry,
+        rule="What a tool can find out, calculate or do, never answer yourself: write its line with the values filled"
+        " in, one line for each call, and nothing else.",
+    ),
+    "schemas": Form(
+        _schema_entry,
+        intro="The client offers you these tools:",
+        rule="To call a tool write a block of this form; `arguments` is an object that fits the tool's `parameters`:\n"
+        "{example}",
+        several="Several calls are several blocks, one after the other.",
+    ),
+    "hermes": Form(
+        _json_entry,
+        intro="You may call one or more functions to assist with the user query.\n\nYou are provided with function"
+        " signatures within <tools></tools> XML tags:\n<tools>",
+        outro="</tools>",
+        rule="For each function call, return a json object with function name and arguments within <{tag}></{tag}> XML"
+        ' tags:\n<{tag}>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n</{tag}>',
+    ),
+    "typescript": Form(
+        _typescript_entry,
+        intro="You have these functions:\n```typescript",
+        outro="```",
+        rule="When a function does what the user asks, call it: write nothing but a block of this form.\n{example}",
+        several="For several calls write several blocks.",
+    ),
+}
+DEFAULT = "calls"
+
+
+def form_named(name: str) -> Form:
+    """Return the form that an operator named; ``auto`` is the default one."""
+    return FORMS[DEFAULT if name == "auto" else name]

@@ -1,0 +1,141 @@
+"""Arguments with slots: what a template says of a schema, and that it can be read back."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.request.notation import is_expressible, notes, read_template, slot_type, template
+
+
+def an_object(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required or []}
+
+
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        ({}, "{}"),
+        (an_object(), "{}"),
+        (an_object(["city"], city={"type": "string"}), '{"city": <string>}'),
+        (
+            an_object(n={"type": "integer", "minimum": 1, "default": 3}),
+            '{"n": <integer, minimum 1, default 3, optional>}',
+        ),
+        (an_object(["u"], u={"type": "string", "enum": ["c", "f"]}), '{"u": <"c" | "f">}'),
+        (an_object(["u"], u={"const": None}), '{"u": <null>}'),
+        (an_object(["a"], a={"type": "array", "items": {"type": "string"}}), '{"a": <string[]>}'),
+        (an_object(["a"], a={"type": "array", "items": {"enum": [1, 2]}}), '{"a": <(1 | 2)[]>}'),
+        (an_object(["a"], a={"type": "array"}), '{"a": <any[]>}'),
+        (an_object(["a"], a={"type": ["string", "null"]}), '{"a": <string | null>}'),
+        (an_object(["a"], a={"anyOf": [{"type": "string"}, {"type": "null"}]}), '{"a": <string | null>}'),
+        (an_object(["a"], a=an_object(["b"], b={"type": "number"})), '{"a": {"b": <number>}}'),
+        (an_object(["a"], a={"type": "array", "items": an_object(["b"], b={})}), '{"a": [{"b": <any>}, ...]}'),
+        (an_object(["a"], a={"$ref": "#/$defs/x"}), '{"a": <any>}'),
+        (an_object(['"']), "{}"),
+        (an_object(['"'], **{'"': {"type": "string", "pattern": '^">$'}}), r'{"\"": <string, pattern "^\">$">}'),
+    ],
+)
+def test_template(schema: dict[str, Any], written: str) -> None:
+    """Each kind of schema has its slot; the text is one line."""
+    assert template(schema) == written
+
+
+@pytest.mark.parametrize(
+    ("schema", "expressible"),
+    [
+        (an_object(city={"type": "string", "title": "City", "description": "x"}), True),
+        (an_object(a={"type": "string", "default": {"any": "thing"}}) | {"additionalProperties": False}, True),
+        (an_object(a={"$ref": "#/$defs/x"}) | {"$defs": {"x": {}}}, False),
+        (an_object(a={"allOf": [{"type": "string"}]}), False),
+        (an_object(a={"anyOf": [an_object(b={})]}), False),
+        (an_object(a={"type": "array", "prefixItems": [{"type": "string"}]}), False),
+        (an_object(a=True), False),
+        (an_object() | {"patternProperties": {"x": {}}}, False),
+        (an_object() | {"additionalProperties": {"type": "string"}}, False),
+        ({"type": "nothing"}, False),
+    ],
+)
+def test_what_a_template_cannot_say(schema: dict[str, Any], expressible: bool) -> None:
+    """References, conditions and rules for names are told to be beyond it."""
+    assert is_expressible(schema) is expressible
+
+
+def test_descriptions_stand_below_by_path() -> None:
+    """Each described property has a line; further lines are indented deeper; only here an object is optional."""
+    inner = an_object(["q"], q={"type": "number", "description": "Quantity.\nWhole."})
+    schema = an_object(
+        ["city"],
+        city={"type": "string", "description": "Name."},
+        plain={"type": "string"},
+        where=an_object(x={"type": "string", "description": "Far"}),
+        lines={"type": "array", "items": inner, "description": "Order"},
+    )
+    assert list(notes(schema)) == [
+        "  city: Name.",
+        "  where (optional):",
+        "  where.x: Far",
+        "  lines (optional): Order",
+        "  lines[].q: Quantity.\n    Whole.",
+    ]
+
+
+SCALARS = st.sampled_from(
+    [
+        {"type": "string"},
+        {"type": "integer", "minimum": 2},
+        {"type": ["number", "null"]},
+        {"enum": ["a<b>", '"', 1, None]},
+    ]
+)
+PLAIN = st.sampled_from([{"type": "string"}, {"type": "array", "items": {"type": "integer"}}, {"enum": [1, "|"]}])
+SCHEMAS = st.recursive(
+    st.one_of(SCALARS, PLAIN.map(lambda items: {"type": "array", "items": items})),
+    lambda inner: st.one_of(
+        st.dictionaries(st.text(max_size=3), inner, max_size=3).map(lambda each: an_object(list(each), **each)),
+        st.dictionaries(st.text(max_size=3), inner, max_size=2).map(
+            lambda each: {"type": "array", "items": an_object(list(each), **each)}
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), SCHEMAS, max_size=4), st.data())
+def test_a_template_is_read_back(properties: dict[str, Any], data: st.DataObject) -> None:
+    """What was written for a schema of plain types, objects and lists tells that very schema."""
+    scalars = [name for name, schema in properties.items() if template(an_object(a=schema)).startswith('{"a": <')]
+    optional = data.draw(st.sets(st.sampled_from(scalars))) if scalars else set()
+    schema = an_object([name for name in properties if name not in optional], **properties)
+    assert is_expressible(schema)
+    written = template(schema)
+    assert len(written.splitlines()) <= 1 or "\n" not in written
+    assert read_template(written) == schema
+
+
+@given(st.text(alphabet='{}[]<>":, .a|\\', max_size=40))
+def test_no_text_raises(text: str) -> None:
+    """Whatever a line holds, it is a template or it is none."""
+    assert read_template(text) is None or isinstance(read_template(text), dict)
+
+
+@pytest.mark.parametrize("depth", [3, 50, 5000])
+def test_depth_is_bounded(depth: int) -> None:
+    """A schema of any depth has a template, and no depth of brackets is followed for ever."""
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(min(depth, 300)):
+        schema = an_object(["a"], a=schema)
+    assert template(schema).startswith('{"a": ')
+    assert is_expressible(schema) is (depth == 3)
+    assert (read_template('{"a": ' * depth + "<string>" + "}" * depth) is None) is (depth > 3)
+
+
+@pytest.mark.parametrize("schema", [{"type": 7}, {"type": ["string", 7]}, {"enum": []}, {"anyOf": [7]}, {"items": 7}])
+def test_schemas_of_no_sense_have_a_type(schema: dict[str, Any]) -> None:
+    """A client's mistake is a slot like any other."""
+    assert re.fullmatch(r"[a-z0-9 |]+", slot_type(schema))
+    assert json.dumps(template(an_object(a=schema)))
