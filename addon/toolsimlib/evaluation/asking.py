@@ -33,7 +33,7 @@ class Asking:
         self.waited = 0.0
         self.answered = 0
         self.rewritten = 0
-        """Questions with tools or calls in them that got any HTTP answer: those that the addon rewrites."""
+        """Questions with tools or calls in them that were answered: those of which the proxy makes a recording."""
         self.input_tokens = 0
         self.output_tokens = 0
 
@@ -46,7 +46,8 @@ class Asking:
             answer = await self._ask(request)
         except ProviderError as error:
             step["error"] = {"status": error.status, "code": error.code, "message": str(error)}
-            self.rewritten += error.status is not None and _has_tools(request)
+            # A backend that cannot be reached is answered for by the proxy, which then has nothing to record.
+            self.rewritten += error.status is not None and error.status < 500 and _has_tools(request)
             raise
         finally:
             step["ms"] = round((monotonic() - started - (self.waited - waited)) * 1000, 1)

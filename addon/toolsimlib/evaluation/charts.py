@@ -20,7 +20,7 @@ _FIGURES = 190
 _PLOT = WIDTH - _LABELS - _FIGURES
 _BAR, _GAP, _GROUP_GAP, _AXIS = 16, 5, 16, 26
 _STRIP = 46
-_MAX_LABEL = 34
+_MAX_LABEL = 28
 
 
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
@@ -120,7 +120,7 @@ def duration(ms: float) -> str:
     """Return a time for people: ``340 ms``, ``12 s``, ``1.5 s``, ``3 min``."""
     if ms < 1000:
         return f"{ms:.0f} ms"
-    if ms < 60_000:
+    if ms < 120_000:
         return f"{ms / 1000:.1f} s".replace(".0 s", " s")
     return f"{ms / 60_000:.1f} min".replace(".0 min", " min")
 
@@ -140,7 +140,9 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, told: str) -> s
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _MAX_LABEL else f"{text[: _MAX_LABEL - 1]}…"
+    """Return a label that fits; a long one keeps its end, where the way stands."""
+    half = _MAX_LABEL // 2
+    return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
 
 
 def _svg(height: float, parts: Sequence[str], told: str) -> str:

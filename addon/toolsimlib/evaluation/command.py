@@ -33,7 +33,7 @@ SCRIPTED = "the scripted provider (offline)"
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 # What says how the command runs, not what it measures: given again with --resume.
-_UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs", "key_env"})
+_UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -56,8 +56,8 @@ def test_names_are_text() -> None:
         (1000, "1 s"),
         (1540, "1.5 s"),
         (12_000, "12 s"),
-        (60_000, "1 min"),
-        (90_000, "1.5 min"),
+        (100_000, "100 s"),
+        (150_000, "2.5 min"),
     ],
 )
 def test_durations(ms: float, text: str) -> None:

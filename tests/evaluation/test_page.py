@@ -1,0 +1,59 @@
+"""``report.html`` in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.chromium import CHROMIUM, Chromium
+from toolsimlib.evaluation.case import Cell, Label, Run, WayName
+from toolsimlib.evaluation.html_page import render
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")]
+
+LONG = "meta-llama/llama-3.3-70b-instruct-with-a-name-that-has-no-end:free"
+STEP = {
+    "messages": [{"role": "user", "content": "Hello"}],
+    "shown": [["system", "catalogue " * 300], ["user", "x" * 400]],
+    "wrote": '<tool_call>{"name": "state_get"',
+    "answer": {"text": "", "calls": [{"name": "state_get", "arguments": "{}"}]},
+    "ms": 12.0,
+}
+
+
+def run(number: int, way: WayName, label: Label | None) -> Run:
+    cell = Cell(LONG, "default", way, "chat")
+    return Run("scenarios", f"scenario_{number % 7}", "tools", number, cell, label is None, label, "detail " * 60,
+               40.0 * 1.4**number, 2, 1000, 50, 0, 0, (STEP,))  # fmt: skip
+
+
+RUNS = [
+    run(number, way, "no_call" if number % 3 == place else None)
+    for number in range(21)
+    for place, way in enumerate(("toolsim", "native", "prompt"))
+]
+
+# The labels and figures of plots that do not lie inside their picture.
+OUTSIDE = """[...document.querySelectorAll('svg text')].filter(text => {
+  const box = text.getBBox(), whole = text.ownerSVGElement.viewBox.baseVal
+  return box.x < 0 || box.x + box.width > whole.width
+}).map(text => text.textContent)"""
+
+
+@pytest.mark.parametrize("width", [1280, 700])
+def test_it_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
+    """Nothing is cut off at the side, wide tables scroll in their box, a failure opens, and nothing is fetched."""
+    page = tmp_path / "report.html"
+    page.write_text(render(RUNS, planned=len(RUNS), stamp="20260207T123628Z", target="http://127.0.0.1:1/v1"))
+    with Chromium(width=width) as browser:
+        browser.open(page.as_uri())
+        browser.wait_for("document.readyState === 'complete'")
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run("performance.getEntriesByType('resource').length") == 0
+        assert browser.run("document.querySelectorAll('svg').length") == 2
+        assert browser.run(OUTSIDE) == []
+        browser.run("document.querySelector('.failures details').open = true")
+        text = browser.run("document.querySelector('.failures details').innerText")
+        assert "the model wrote" in text.lower()
+        assert "state_get({})" in text
+        assert browser.run("document.documentElement.scrollWidth") <= width
