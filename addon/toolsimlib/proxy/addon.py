@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Iterable
 from mitmproxy import ctx
 from mitmproxy.addonmanager import Loader
 from mitmproxy.connection import Client
+from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import cut, keep, options, route, sides, telemetry
+from toolsimlib.proxy import cut, keep, options, route, sides, startup, telemetry
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners, is_local
 from toolsimlib.proxy.cors import add_cors, cors_headers
@@ -47,9 +48,13 @@ class ToolSim:
         self._is_running = False
 
     def load(self, loader: Loader) -> None:
-        """Register the options."""
+        """Register the options. Raises OptionsError if one was given wrongly: better no proxy than one without us."""
         for warning in options.register(loader, os.environ):
             logger.warning(warning)
+        if problems := startup.take_problems(loader.master.options):
+            for problem in problems:
+                logger.error(problem)
+            raise OptionsError("\n".join(problems))  # type: ignore[no-untyped-call]
         cut.install()
         sides.check()
 
@@ -57,9 +62,10 @@ class ToolSim:
         """Parse the options. Raises OptionsError for a bad value."""
         if not any(name.startswith(options.PREFIX) or name in ("mode", "listen_host") for name in updated):
             return
-        self._settings = parse(ctx.options)
+        settings = parse(ctx.options)
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
-        check_listeners(self._settings, [mode.listen_host(ctx.options.listen_host) for mode in modes])
+        check_listeners(settings, [mode.listen_host(ctx.options.listen_host) for mode in modes])
+        self._settings = settings
         is_reverse = any(isinstance(mode, ReverseMode) for mode in modes)
         if self._settings.needs_lazy_connections(is_reverse) and ctx.options.connection_strategy == "eager":
             ctx.options.update(connection_strategy="lazy")  # type: ignore[no-untyped-call]

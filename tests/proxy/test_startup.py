@@ -1,0 +1,96 @@
+"""Wrong options given to the real programs: the start ends, with one line that says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from io import FileIO
+from pathlib import Path
+
+import pytest
+from support.mitmdump import ADDON, Mitmdump
+
+WRONG = "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"
+
+
+def lines(output: str) -> list[str]:
+    """Return what a person reads, without times and colours."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
+    return [re.sub(r"^\[[\d:.]+\]\s*", "", line.strip()) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"toolsim_idle_timeout": "5m"}, WRONG),
+        ({"toolsim_bakend": "chat"}, "toolsim_bakend: no such option; did you mean toolsim_backend?"),
+        (
+            {"toolsim_upstream": "localhost:11434"},
+            "toolsim_upstream: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1",
+        ),
+    ],
+    ids=["type", "name", "value"],
+)
+def test_mitmdump_does_not_start(options: dict[str, str], line: str) -> None:
+    """One line, no traceback, exit status 1."""
+    proxy = Mitmdump(toolsim_api_key="k", **options)  # type: ignore[arg-type]
+    assert proxy.exit_code() == 1
+    said = lines(proxy.log())
+    assert said.count(line) == 1
+    assert "Traceback" not in proxy.log()
+    assert "never retrieved" not in proxy.log()
+
+
+def test_a_login_is_not_lent_by_mistake() -> None:
+    """The codex backend on all interfaces without a key."""
+    proxy = Mitmdump(listen_host="0.0.0.0", toolsim_backend="codex")
+    assert proxy.exit_code() == 1
+    assert "Traceback" not in proxy.log()
+    assert "toolsim_backend=codex on 0.0.0.0 would lend your login to others: set toolsim_api_key." in lines(
+        proxy.log()
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "given"),
+    [
+        ("mitmdump", []),
+        ("mitmweb", ["--set", "toolsim_idle_timeout=5m", "--no-web-open-browser", "--web-port", "0"]),
+        ("mitmproxy", ["--set", "toolsim_idle_timeout=5m"]),
+    ],
+    ids=["mitmdump with config.yaml", "mitmweb", "mitmproxy"],
+)
+def test_no_program_starts(program: str, given: list[str], tmp_path: Path) -> None:
+    """Wherever the value comes from, and also where the log has to be read off a screen."""
+    if not given:
+        (tmp_path / "config.yaml").write_text("toolsim_idle_timeout: 5m\n")
+    command = [sys.executable, "-c", f"from mitmproxy.tools.main import {program}; {program}()"]
+    command += ["-s", str(ADDON), "--listen-host", "127.0.0.1", "--listen-port", "0", "--set", f"confdir={tmp_path}"]
+    # mitmproxy wants a terminal; what it logged it repeats on standard error once it has left the screen.
+    screen, terminal = pty.openpty()
+    with open(screen, "rb", buffering=0) as shown:
+        run = subprocess.run(
+            [*command, *given],
+            stdin=terminal,
+            stdout=subprocess.PIPE if program == "mitmdump" else terminal,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        os.close(terminal)
+        read = iter(lambda: _read(shown), b"")
+        output = (run.stdout or "") + run.stderr + b"".join(read).decode(errors="replace")
+    assert run.returncode == 1
+    assert any(line.endswith(WRONG) for line in lines(output)), output
+    assert "Traceback" not in output
+
+
+def _read(screen: FileIO) -> bytes:
+    try:
+        return screen.read(65536) or b""
+    except OSError:  # Nobody holds the other side any more.
+        return b""

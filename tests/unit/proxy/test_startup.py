@@ -1,0 +1,167 @@
+"""What is given wrongly at the start: what the user reads, and that nothing of it takes effect."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy import options as mitmproxy_options
+from mitmproxy import optmanager
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.test import taddons
+from toolsimlib.proxy import options, startup
+from toolsimlib.proxy.addon import ToolSim
+
+
+class Loader:
+    """mitmproxy's, as far as options go."""
+
+    def __init__(self, manager: optmanager.OptManager) -> None:
+        self.manager = manager
+
+    def add_option(self, *option: Any) -> None:
+        self.manager.add_option(*option)
+
+
+def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
+    """Return what is wrong with ``--set`` arguments and a config.yaml, read by mitmproxy itself."""
+    manager = mitmproxy_options.Options()
+    manager.set(*given, defer=True)
+    optmanager.load(manager, yaml)
+    manager.update(**known)
+    options.register(Loader(manager), {})  # type: ignore[arg-type]
+    found = startup.take_problems(manager)
+    # What is left can be applied.
+    manager.process_deferred()
+    return found
+
+
+BACKENDS = "expected one of auto, responses, chat, codex, scripted"
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("toolsim_idle_timeout=5m", "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"),
+        ("toolsim_idle_timeout=-1", "toolsim_idle_timeout: got -1, expected 0 or more"),
+        ("toolsim_idle_timeout", "toolsim_idle_timeout: got '', expected a whole number, 0 or more"),
+        ("toolsim_tool_block_max=two", "toolsim_tool_block_max: got 'two', expected a whole number, 0 or more"),
+        ("toolsim_tool_block_max=1.5", "toolsim_tool_block_max: got '1.5', expected a whole number, 0 or more"),
+        ("toolsim_codex_port=99999", "toolsim_codex_port: got 99999, expected a port number from 0 to 65535"),
+        ("toolsim_use_tool=maybe", "toolsim_use_tool: got 'maybe', expected true or false"),
+        ("toolsim_use_tool=False", "toolsim_use_tool: got 'False', expected true or false"),
+        ("toolsim_backend=ollama", f"toolsim_backend: got 'ollama', {BACKENDS}"),
+        ("toolsim_backend=Codex", f"toolsim_backend: got 'Codex', {BACKENDS}; did you mean codex?"),
+        ("toolsim_backend", f"toolsim_backend: got no value, {BACKENDS}"),
+        ("toolsim_api_key", "toolsim_api_key: got no value, expected a text"),
+        (
+            "toolsim_sentinel=think",
+            "toolsim_sentinel: got 'think', expected a tag name of at most 64 letters, digits, '_', '-' or '.'",
+        ),
+        (
+            "toolsim_upstream=localhost:11434",
+            "toolsim_upstream: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1",
+        ),
+        (
+            "toolsim_cors_origins=example.com",
+            "toolsim_cors_origins: got 'example.com', expected an origin such as https://example.com, without a path",
+        ),
+        ("toolsim_codex_command=", "toolsim_codex_command: got no words, expected a command line"),
+        ("toolsim_bakend=chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
+        ("toolsim_tool_allow_list=a", "toolsim_tool_allow_list: no such option; did you mean toolsim_tool_allowlist?"),
+        ("toolsim-backend=chat", "toolsim-backend: no such option; did you mean toolsim_backend?"),
+        ("TOOLSIM_BACKEND=chat", "TOOLSIM_BACKEND: no such option; did you mean toolsim_backend?"),
+        ("toolsim_xyzzy=1", "toolsim_xyzzy: no such option; their names begin with toolsim_, see README"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
+    """It names the option, what was got, what was expected, and the nearest name."""
+    assert problems(given) == [line]
+
+
+@pytest.mark.parametrize(
+    ("yaml", "line"),
+    [
+        ("toolsim_idle_timeout: 5m", "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"),
+        ("toolsim_idle_timeout: true", "toolsim_idle_timeout: got True, expected a whole number, 0 or more"),
+        ("toolsim_use_tool: 1", "toolsim_use_tool: got 1, expected true or false"),
+        ("toolsim_api_key: 12345", "toolsim_api_key: got 12345, expected a text"),
+        ("toolsim_tool_allowlist: a", "toolsim_tool_allowlist: got 'a', expected a list of texts"),
+        ("toolsim_backend: codx", f"toolsim_backend: got 'codx', {BACKENDS}; did you mean codex?"),
+        ("toolsim_stop_after_tools: true", "toolsim_stop_after_tools: got True, expected one of auto, on, off"),
+        ("toolsim_bakend: chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
+    ],
+)
+def test_a_wrong_entry_of_config_yaml_is_one_line(yaml: str, line: str) -> None:
+    """The same words, for values that have a type already."""
+    assert problems(yaml=yaml) == [line]
+
+
+def test_every_problem_is_named() -> None:
+    """Not only the first."""
+    assert problems("toolsim_bakend=chat", "toolsim_idle_timeout=5m", "toolsim_repair=off") == [
+        "toolsim_bakend: no such option; did you mean toolsim_backend?",
+        "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more",
+    ]
+
+
+def test_two_values_for_one_are_one_too_many() -> None:
+    """mitmproxy would refuse them, in silence."""
+    assert problems("toolsim_repair=off", "toolsim_repair=safe") == [
+        "toolsim_repair: got 'off' and 'safe', expected one value"
+    ]
+
+
+def test_a_login_is_not_lent_by_mistake() -> None:
+    """Options that are right one by one may be wrong together."""
+    [line] = problems("toolsim_backend=codex", listen_host="0.0.0.0")
+    assert line == "toolsim_backend=codex on 0.0.0.0 would lend your login to others: set toolsim_api_key."
+    assert problems("toolsim_backend=codex", "toolsim_api_key=k", listen_host="0.0.0.0") == []
+
+
+@pytest.mark.parametrize(
+    "yaml", ["", "toolsim_use_tool: false\ntoolsim_tool_allowlist: [a]\ntoolsim_idle_timeout: 5\n"]
+)
+def test_what_is_right_is_left_alone(yaml: str) -> None:
+    """Every form of a value that mitmproxy takes; names of other addons are none of our business."""
+    right = ("toolsim_backend=chat", "toolsim_repair=off", "toolsim_tool_denylist=a", "toolsim_tool_denylist=b")
+    assert problems(*right, "toolsim_sse_telemetry", "toolsim_parallel_tool_calls=toggle", "other=1", yaml=yaml) == []
+
+
+def test_every_default_passes() -> None:
+    """Given explicitly, as text."""
+    defaults = {option.full_name: option.default for option in options.OPTIONS}
+    given = [
+        f"{name}={str(default).lower() if isinstance(default, bool) else default}"
+        for name, default in defaults.items()
+        if not isinstance(default, tuple)
+    ]
+    assert problems(*given) == []
+
+
+def test_the_script_is_not_loaded(caplog: pytest.LogCaptureFixture) -> None:
+    """The lines are logged as errors, by which mitmproxy ends a start, and the addon does not come into being."""
+    with taddons.context() as context:
+        context.options.set("toolsim_bakend=chat", defer=True)
+        with pytest.raises(OptionsError, match="toolsim_bakend"):
+            context.master.addons.register(ToolSim())
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert errors == ["toolsim_bakend: no such option; did you mean toolsim_backend?"]
+
+
+@pytest.mark.parametrize("given", ["toolsim_idle_timeout=5m", "toolsim_sentinel=think", "toolsim_bakend=chat"])
+def test_set_is_refused_while_it_runs(given: str, tmp_path: Path) -> None:
+    """And the old value stays in force, together with all others."""
+    addon = ToolSim()
+    with taddons.context(addon) as context:
+        context.configure(addon, toolsim_idle_timeout=7, toolsim_sentinel="call", toolsim_api_key="k")
+        with pytest.raises(OptionsError, match=given.partition("=")[0]):
+            context.options.set(given)
+        assert (context.options.toolsim_idle_timeout, context.options.toolsim_sentinel) == (7, "call")
+        assert (addon._settings.idle_timeout, addon._settings.policy.sentinel, addon._settings.api_key) == (
+            7,
+            "call",
+            "k",
+        )
