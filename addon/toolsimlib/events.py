@@ -13,6 +13,9 @@ from typing import Any, Literal
 from toolsimlib.errors import ApiError
 
 FinishReason = Literal["stop", "length", "content_filter"]
+"""Why a backend ended one choice."""
+EndReason = FinishReason | Literal["tool_calls"]
+"""Why a choice ended for the client."""
 ToolKind = Literal["function", "custom"]
 ItemStatus = Literal["completed", "incomplete"]
 
@@ -160,7 +163,7 @@ class CallEnded:
 class Ended:
     """Every choice is over. ``reasons`` by choice; a choice that made calls has ``tool_calls``. Nothing follows it."""
 
-    reasons: dict[int, FinishReason | Literal["tool_calls"]] = field(default_factory=dict)
+    reasons: dict[int, EndReason] = field(default_factory=dict)
     usage: Usage | None = None
 
 

@@ -7,7 +7,8 @@ judge with its time budget; the usage, which comes once; and the end. The answer
 2. every choice that was asked for having ended early: the backend may be stopped (``cut``);
 3. a failure, told by the backend, found in its bytes, or a broken strict guarantee.
 
-Nothing is emitted after the end.
+Where other text after a call would have ended the turn, a backend that fails after one has failed too late: the answer
+ends with its calls, as if it had been ended early, and the report says why. Nothing is emitted after the end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from toolsimlib.events import (
     Closed,
     Counted,
     Ended,
+    EndReason,
     Failed,
     Finished,
     KeepAlive,
@@ -33,7 +35,7 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import Plan
-from toolsimlib.report import Report
+from toolsimlib.report import Report, entry
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.turn import Turn
 
@@ -48,6 +50,7 @@ class Answer:
         self._numbers = count(plan.first_number)
         self._turns: dict[int, Turn] = {}
         self._usage: Usage | None = None
+        self._is_empty = True
         self.done = False
 
     @property
@@ -95,10 +98,15 @@ class Answer:
         """End the answer as failed. Text that was held back comes first, since it would be lost otherwise."""
         if self.done:
             return []
-        self.done = True
-        self._report.error = error.code or error.type
-        self._report.truncated = error.code == "backend_truncated"
         tail = [event for turn in self._turns.values() for event in turn.salvage()]
+        code = error.code or error.type
+        if self._plan.stops_after_tools and self._turns and all(turn.called for turn in self._turns.values()):
+            self._report.warnings.append(entry("FAILED_AFTER_CALLS", code))
+            self._report.tool_cutoff = self._report.tool_cutoff or "backend failed after tools"
+            return [*tail, self._end(dict.fromkeys(self._turns, "tool_calls"))]
+        self.done = True
+        self._report.error = code
+        self._report.truncated = error.code == "backend_truncated"
         return [*tail, Failed(error)]
 
     def keep_alive(self) -> list[ClientEvent]:
@@ -113,6 +121,8 @@ class Answer:
 
     def _checked(self, events: list[ClientEvent]) -> list[ClientEvent]:
         """Check whether a turn has failed, or whether all have ended early."""
+        if events:
+            self._is_empty = False
         if events and isinstance(events[-1], Failed):
             self.done = True
             self._report.error = events[-1].error.code
@@ -124,13 +134,23 @@ class Answer:
         events: list[ClientEvent] = []
         for turn in self._turns.values():
             events += turn.finish("stop")
+            self._is_empty = self._is_empty and not events
             if events and isinstance(events[-1], Failed):
                 return self._checked(events)
         return [*events, self._end()]
 
-    def _end(self) -> Ended:
+    def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:
         self.done = True
-        reasons = {choice: turn.reason or "stop" for choice, turn in self._turns.items()}
+        if reasons is None:
+            reasons = {choice: turn.reason or "stop" for choice, turn in self._turns.items()}
+        self._look_for_nothing(set(reasons.values()))
         self._report.finish = reasons.get(0, "stop")
         self._report.truncated = "length" in reasons.values()
         return Ended(reasons, self._usage)
+
+    def _look_for_nothing(self, reasons: set[EndReason]) -> None:
+        """Warn of an answer that looks like success and holds nothing, or not the call that it had to hold."""
+        if self._plan.choice.mode == "required" and "tool_calls" not in reasons:
+            self._report.warnings.append("NO_CALL")
+        if self._is_empty and reasons <= {"stop"}:
+            self._report.warnings.append("EMPTY_ANSWER")

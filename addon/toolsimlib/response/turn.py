@@ -86,6 +86,11 @@ class Turn:
         return self.state == self.state_over
 
     @property
+    def called(self) -> bool:
+        """Whether there were calls, all of them whole."""
+        return self._calls > 0 and not self._broken
+
+    @property
     def buffering(self) -> bool:
         """Whether the client hears nothing of what the backend says: it is held back, or dropped as a tail."""
         in_block = self._parser is not None and self._parser.in_block

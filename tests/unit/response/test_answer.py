@@ -14,6 +14,7 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
+from toolsimlib.plan import Choice
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
 
@@ -106,3 +107,32 @@ def test_blocks_of_each_choice_are_told_apart() -> None:
     assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
     _, report, _ = tell(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
     assert [block["verdicts"] for block in report.blocks] == [["failure SCHEMA_MISMATCH"]]
+
+
+def test_a_failure_after_a_call_is_warned_of() -> None:
+    """A chat client keeps its call; the report says what failed, and that the turn ended early."""
+    told, report, answer = tell(chat(), [TextDelta(CALL), Failed(ApiError("out", code="backend_gone"))])
+    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    assert report.warnings == ["FAILED_AFTER_CALLS:backend_gone"]
+    assert report.tool_cutoff == "backend failed after tools"
+    assert answer.done
+
+
+def test_a_failure_of_one_choice_fails_all() -> None:
+    """With a choice that has no call yet, there is nothing whole to end with."""
+    told, _, _ = tell(chat(choices=2), [TextDelta(CALL, 0), TextDelta("x", 1), Failed(ApiError("out"))])
+    assert isinstance(told[-1], Failed)
+
+
+def test_answers_that_look_like_success_and_are_none() -> None:
+    """No call where one was demanded, and nothing at all, are warned of; anything else is not."""
+    required = Choice("required")
+    for made, events, warnings in (
+        (chat(choice=required), [TextDelta("No.")], ["NO_CALL"]),
+        (chat(choice=required), [], ["NO_CALL", "EMPTY_ANSWER"]),
+        (responses(), [], ["EMPTY_ANSWER"]),
+        (responses(), [TextDelta("Hi")], []),
+        (chat(choice=required), [TextDelta(CALL)], []),
+    ):
+        _, report, _ = tell(made, [*events, Finished("stop"), Closed()])
+        assert report.warnings == warnings
