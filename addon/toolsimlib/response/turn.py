@@ -71,7 +71,6 @@ class Turn:
         self._broken = False
         self._calls = 0
         self._seen: set[tuple[str, str]] = set()
-        self._half = ""  # The first half of a surrogate pair that the backend split.
         self._out: list[ClientEvent] = []
         self.state = self.state_waiting
         self.cut = False
@@ -103,11 +102,6 @@ class Turn:
         """Take a piece of the backend's text."""
         if self.over:
             return []
-        if self._half:
-            text = (self._half + text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            self._half = ""
-        if "\ud800" <= text[-1] <= "\udbff":
-            self._half, text = text[-1], text[:-1]
         if self._parser is not None:
             self._take(self._parser.feed(text))
             if self._parser.in_block and self._is_full and self._plan.stops_after_tools and not self.over:
@@ -212,11 +206,8 @@ class Turn:
 
     def _drain(self) -> None:
         """Decide over all that was held back."""
-        half, self._half = self._half, ""
         if self._parser is not None:
-            self._take(self._parser.feed(half) + self._parser.finish())
-        elif half:
-            self.state(half)
+            self._take(self._parser.finish())
         self._break_preview()
         gap = self._gap.take()
         # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.

@@ -70,12 +70,6 @@ def test_structured_calls_join_the_turn() -> None:
     assert told == [*whole_call(1), *whole_call(2), Ended({0: "tool_calls"})]
 
 
-def test_surrogates_that_the_backend_split() -> None:
-    """A character split over two deltas arrives as one, alone and inside a block; a lone half is not lost."""
-    told, _, _ = tell(responses(), [TextDelta("a\ud83d"), TextDelta("\udc22b\ud83d"), Closed()])
-    assert [event.text for event in told if isinstance(event, TextDelta)] == ["a", "🐢b", "\ud83d"]
-
-
 def test_text_behind_the_finish_is_passed_over() -> None:
     """A choice that has ended takes nothing more."""
     told, _, _ = tell(chat(), [TextDelta("a"), Finished("stop"), TextDelta("b"), StructuredCall("add", ARGS), Closed()])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from time import process_time
 from typing import Any
 
 import pytest
@@ -26,14 +25,7 @@ def test_a_replaced_keyword_says_what_the_specification_says(schema: dict[str, A
     assert validator.check(bad) is not None
 
 
-def test_unique_items_are_compared_in_linear_time() -> None:
-    """Ten times as many items take about ten times as long, not a hundred times."""
+def test_unique_items_are_not_compared_in_pairs() -> None:
+    """Twenty thousand items are settled in a budget that comparing all pairs would exceed many times."""
     validator = compile_schema({"uniqueItems": True})
-
-    def seconds(number: int) -> float:
-        items = [{"a": n} for n in range(number)]
-        started = process_time()
-        assert validator.examine(items, 60).settled
-        return process_time() - started
-
-    assert seconds(20_000) < 40 * max(seconds(2_000), 0.001)
+    assert validator.examine([{"a": n} for n in range(20_000)], 30).settled
