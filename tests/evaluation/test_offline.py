@@ -23,7 +23,7 @@ def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path)
     environment |= {"OPENROUTER_BASE_URL": "http://192.0.2.1/v1", "OPENROUTER_API_KEY": "sk-or-v1-never-sent"}
     command = [*COMMAND, "--offline", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     [folder] = tmp_path.iterdir()
     report = json.loads((folder / "report.json").read_text())
     count = 4 * (len(SCENARIOS) + len(GUARDS))

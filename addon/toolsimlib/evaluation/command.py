@@ -88,7 +88,8 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         interrupted = await _measure(jobs, ways, log, args)
         runs = _in_order(jobs, log.runs)
         write_report(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
-    print(f"{markdown.rate_text(Rate.of(runs))} right; {folder / 'report.md'}")
+    broken_off = f"broken off, {len(runs)} of {len(jobs)} runs made: " if interrupted else ""
+    print(f"{broken_off}{markdown.rate_text(Rate.of(runs))} right; {folder / 'report.html'}")
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_WRONG if offline and not all(run.ok for run in runs) else EXIT_RIGHT

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from toolsimlib.evaluation.case import Run
 from toolsimlib.evaluation.summary import (
+    NEARLY_ALL,
     Figures,
     Rate,
     by_case,
@@ -93,7 +94,7 @@ def _head(runs: Sequence[Run], planned: int, target: str) -> str:
         f"- chat: {rate_text(Rate.of(run for run in runs if run.kind == 'chat'))}",
         f"- combinations of model, profile, way and API: {len(rates)}, "
         f"{sum(rate.ok == rate.runs for rate in rates)} of them at 100 %, "
-        f"{sum(rate.ok >= 0.96 * rate.runs for rate in rates)} at 96 % or more",
+        f"{sum(rate.ok >= NEARLY_ALL * rate.runs for rate in rates)} at 96 % or more",
         f"- calls mended by toolsim: {sum(run.repaired for run in runs)} repaired, "
         f"{sum(run.untagged for run in runs)} found without the tag",
         f"- target: {target}",

@@ -69,10 +69,11 @@ def _live_display() -> Any:
     from rich.progress import Progress as Display
 
     return Display(
-        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
+        # Last, since its length changes.
+        TextColumn("{task.description}", markup=False),
         console=Console(stderr=True),
     )

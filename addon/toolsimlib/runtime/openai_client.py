@@ -81,7 +81,8 @@ async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream
         completion = await client.chat.completions.create(**body, extra_body=extra)
         return _whole_chat(completion)
     body |= {"stream": True, "stream_options": {"include_usage": True}}
-    return await _streamed_chat(await client.chat.completions.create(**body, extra_body=extra))
+    async with await client.chat.completions.create(**body, extra_body=extra) as chunks:
+        return await _streamed_chat(chunks)
 
 
 def _declared(tool: Tool) -> dict[str, Any]:
@@ -150,11 +151,13 @@ async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, s
     extra = dict(request.options)
     if not stream:
         return _whole_response(await client.responses.create(**body, extra_body=extra))
-    async for event in await client.responses.create(**body, stream=True, extra_body=extra):
-        if event.type in ("response.completed", "response.incomplete", "response.failed"):
-            return _whole_response(event.response)
-        if event.type == "error":
-            raise ProviderError(event.message, code=event.code or "")
+    # Closed as soon as the last event was read: the connection must not wait for the collector.
+    async with await client.responses.create(**body, stream=True, extra_body=extra) as events:
+        async for event in events:
+            if event.type in ("response.completed", "response.incomplete", "response.failed"):
+                return _whole_response(event.response)
+            if event.type == "error":
+                raise ProviderError(event.message, code=event.code or "")
     raise ProviderError("the stream broke off before its end")
 
 
