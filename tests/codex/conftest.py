@@ -9,7 +9,7 @@ import pytest
 from support import programs
 from support.stub_model import StubModel
 from toolsimlib.backends.codex.backend import CodexBackend
-from toolsimlib.backends.loopback import Loopback
+from toolsimlib.backends.loopback import TOKEN, Loopback
 
 
 class Stage:
@@ -59,7 +59,8 @@ async def stage(codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     loopback = Loopback(CodexBackend((codex, "app-server")))
     await loopback.start()
     url = f"http://127.0.0.1:{loopback.port}"
-    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+    token = {TOKEN: loopback.token}
+    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, headers=token) as client:
         yield Stage(stub, loopback, client, home)
     await loopback.stop()
     await stub.stop()

@@ -79,14 +79,16 @@ class TextBackend(Protocol):
 class Loopback:
     """Serve ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 is any free port, and ``port`` then says which.
 
-    A web page that guesses the port could spend what is behind it: its requests, which name their origin, are refused
-    unless they carry ``token``.
+    Any program and any web page on this machine can reach the port, and could spend what is behind it: only requests
+    that carry ``token`` and name this machine as their host are answered. ``is_open`` answers anybody, for a backend
+    that there is nothing to spend of.
     """
 
-    def __init__(self, backend: TextBackend, port: int = 0) -> None:
+    def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
         self.backend = backend
         self.port = port
         self.token = secrets.token_hex(16)
+        self.is_open = is_open
         self._server: HTTPServer | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -94,7 +96,7 @@ class Loopback:
         """Bind the port and start the backend. Raises OSError when the port is taken."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         self.port = sockets[0].getsockname()[1]
-        context = {"backend": self.backend, "running": self._running, "token": self.token}
+        context = {"backend": self.backend, "running": self._running, "token": None if self.is_open else self.token}
         application = Application(
             [(r"/(?:.*/)?models", _Models, context), (r"/.*", _Answers, context)],
             # The addon logs each request already.
@@ -122,15 +124,16 @@ class _Handler(RequestHandler):
 
     METHODS: ClassVar[Sequence[str]]
 
-    def initialize(self, backend: TextBackend, running: set[asyncio.Task[None]], token: str) -> None:
+    def initialize(self, backend: TextBackend, running: set[asyncio.Task[None]], token: str | None) -> None:
         self.backend = backend
         self.running = running
         self.token = token
 
     def prepare(self) -> None:
-        headers, method = self.request.headers, self.request.method
-        if "Origin" in headers and not secrets.compare_digest(headers.get(TOKEN, "").encode(), self.token.encode()):
-            self.refuse(ApiError("Web pages are not served here.", "invalid_request_error", "forbidden", status=403))
+        method = self.request.method
+        if self.token is not None and not self._is_from_addon(self.token):
+            message = "This port serves toolsim itself: send requests to its listener."
+            self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
         elif not self.exists():
             message = f"No such endpoint: {method} {self.request.path}"
             self.refuse(ApiError(message, "invalid_request_error", "not_found", status=404))
@@ -138,6 +141,10 @@ class _Handler(RequestHandler):
             self.set_header("Allow", ", ".join(self.METHODS))
             message = f"{method} is not allowed here: expected {' or '.join(self.METHODS)}."
             self.refuse(ApiError(message, "invalid_request_error", "method_not_allowed", status=405))
+
+    def _is_from_addon(self, token: str) -> bool:
+        has_token = secrets.compare_digest(self.request.headers.get(TOKEN, "").encode(), token.encode())
+        return has_token and self.request.host_name in ("127.0.0.1", "localhost")
 
     def exists(self) -> bool:
         """Return whether there is such a resource."""

@@ -65,7 +65,7 @@ class ScriptedProvider:
 @asynccontextmanager
 async def scripted_provider() -> AsyncIterator[str]:
     """Serve the scripts of all offline scenarios on a free port of 127.0.0.1; yields the base URL."""
-    server = Loopback(ScriptedProvider({**script.live_scripts(), **guards.scripts()}))
+    server = Loopback(ScriptedProvider({**script.live_scripts(), **guards.scripts()}), is_open=True)
     await server.start()
     try:
         yield f"http://127.0.0.1:{server.port}/v1"

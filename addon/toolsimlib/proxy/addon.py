@@ -17,11 +17,14 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.tls import TlsData
 
+from toolsimlib.errors import ApiError
 from toolsimlib.plan import Policy
 from toolsimlib.proxy import cut, keep, options, route, sides, startup, telemetry
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners, is_local
+from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.exchange import OPEN, Exchange, error_response
 from toolsimlib.proxy.notes import REPORT, is_stored, policy_for
@@ -32,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 # Long enough to be rare, short enough for clients that give up after 30 s without an event.
 KEEPALIVE_SECONDS = 10.0
+
+LOOP = ApiError("The request has come back to the proxy that sent it.", code="loop_detected", status=508)
 
 
 class ToolSim:
@@ -45,6 +50,7 @@ class ToolSim:
         self._settings = Settings()
         self._metrics = telemetry.Metrics()
         self._builtin = BuiltinBackend()
+        self._connections = Connections()
         self._is_running = False
 
     def load(self, loader: Loader) -> None:
@@ -88,6 +94,9 @@ class ToolSim:
         request = flow.request
         if flow.response is not None and not is_stored(flow):
             return
+        if self._connections.is_circle(flow.client_conn):
+            flow.response = error_response(LOOP)
+            return
         decision = route.decide(_incoming(flow), self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
             flow.response = self._answer(decision)
@@ -96,6 +105,10 @@ class ToolSim:
             target = decision.upstream
             request.scheme, request.host, request.port = target.scheme, target.host, target.port
             request.path = decision.path
+        if decision.authorization is not None:
+            request.headers.pop("authorization", None)
+            if decision.authorization:
+                request.headers["authorization"] = decision.authorization
         if decision.to_builtin:
             self._builtin.admit(flow)
         if api := route.api_of(request.method, request.path):
@@ -141,15 +154,33 @@ class ToolSim:
 
     def client_disconnected(self, client: Client) -> None:
         """Clean up after a disconnected client, in case no other hook fired."""
-        self._builtin.forget(client)
         for flow_id, exchange in list(OPEN.items()):
             if exchange.client_id == client.id:
                 self._close(flow_id, None, None)
 
-    def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Keep clients on other machines from tunnelling to the built-in backend past all checks."""
-        if not self._builtin.may_connect(data.client, data.server.address):
-            data.server.error = "toolsim: this port is not for other machines"
+    async def server_connect(self, data: ServerConnectionHookData) -> None:
+        """Limit the time of connecting; async, so that it runs in the task that connects."""
+        self._connections.opening(data.server, self._settings.connect_timeout)
+
+    def server_connected(self, data: ServerConnectionHookData) -> None:
+        """Remember a connection of ours."""
+        self._connections.opened(data.client, data.server)
+
+    def server_connect_error(self, data: ServerConnectionHookData) -> None:
+        """Forget one that could not be opened."""
+        self._connections.closed(data.server)
+
+    def server_disconnected(self, data: ServerConnectionHookData) -> None:
+        """Forget one that was closed."""
+        self._connections.closed(data.server)
+
+    def tls_established_server(self, data: TlsData) -> None:
+        """Stop the clock of connecting."""
+        self._connections.secured(data.conn)
+
+    def tls_failed_server(self, data: TlsData) -> None:
+        """Stop it here too."""
+        self._connections.secured(data.conn)
 
     # -- small parts of the hooks --
 
@@ -175,6 +206,7 @@ class ToolSim:
             client_id=flow.client_conn.id,
             cors=self._cors(flow),
             keepalive=self._keepalive,
+            connect_timeout=self._settings.connect_timeout,
             idle_timeout=self._settings.idle_timeout,
         )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from dataclasses import dataclass
 
 LOOPBACK = "127.0.0.1"
+
+_NUMBERS = re.compile(r"[0-9a-fx]+(\.[0-9a-fx]+){0,3}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +23,18 @@ class Upstream:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an IP address, or the name ``localhost``, stays on this machine."""
-    if address == "localhost" or address.endswith(".localhost"):
+    """Return whether an IP address in any spelling, or the name ``localhost``, stays on this machine."""
+    name = address.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
         return True
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return (mapped or parsed).is_loopback
+    parsed = _parse(name)
+    return parsed is not None and parsed.is_loopback
+
+
+def leads_here(address: str) -> bool:
+    """Return whether a connection to an address certainly ends on this machine: 0.0.0.0 and :: do too."""
+    parsed = _parse(address)
+    return is_loopback(address) or (parsed is not None and parsed.is_unspecified)
 
 
 def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) -> bool:
@@ -39,4 +45,16 @@ def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) ->
     """
     if not sockname or port != sockname[1]:
         return False
-    return is_loopback(host) or host in (sockname[0], socket.gethostname())
+    return leads_here(host) or host.lower() in (sockname[0], socket.gethostname().lower())
+
+
+def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        # The short, octal and hexadecimal spellings that connecting understands: 127.1, 0x7f.1, 2130706433.
+        try:
+            return ipaddress.IPv4Address(socket.inet_aton(address)) if _NUMBERS.fullmatch(address) else None
+        except OSError:
+            return None
+    return (parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None) or parsed

@@ -14,7 +14,7 @@ from mitmproxy.http import HTTPFlow
 from toolsimlib.backends.codex.backend import CodexBackend
 from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
 from toolsimlib.backends.scripted.backend import ScriptedBackend
-from toolsimlib.proxy.address import LOOPBACK, is_loopback
+from toolsimlib.proxy.address import LOOPBACK, is_loopback, leads_here
 from toolsimlib.proxy.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -26,8 +26,6 @@ class BuiltinBackend:
     def __init__(self) -> None:
         self._settings = Settings()
         self._loopback: Loopback | None = None
-        # Connections of clients that were let through to it.
-        self._admitted: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -84,27 +82,13 @@ class BuiltinBackend:
     # -- who may reach it --
 
     def admit(self, flow: HTTPFlow) -> None:
-        """Let a request whose sender has been checked through to the backend."""
-        self._admitted.add(flow.client_conn.id)
+        """Let a request whose sender has been checked through to the backend, which answers nothing else."""
         if self._loopback is not None:
             flow.request.headers[TOKEN] = self._loopback.token
 
-    def forget(self, client: Client) -> None:
-        """Forget that a client was admitted."""
-        self._admitted.discard(client.id)
-
     def is_at(self, host: str, port: int) -> bool:
         """Return whether an address is the backend's."""
-        return port == self.port and is_loopback(host)
-
-    def may_connect(self, client: Client, address: tuple[str, int] | None) -> bool:
-        """Return whether a client may have a connection to ``address``.
-
-        A client on another machine could tunnel to the backend past all checks, by any name that leads to it.
-        """
-        if self.port is None or address is None or address[1] != self.port:
-            return True
-        return is_local(client) or client.id in self._admitted
+        return port == self.port and leads_here(host)
 
 
 def is_local(client: Client) -> bool:

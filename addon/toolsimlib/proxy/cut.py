@@ -10,7 +10,9 @@ which asks the ``Exchange`` that it carries. What this leans on, in ``mitmproxy.
 3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, HTTP/2 resets the one stream. It
    comes before the client's end, or the client's next request might be sent down the dying connection.
 4. ``RequestWakeup`` is routed back to the stream that yielded it, and never used by ``HttpStream`` itself.
-5. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended.
+5. ``HttpLayer.connections`` holds failed connections with their ``error``, and answers from it whoever wants the same
+   address again. We keep the client's connection over such a failure, so we have to forget it.
+6. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended.
 
 A stream keeps its class as long as it lives: loading and unloading the addon only affects new ones.
 """
@@ -20,12 +22,13 @@ from __future__ import annotations
 import logging
 from typing import override
 
+from mitmproxy.connection import Server
 from mitmproxy.http import Response
 from mitmproxy.proxy.commands import RequestWakeup
 from mitmproxy.proxy.events import Event, Wakeup
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers import http
-from mitmproxy.proxy.layers.http import HttpStream, SendHttp
+from mitmproxy.proxy.layers.http import HttpLayer, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestProtocolError,
@@ -68,9 +71,11 @@ class EndableStream(HttpStream):
     @override
     def make_server_connection(self) -> CommandGenerator[bool]:
         connected = yield from super().make_server_connection()
-        if connected and (exchange := self.exchange) is not None:
+        if not connected:
+            self.forget_failed_connections()
+        elif (exchange := self.exchange) is not None:
             # Silence counts from now on: someone may have intercepted the request and looked at it for a while.
-            exchange.note_backend_activity()
+            exchange.backend_connected()
             yield RequestWakeup(exchange.next_tick())
         return connected
 
@@ -138,6 +143,14 @@ class EndableStream(HttpStream):
         else:
             return
         yield RequestWakeup(exchange.next_tick())
+
+    def forget_failed_connections(self) -> None:
+        """Let the next request of this client connection try again; mitmproxy would repeat the old error for ever."""
+        layer = self.context.layers[self.context.layers.index(self) - 1]
+        assert isinstance(layer, HttpLayer)
+        for connection in (*layer.connections, self.context.server):
+            if isinstance(connection, Server) and not connection.connected:
+                connection.error = None
 
     def stop_backend(self) -> SendHttp:
         """Return the command that stops what the backend is sending."""

@@ -72,8 +72,8 @@ class Exchange:
     """Carries a plan from the request to the answer, and watches the time between.
 
     ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
-    speak if the backend never answers. ``cors``: headers for answers that we make. ``keepalive``, ``idle_timeout``:
-    seconds; an ``idle_timeout`` of 0 waits for ever.
+    speak if the backend never answers. ``cors``: headers for answers that we make. ``keepalive``, ``connect_timeout``,
+    ``idle_timeout``: seconds; a timeout of 0 waits for ever.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Exchange:
         client_id: str,
         cors: Mapping[str, str],
         keepalive: float,
+        connect_timeout: float,
         idle_timeout: float,
     ) -> None:
         self.plan: Plan | None = None
@@ -93,7 +94,9 @@ class Exchange:
         self.recorder = BodyRecorder()
         self._cors = cors
         self._keepalive = keepalive
+        self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
+        self._is_connected = False
         self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
         self._rewriter: ResponseRewriter | None = None
 
@@ -212,6 +215,11 @@ class Exchange:
         """Count the backend's silence from now on."""
         self._last_input_at = time.monotonic()
 
+    def backend_connected(self) -> None:
+        """Note that the request is on its way."""
+        self._is_connected = True
+        self.note_backend_activity()
+
     def seconds(self) -> float:
         """Return how long this exchange has been under way."""
         return time.monotonic() - self._started_at
@@ -253,7 +261,11 @@ class Exchange:
     # -- errors --
 
     def backend_unreachable(self, message: str) -> Response:
-        """Return the whole answer for a backend that could not be reached or went away."""
+        """Return the whole answer for a backend that could not be reached, in time or at all, or that went away."""
+        waited = time.monotonic() - self._last_input_at
+        if not self._is_connected and 0 < self._connect_timeout <= waited:
+            text = f"The backend could not be reached within {self._connect_timeout:g} s."
+            return self.refuse(ApiError(text, code="backend_timeout", status=504))
         return self.refuse(ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502))
 
     def refuse(self, error: ApiError) -> Response:

@@ -202,8 +202,14 @@ OPTIONS = (
     Option(
         "api_key",
         "",
-        "Key that clients must send as their Bearer token. Required before the codex backend is served to other "
-        "machines.",
+        "Key that clients must send as their Bearer token; without it nothing passes, whatever its path, and it is not "
+        "sent on. Required before the codex backend is served to other machines.",
+    ),
+    Option(
+        "upstream_key",
+        "",
+        "Key that is sent to the backend as the Bearer token, in place of the client's. Empty: the client's own is "
+        "sent, unless it is that of toolsim_api_key.",
     ),
     Option("codex_command", "codex app-server", "Command line that starts the Codex app-server."),
     Option(
@@ -226,6 +232,11 @@ OPTIONS = (
         ("app://obsidian.md", "capacitor://localhost", "http://localhost:*", "http://127.0.0.1:*"),
         "Origins of web pages and Electron programs that may use the API. :* stands for any port or none, and * alone "
         "for any origin.",
+    ),
+    Option(
+        "connect_timeout",
+        10,
+        "Seconds that connecting to a backend may take, TLS included; 0 = as long as the system tries.",
     ),
     Option(
         "idle_timeout",

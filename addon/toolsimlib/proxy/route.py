@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from toolsimlib.errors import ApiError
-from toolsimlib.proxy.address import LOOPBACK, Upstream, is_loopback
+from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsimlib.proxy.cors import cors_headers, preflight_headers
 from toolsimlib.proxy.settings import Settings
 from toolsimlib.wire.dialect import Api, api_of_path
@@ -49,18 +49,23 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Let it go where it is addressed to; ``to_builtin``: that is the built-in backend."""
+    """Let it go where it is addressed to; ``to_builtin``: that is the built-in backend.
+
+    ``authorization``: what the backend gets as the header of that name; None = what the client sent, "" = nothing.
+    """
 
     to_builtin: bool = False
+    authorization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Send it to ``upstream`` instead, with ``path``; ``to_builtin``: that is the built-in backend."""
+    """Send it to ``upstream`` instead, with ``path``; the rest as in ``Pass``."""
 
     upstream: Upstream
     path: str
     to_builtin: bool = False
+    authorization: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +88,17 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     is_metrics = we_are_the_server and plain == METRICS and request.method in ("GET", "HEAD")
     upstream = _other_target(request, ending, settings, builtin_port)
     host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
-    to_builtin = port == builtin_port and is_loopback(host)
+    to_builtin = port == builtin_port and leads_here(host)
+    # With a key set nothing passes without it where we are the server, whatever its path: a backend may know spellings
+    # of its paths that we do not.
+    concerns_us = bool(is_metrics or upstream or to_builtin or (ending and we_are_the_server))
+    is_guarded = concerns_us or (we_are_the_server and bool(settings.api_key))
+    authorization = _authorization(settings, to_builtin=to_builtin) if we_are_the_server or concerns_us else None
     cors = cors_headers(settings.origins, request.headers.get("origin"))
 
-    if is_metrics or upstream or to_builtin or (ending and we_are_the_server):
-        if request.method == "OPTIONS" and (allowed := preflight_headers(settings.origins, request.headers)):
+    if is_guarded:
+        is_preflight = request.method == "OPTIONS" and concerns_us
+        if is_preflight and (allowed := preflight_headers(settings.origins, request.headers)):
             return Answer(headers=allowed)
         error = _check_access(request, settings, to_builtin=to_builtin)
         if error is not None:
@@ -101,13 +112,13 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         if not upstream.port:
             error = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
             return Answer(error, headers=cors)
-        return Forward(upstream, join(upstream, request.path), to_builtin)
+        return Forward(upstream, join(upstream, request.path), to_builtin, authorization)
     if request.is_direct and not request.is_reverse:
         message = f"No such endpoint: {request.method} {plain}. There are /responses, /chat/completions, /models."
         if ending:
             message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
         return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
-    return Pass(to_builtin)
+    return Pass(to_builtin, authorization)
 
 
 def endpoint(path: str) -> str:
@@ -151,6 +162,13 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
     if settings.builtin is not None and request.is_direct:
         return Upstream("http", LOOPBACK, builtin_port or 0)
     return None
+
+
+def _authorization(settings: Settings, *, to_builtin: bool) -> str | None:
+    """Return what a backend gets in the place of the client's key: the operator's key is for us alone."""
+    if settings.upstream_key and not to_builtin:
+        return f"Bearer {settings.upstream_key}"
+    return "" if settings.api_key else None
 
 
 def _check_access(request: Incoming, settings: Settings, *, to_builtin: bool) -> ApiError | None:

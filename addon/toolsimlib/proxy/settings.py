@@ -27,11 +27,13 @@ class Settings:
     builtin: Builtin | None = None
     upstream: Upstream | None = None
     api_key: str = ""
+    upstream_key: str = ""
     codex_command: tuple[str, ...] = ("codex", "app-server")
     codex_port: int = 0
     scripted_port: int = 0
     capture: str = ""
     origins: Origins = Origins()
+    connect_timeout: float = 10.0
     idle_timeout: float = 300.0
 
     @property
@@ -59,11 +61,12 @@ def parse(values: Any) -> Settings:
     backend = parsed["backend"]
     builtin = backend if backend in ("codex", "scripted") else None
     policy = {name: parsed[name] for name in Policy.__dataclass_fields__} | {"backend": "auto" if builtin else backend}
-    edge = ("upstream", "api_key", "codex_command", "codex_port", "scripted_port", "capture")
+    edge = ("upstream", "api_key", "upstream_key", "codex_command", "codex_port", "scripted_port", "capture")
     return Settings(
         policy=Policy(**policy),
         builtin=builtin,
         origins=Origins(parsed["cors_origins"]),
+        connect_timeout=float(parsed["connect_timeout"]),
         idle_timeout=float(parsed["idle_timeout"]),
         **{name: parsed[name] for name in edge},
     )

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from httpx_sse import aconnect_sse
-from toolsimlib.backends.loopback import Loopback
+from toolsimlib.backends.loopback import TOKEN, Loopback
 from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
@@ -59,12 +59,13 @@ class Played:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=10, trust_env=False) as opened:
+    async with httpx.AsyncClient(timeout=10, trust_env=False, headers={TOKEN: "test"}) as opened:
         yield opened
 
 
 async def serve(backend: Any) -> tuple[Loopback, str]:
     loopback = Loopback(backend)
+    loopback.token = "test"
     await loopback.start()
     return loopback, f"http://127.0.0.1:{loopback.port}/v1"
 
@@ -177,7 +178,8 @@ async def test_each_frame_is_written_in_one_chunk() -> None:
     loopback, _ = await serve(Played(*WHOLE))
     reader, writer = await asyncio.open_connection("127.0.0.1", loopback.port)
     body = b'{"input":"x","stream":true}'
-    writer.write(b"POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+    head = b"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ntoolsim-token: test\r\ncontent-length: %d\r\n\r\n"
+    writer.write(head % len(body) + body)
     await reader.readuntil(b"\r\n\r\n")
     chunks = []
     while (size := int(await reader.readline(), 16)) > 0:
@@ -284,18 +286,18 @@ async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None
 
 
 @pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
-async def test_web_pages_are_refused(client: httpx.AsyncClient, path: str) -> None:
-    """A page that guesses the port gets nothing, unless the addon vouches for it; the backend is not even asked."""
+async def test_only_the_addon_is_answered(client: httpx.AsyncClient, path: str) -> None:
+    """Whoever guesses the port gets nothing, nor does a name that was rebound to it; the backend is not even asked."""
     played = Played(*WHOLE)
     loopback, url = await serve(played)
     method = "GET" if path == "/models" else "POST"
-    page = {"Origin": "http://evil.example"}
-    for headers in (page, page | {"toolsim-token": "guessed"}):
+    rebound = {"Host": f"evil.example:{loopback.port}"}
+    for headers in ({TOKEN: ""}, {TOKEN: "guessed"}, {TOKEN: "guessed", "Origin": "http://evil.example"}, rebound):
         answer = await client.request(method, url + path, content=b'{"input":"x"}', headers=headers)
         assert answer.status_code == 403
         assert answer.json()["error"]["code"] == "forbidden"
     assert not played.stopped.is_set()
-    vouched = page | {"toolsim-token": loopback.token}
+    vouched = {TOKEN: loopback.token, "Origin": "http://listed.example"}
     answer = await client.request(method, url + path, content=b'{"input":"x","messages":[]}', headers=vouched)
     await loopback.stop()
     assert answer.status_code == 200

@@ -32,7 +32,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def exchange(*, stream: bool = True, planned: bool = True, keepalive: float = 10, idle_timeout: float = 60) -> Exchange:
-    made = Exchange(Report(), client_id="c", cors={}, keepalive=keepalive, idle_timeout=idle_timeout)
+    made = Exchange(Report(), client_id="c", cors={}, keepalive=keepalive, connect_timeout=5, idle_timeout=idle_timeout)
     if planned:
         made.plan = Plan("chat", "chat", AnswerForm(stream, "m"))
     return made
@@ -143,6 +143,16 @@ def test_whole_answer_that_never_comes(clock: Clock) -> None:
     assert response is not None
     assert response.status_code == 504
     assert not made.ours
+
+
+def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
+    """A backend that is not reached in time is a 504; one that refuses, or breaks off later, is a 502."""
+    for waited, connected, status in ((5, False, 504), (4, False, 502), (50, True, 502)):
+        made = exchange()
+        if connected:
+            made.backend_connected()
+        clock.now += waited
+        assert made.backend_unreachable("gone").status_code == status
 
 
 @pytest.mark.parametrize("broken", ["feed", "fail", "keepalive"])

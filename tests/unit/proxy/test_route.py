@@ -24,6 +24,7 @@ TO_BUILTIN = Incoming("POST", "localhost", PORT, CHAT, {}, is_reverse=True)
 
 PLAIN = Settings()
 KEYED = Settings(api_key="k")
+UPSTREAM_KEY = Settings(upstream_key="u")
 TAKING_OVER = Settings(upstream=UPSTREAM)
 SCRIPTED = Settings(builtin="scripted", origins=Origins(("app://x",)))
 CODEX = replace(SCRIPTED, builtin="codex")
@@ -69,22 +70,43 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
         Forward(UPSTREAM, "/v2/models"),
     ),
     "through: metrics are not ours": (of(THROUGH, method="GET", path="/toolsim/metrics"), PLAIN, Pass()),
+    "through: to the built-in backend by another name": (
+        of(TO_BUILTIN, is_reverse=False, host="0.0.0.0"),
+        SCRIPTED,
+        Pass(to_builtin=True),
+    ),
     "through: to the built-in backend's port": (of(TO_BUILTIN, is_reverse=False), SCRIPTED, Pass(to_builtin=True)),
     "key: missing": (REVERSE, KEYED, 401),
     "key: wrong": (of(REVERSE, headers=bearer("x")), KEYED, 401),
-    "key: right": (of(REVERSE, headers=bearer("k")), KEYED, Pass()),
+    "key: right": (of(REVERSE, headers=bearer("k")), KEYED, Pass(authorization="")),
+    "key: any path": (of(REVERSE, path="/v1/chat/completion%73"), KEYED, 401),
+    "key: any path of the listener": (of(DIRECT, path="//toolsim/metrics"), KEYED, 401),
+    "key: any method": (of(REVERSE, method="OPTIONS", path="/v1/files"), KEYED, 401),
+    "key: replaced": (
+        of(REVERSE, headers=bearer("k")),
+        replace(KEYED, upstream_key="u"),
+        Pass(authorization="Bearer u"),
+    ),
+    "upstream's key: alone": (of(REVERSE, path="/v1/files"), UPSTREAM_KEY, Pass(authorization="Bearer u")),
+    "upstream's key: taken over": (
+        THROUGH,
+        replace(TAKING_OVER, upstream_key="u"),
+        replace(TAKEN_OVER, authorization="Bearer u"),
+    ),
+    "upstream's key: not for other hosts": (of(THROUGH, path="/about"), replace(TAKING_OVER, upstream_key="u"), Pass()),
+    "upstream's key: not for the built-in backend": (DIRECT, replace(SCRIPTED, upstream_key="u"), SERVED),
     "key: metrics too": (of(REVERSE, method="GET", path="/toolsim/metrics"), KEYED, 401),
     "key: not our business": (THROUGH, KEYED, Pass()),
     "key: taken over": (THROUGH, replace(TAKING_OVER, api_key="k"), 401),
     "key: opens codex to other machines": (
         of(DIRECT, is_local=False, headers=bearer("k")),
         replace(CODEX, api_key="k"),
-        SERVED,
+        replace(SERVED, authorization=""),
     ),
     "key: opens the built-in backend to any origin": (
         of(DIRECT, headers=bearer("k") | {"origin": "https://evil.example"}),
         replace(SCRIPTED, api_key="k"),
-        SERVED,
+        replace(SERVED, authorization=""),
     ),
     "codex: another machine": (of(DIRECT, is_local=False), CODEX, 403),
     "codex: this machine": (DIRECT, CODEX, SERVED),

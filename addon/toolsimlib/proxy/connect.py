@@ -1,0 +1,69 @@
+"""Connections to backends: none goes in a circle, and none is tried for ever.
+
+*Circles.* A target may be this very proxy, by more names than can be told apart beforehand: ``LOCALHOST``, ``127.1``,
+any name that resolves to it. One such request would use up all file descriptors. So connections are recognised by their
+addresses: a connection that we open to a listener of ours arrives there with the address that it left with. Each is
+remembered with the listeners that its request has passed, and a request that comes back to one of them is refused.
+Another listener of the same process is no circle.
+
+*Time.* mitmproxy waits for a connection as long as the operating system does, minutes. Its hook ``server_connect`` runs
+in the task that then connects, and a cancelled task ends in an ordinary connection error (``mitmproxy.proxy.server``
+12.2). So a timer cancels it, until the connection is up: with TLS, until the handshake is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mitmproxy.connection import Client, Connection, Server
+
+_Address = tuple[str, int]
+
+
+class Connections:
+    """The connections that we open, while they are open."""
+
+    def __init__(self) -> None:
+        self._passed: dict[_Address, frozenset[_Address]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def opening(self, server: Server, timeout: float) -> None:
+        """Give the running task ``timeout`` seconds to connect; 0 = as long as it takes."""
+        task = asyncio.current_task()
+        if timeout and task is not None:
+            self._stop_timer(server)
+            self._timers[server.id] = asyncio.get_running_loop().call_later(timeout, task.cancel, "timed out")
+
+    def opened(self, client: Client, server: Server) -> None:
+        """Remember a connection that was opened for ``client``."""
+        if not server.tls:
+            self._stop_timer(server)
+        if server.sockname is not None and client.sockname is not None:
+            self._passed[_address(server.sockname)] = self._before(client) | {_address(client.sockname)}
+
+    def secured(self, connection: Connection) -> None:
+        """Note that a TLS handshake is over, or has failed."""
+        self._stop_timer(connection)
+
+    def closed(self, server: Server) -> None:
+        """Forget a connection that is closed, or could not be opened."""
+        self._stop_timer(server)
+        if server.sockname is not None:
+            self._passed.pop(_address(server.sockname), None)
+
+    def is_circle(self, client: Client) -> bool:
+        """Return whether the requests of a connection have passed its listener before."""
+        return client.sockname is not None and _address(client.sockname) in self._before(client)
+
+    def _before(self, client: Client) -> frozenset[_Address]:
+        return self._passed.get(_address(client.peername), frozenset()) if client.peername else frozenset()
+
+    def _stop_timer(self, connection: Connection) -> None:
+        if (timer := self._timers.pop(connection.id, None)) is not None:
+            timer.cancel()
+
+
+def _address(name: tuple[object, ...]) -> _Address:
+    """Return an address without flow label and scope, an IPv4 address mapped into IPv6 as itself."""
+    host, port = str(name[0]).removeprefix("::ffff:").partition("%")[0], name[1]
+    return host, port if isinstance(port, int) else 0
