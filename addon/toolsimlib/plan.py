@@ -62,6 +62,7 @@ class Policy:
     sentinel: str = "tool_call"
     use_tool: bool = True
     repair: Literal["safe", "off"] = "safe"
+    untagged: Literal["on", "off"] = "on"
     strict_policy: Literal["error", "message"] = "error"
     stream_arguments: Literal["buffered", "incremental"] = "buffered"
     output_mode: Literal["openai-json", "obsidian-xml"] = "openai-json"

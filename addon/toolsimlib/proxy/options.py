@@ -113,6 +113,14 @@ OPTIONS = (
         ("off", "json_schema", "structural_tag"),
     ),
     Option(
+        "untagged",
+        "on",
+        "Whether a call that the model writes without the tag counts: JSON of a call, alone or in a code fence, or "
+        "name(…), at the start or at the end of the answer. on: if its tool is on offer and its arguments fit the "
+        "tool's schema. off: such text stays text.",
+        ("on", "off"),
+    ),
+    Option(
         "strict_policy",
         "error",
         "What becomes of a call that violates a strict tool's schema. error: the answer fails (HTTP 422, or an error "

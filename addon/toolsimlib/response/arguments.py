@@ -6,6 +6,7 @@
 | function | nothing, null, an empty string        | ``{}``                                         |
 | function | XML elements                          | an object, each value typed by its own schema  |
 | function | one element that holds all the others | what stands inside it                          |
+| function | values in a programmer's syntax       | an object, by keyword or the schema's order    |
 | custom   | ``{"input": "…"}``, in either form    | the input                                      |
 | custom   | any other string                      | the string                                     |
 
@@ -73,6 +74,8 @@ def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, 
         return None
     if written.elements is not None:
         return _from_elements(written.elements, tool, checker)
+    if written.values is not None:
+        return _from_values(written.values, tool)
     given = written.arguments
     codes: tuple[str, ...] = ()
     if (given is None or given.value is None) and written.spare:
@@ -89,6 +92,11 @@ def custom_input(written: Written, *, repair: bool) -> Arguments | None:
     if written.elements is not None:
         text = _input_of_elements(written.elements)
         return None if text is None else Arguments(text, text)
+    if written.values is not None:
+        match written.values:
+            case ((None | "input", Json(value=str() as text)),):
+                return Arguments(text, text)
+        return None
     given = written.arguments
     codes: tuple[str, ...] = ()
     named_input = given is None and "input" in written.spare
@@ -160,6 +168,25 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
                 case Arguments(value={"input": str() as inner}, mends=mends):
                     return inner, mends
     return text, ()
+
+
+# A programmer's syntax
+
+
+def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arguments | None:
+    """Return the object of all values; those without a keyword belong to the schema's properties in their order."""
+    declared = (tool.parameters or {}).get("properties")
+    names = list(declared) if isinstance(declared, Mapping) else []
+    members: dict[str, Json] = {}
+    for position, (keyword, value) in enumerate(values):
+        if keyword is None and position >= len(names):
+            return None
+        name = names[position] if keyword is None else keyword
+        if name in members:
+            return None
+        members[name] = value
+    text = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{value.source}" for name, value in members.items())
+    return Arguments("{" + text + "}", {name: value.value for name, value in members.items()})
 
 
 # XML

@@ -50,6 +50,14 @@ class SchemaChecker:
             self._warn(SCHEMA_UNSETTLED, tool.name)
         return finding.mismatch
 
+    def fits(self, tool: Tool, value: Any) -> bool:
+        """Return whether arguments satisfy the tool's schema beyond doubt; without one any do. Nothing is warned of."""
+        schema = self.schema(tool)
+        if schema is None:
+            return True
+        finding = self._examine(schema, value)
+        return finding.settled and finding.mismatch is None
+
     def conforms(self, schema: Validator, value: Any) -> bool:
         """Return whether ``value`` conforms to any one schema."""
         return self._examine(schema, value).mismatch is None

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import StructuredCall
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
-from toolsimlib.response.arguments import custom_input, function_arguments
+from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.checker import SchemaChecker
 from toolsimlib.response.repair import fit_name
 from toolsimlib.response.sentinel import Block
@@ -74,6 +76,14 @@ class Violation:
 
 
 Verdict = Call | Rejected | Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A call without the tag that counts, if it stands in the right place; ``repairs`` are told once it does."""
+
+    call: Call
+    repairs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +158,57 @@ class Judge:
             return [self._input(tool, call.arguments, raw, ())]
         written = Written(raw, tool.name, arguments=Json(call.arguments, call.arguments))
         return [self._by_kind(tool, written, raw, ())]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tools on offer."""
+        return tuple(self._tools)
+
+    def offers(self, name: str) -> bool:
+        """Return whether a written name stands for a tool on offer."""
+        return self._look_up(name).tool is not None
+
+    def untagged(self, calls: Sequence[Written | None], code: str) -> list[Accepted] | None:
+        """Return the calls that a form without the tag stands for, None if it stands for none.
+
+        Nothing is counted, and nothing is ever a violation: most such forms are text. So each call must be one beyond
+        doubt: a name on offer, arguments that are there and fit the schema, strict or not, and no other keys.
+        """
+        accepted = [self._accept(written, code) for written in calls]
+        return None if None in accepted else [each for each in accepted if each is not None]
+
+    def count_untagged(self, accepted: Accepted) -> list[str]:
+        """Count the repairs of a call that was accepted; return them."""
+        before = len(self._report.repairs)
+        self._count(self._report.repairs, accepted.repairs, accepted.call.tool.name)
+        return self._report.repairs[before:]
+
+    def _accept(self, written: Written | None, code: str) -> Accepted | None:
+        if written is None or written.name is None or written.broken or written.others:
+            return None
+        lookup = self._look_up(written.name)
+        tool = lookup.tool
+        if tool is None:
+            return None
+        if tool.kind == "custom":
+            found = custom_input(written, repair=self._repair)
+        else:
+            found = function_arguments(written, tool, self._checker, repair=self._repair)
+        if found is None or self._too_large(found.text):
+            return None
+        if tool.kind == "function" and not self._fits(tool, written, found):
+            return None
+        mends = (*written.mends, *found.mends)
+        if mends and tool.strict:
+            return None
+        codes = (*written.codes, TOOL_NAME) if lookup.inexact else written.codes
+        return Accepted(Call(tool, found.text), (code, *codes, *found.codes, *mends))
+
+    def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
+        given = written.arguments or next(iter(written.spare.values()), None)
+        if not written.values and (given is None or given.value in (None, "")):
+            return False  # Without arguments it may as well be the name of something.
+        return not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
 
     def _structured_tool(self, call: StructuredCall) -> Tool | None:
         if call.namespace is None and call.name in self._tools:
@@ -274,6 +335,14 @@ class Judge:
 
     def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:
         counts += [code if name is None else f"{code}:{_loggable_name(name)}" for code in codes]
+
+
+def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:
+    """Return whether ``value`` is a JSON schema: then this is the declaration of a tool, and no call."""
+    declared = (tool.parameters or {}).get("properties")
+    if isinstance(declared, Mapping) and "properties" in declared:
+        return False
+    return value.get("type") == "object" and isinstance(value.get("properties"), dict)
 
 
 def _loggable_name(name: str) -> str:

@@ -20,7 +20,7 @@ The state is a method that takes visible text. Between one state and the next:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from toolsimlib.errors import ApiError
@@ -39,15 +39,16 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
+from toolsimlib.response.gap import Gap
+from toolsimlib.response.held import Calls
 from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
 from toolsimlib.response.preview import Preview
-from toolsimlib.response.sentinel import Block, Fragment, Oversize, Piece, Sentinel
+from toolsimlib.response.sentinel import Block, Fragment, Oversize, Sentinel
+from toolsimlib.response.untagged import FenceMark, Piece, Untagged
 from toolsimlib.response.use_tool import use_tool_text
 
 # The quotes, the name and the escapes around the arguments; they are not counted as arguments.
 _HEADER_BYTES = 4096
-# Held-back whitespace, in characters. A model that is stuck writes it for ever: beyond this it is text.
-_MAX_GAP = 65_536
 # Blocks listed in the report: nobody reads more.
 _MAX_BLOCKS = 1000
 
@@ -64,9 +65,9 @@ class Turn:
         self._judge = judge
         self._numbers = numbers
         self._choice = choice
-        self._parser = _parser(plan)
+        self._parser = _parser(plan, judge)
         self._blocks = _BlockLog(report, choice)
-        self._gap = _Gap()
+        self._gap = Gap()
         self._preview: Preview | None = None
         self._broken = False
         self._calls = 0
@@ -190,7 +191,7 @@ class Turn:
 
     # -- pieces of text and their verdicts
 
-    def _take(self, pieces: list[Piece]) -> None:
+    def _take(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
             if self.over:
                 return
@@ -203,6 +204,10 @@ class Turn:
                     self._fragment(piece.text)
                 case Block() | Oversize():
                     self._block(piece)
+                case Calls():
+                    self._untagged(piece)
+                case FenceMark():
+                    self._fence_mark(piece)
 
     def _drain(self) -> None:
         """Decide over all that was held back."""
@@ -224,6 +229,23 @@ class Turn:
         outcomes = [self._verdict(verdict) for verdict in verdicts]
         self._blocks.add(block.raw, outcomes, self._report.repairs[repaired:])
         self._break_preview()
+
+    def _untagged(self, piece: Calls) -> None:
+        repairs: list[str] = []
+        outcomes: list[str] = []
+        for accepted in piece.calls:
+            repairs += self._judge.count_untagged(accepted)
+            outcomes.append(self._verdict(accepted.call))
+        self._blocks.add(piece.raw, outcomes, repairs)
+
+    def _fence_mark(self, mark: FenceMark) -> None:
+        """Hold a fence's opening line back like whitespace before the block; drop the closing line behind a call."""
+        self._blocks.position += len(mark.raw)
+        if mark.opening:
+            self._interrupt()
+            self._gap.hold_mark(mark.raw)
+        elif self.state != self.state_calling:
+            self.state(mark.raw)
 
     def _verdict(self, verdict: Verdict) -> str:
         """Act on a verdict; return what became of it, for the report."""
@@ -337,32 +359,6 @@ class Turn:
         self._preview = None
 
 
-class _Gap:
-    """Whitespace that is said only if other text follows."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._length = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._pieces)
-
-    def hold(self, text: str) -> bool:
-        """Hold ``text`` back if it is whitespace, and return whether it was."""
-        if not text.isspace() or self._length + len(text) > _MAX_GAP:
-            return False
-        self._pieces.append(text)
-        self._length += len(text)
-        return True
-
-    def take(self) -> str:
-        """Return what was held back, and hold it no longer."""
-        text = "".join(self._pieces)
-        self._pieces = []
-        self._length = 0
-        return text
-
-
 class _BlockLog:
     """Tells the report where each block stood in its choice's text, and what became of it."""
 
@@ -378,16 +374,21 @@ class _BlockLog:
             self._report.blocks.append({**place, "verdicts": outcomes, "repairs": repairs})
 
 
-def _parser(plan: Plan) -> Sentinel | None:
+def _parser(plan: Plan, judge: Judge) -> Sentinel | Untagged | None:
     """Return the parser for the plan; without tools on offer there is none, and all text is text."""
     if not plan.tools:
         return None
     policy = plan.policy
     # What changes a call after it is whole (its XML beside it, dropping a duplicate) cannot announce it before.
     changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
-    return Sentinel(
+    limit = policy.max_tool_args_bytes + _HEADER_BYTES
+    sentinel = Sentinel(
         policy.sentinel,
         use_tool=policy.use_tool,
-        limit=policy.max_tool_args_bytes + _HEADER_BYTES,
+        limit=limit,
         fragments=plan.stream and policy.stream_arguments == "incremental" and not changes,
     )
+    # Where the client asked for JSON, JSON is the answer; where the backend enforces calls, it writes them untagged.
+    if plan.constraint is None and (policy.untagged == "off" or plan.answer_format is not None):
+        return sentinel
+    return Untagged(sentinel, judge, limit=limit, repair=policy.repair == "safe")

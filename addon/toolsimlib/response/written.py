@@ -3,6 +3,7 @@
     json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may stand between calls
     call := {"name": …, "arguments": …}             or "parameters", "args", "input" for "arguments"
           | {"function": call} | {"custom": call}   OpenAI's own wrappers
+          | {"tool_calls": [call, …]}
     xml  := <name>…</name> (<key>value</key>)*
 
 1. Values are never serialised again: whatever becomes a call's arguments is a slice of what the model wrote, so that
@@ -38,6 +39,9 @@ _SPARE_KEYS = ("parameters", "args", "input")
 _WRAPPERS = ("function", "custom")
 """Where OpenAI's own shapes hold name and arguments."""
 
+_CALL_KEYS = frozenset(("name", "arguments", "type", "id", "call_id", *_SPARE_KEYS))
+"""The keys of a call in any spelling; an object with others is a call with something added, or no call at all."""
+
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _BETWEEN = re.compile(r"[\s,;]*+")
 _CLOSERS = re.compile(r"[\s}\]]*+\Z")
@@ -64,7 +68,8 @@ class Written:
 
     ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``spare`` holds what stands under other
     keys than ``arguments``. ``elements`` are the parameters of the XML form, raw, in order. ``codes`` name the
-    repairs that left all values as they were, ``mends`` those that changed text.
+    repairs that left all values as they were, ``mends`` those that changed text. ``values`` are those of a call in a
+    programmer's syntax, each with its keyword or None. ``others`` are the keys that no call has.
     """
 
     source: str
@@ -75,6 +80,8 @@ class Written:
     elements: tuple[tuple[str, str], ...] | None = None
     codes: tuple[str, ...] = ()
     mends: tuple[str, ...] = ()
+    values: tuple[tuple[str | None, Json], ...] | None = None
+    others: tuple[str, ...] = ()
 
 
 class _NotJson(ValueError):
@@ -163,6 +170,8 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
         if got is None or body[got[1] :].strip():
             return [Written(body, name_of(body), broken=True)]
         return [_call(body, got[0], repair=False)]
+    if (listed_calls := _tool_calls(body)) is not None:
+        return listed_calls
     calls: list[Written] = []
     at = _space_end(body, 0)
     listed = body.startswith("[", at)
@@ -184,6 +193,19 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
             calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, MISSING_BRACE))
     codes = (SEVERAL_CALLS,) if listed or len(calls) > 1 else ()
     return [replace(call, codes=codes + call.codes) for call in calls] or [Written(body, broken=True)]
+
+
+def _tool_calls(body: str) -> list[Written] | None:
+    """Read ``{"tool_calls": [call, …]}``, None if the body is something else."""
+    got = read_object(body, _space_end(body, 0))
+    if got is None or body[got[1] :].strip() or "name" in got[0]:
+        return None
+    listed = got[0].get("tool_calls")
+    if listed is None or not isinstance(listed.value, list) or not listed.value:
+        return None
+    others = tuple(key for key in got[0] if key != "tool_calls" and key not in _CALL_KEYS)
+    calls = read_json(listed.source, closed=True, repair=True)
+    return [replace(call, codes=(FUNCTION_WRAPPER, *call.codes), others=others + call.others) for call in calls]
 
 
 def _space_end(text: str, at: int) -> int:
@@ -216,12 +238,15 @@ def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int
 
 def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
     codes: tuple[str, ...] = ()
+    others: list[str] = []
     if repair and "name" not in members:
         for key in _WRAPPERS:
             inner = read_object(members[key].source, 0) if key in members else None
             if inner is not None:
+                others = [other for other in members if other not in _CALL_KEYS and other != key]
                 members, codes = inner[0], (FUNCTION_WRAPPER,)
                 break
+    others += [other for other in members if other not in _CALL_KEYS]
     name = members["name"].value if "name" in members else None
     return Written(
         source,
@@ -229,6 +254,7 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
         arguments=members.get("arguments"),
         spare={key: members[key] for key in _SPARE_KEYS if key in members},
         codes=codes,
+        others=tuple(others),
     )
 
 

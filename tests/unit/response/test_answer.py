@@ -95,7 +95,7 @@ def test_keepalive_while_nothing_is_said() -> None:
     answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
     answer.feed(TextDelta("\n\n"))
     assert answer.keep_alive() == [KeepAlive()]
-    answer.feed(TextDelta("a"))
+    answer.feed(TextDelta("x"))
     assert answer.keep_alive() == []
     answer.feed(TextDelta(CALL + " tail"))
     assert answer.keep_alive() == [KeepAlive()]

@@ -1,0 +1,105 @@
+"""Calls written in a programmer's syntax, or as the record that the history shows, read as source text.
+
+    syntax := name "(" object ")" | name "(" [ value ("," value)* ] ")"
+    value  := [ key "=" ] literal               JSON's literals and Python's: 'a', True, None, (no names, no operators)
+    record := "[function_call " (("id" | "call_id" | "name") "=" word)* "arguments=" (object | string) "]"
+
+A literal is no slip here: Python's quotes and words are the grammar of this form, so they are not counted as repairs.
+Values keep their source where it is JSON already. Linear; nothing raises.
+"""
+
+from __future__ import annotations
+
+import re
+
+from toolsimlib.response.repair import mend
+from toolsimlib.response.written import Json, Written, decode, read_value
+
+_NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
+_KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+=(?!=)")
+# A value up to the comma behind it: strings and brackets are passed whole, since commas inside them are content.
+_TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+_RECORD = re.compile(
+    r"""\[function_call(?P<words>(?:\s+(?:id|call_id|name)\s*=\s*(?:"[^"\\\]]{1,256}"|[^\s"\]=]{1,256}))+)\s+arguments\s*=\s*"""
+)
+_RECORD_NAME = re.compile(r"""\sname\s*=\s*(?:"([^"]+)"|(\S+))""")
+_MAX_VALUES = 64
+"""More values than any tool has parameters; the text is then something else."""
+
+
+def read_call(text: str) -> Written | None:
+    """Read ``name(…)`` that is all of ``text``; None where it is not such a call with literal values."""
+    named = _NAME.match(text)
+    if named is None or not text.endswith(")"):
+        return None
+    inner = text[named.end() + 1 : -1]
+    if inner.lstrip().startswith("{") and (whole := _literal(inner)) and isinstance(whole.value, dict):
+        return Written(text, named[0], arguments=whole)
+    values = _values(inner)
+    return None if values is None else Written(text, named[0], values=values)
+
+
+def read_record(text: str) -> Written | None:
+    """Read ``[function_call … name=x arguments=…]`` that is all of ``text``."""
+    head = _RECORD.match(text)
+    name = _RECORD_NAME.search(head["words"]) if head else None
+    if head is None or name is None or not text.endswith("]"):
+        return None
+    arguments = _literal(text[head.end() : -1])
+    return None if arguments is None else Written(text, name[1] or name[2], arguments=arguments)
+
+
+def _values(inner: str) -> tuple[tuple[str | None, Json], ...] | None:
+    parts = _split(inner)
+    if parts is None:
+        return None
+    values: list[tuple[str | None, Json]] = []
+    for part in parts:
+        key = _KEY.match(part)
+        value = _literal(part[key.end() :] if key else part)
+        if value is None or (key is None and values and values[-1][0] is not None):
+            return None
+        values.append((key[1] if key else None, value))
+    return tuple(values)
+
+
+def _split(inner: str) -> list[str] | None:
+    """Return the texts between top-level commas; one comma at the end is allowed."""
+    if not inner.strip():
+        return []
+    parts: list[str] = []
+    depth = start = at = 0
+    while at < len(inner):
+        token = _TOKEN.match(inner, at)
+        if token is None:
+            return None
+        match token[0]:
+            case "[" | "{" | "(":
+                depth += 1
+            case "]" | "}" | ")":
+                depth -= 1
+            case "," if depth == 0:
+                parts.append(inner[start:at])
+                start = token.end()
+        at = token.end()
+        if len(parts) > _MAX_VALUES or depth < 0:
+            return None
+    if inner[start:].strip():
+        parts.append(inner[start:])
+    return parts
+
+
+def _literal(text: str) -> Json | None:
+    """Read one literal; its ``source`` is JSON."""
+    bare = text.strip()
+    bare = _PYTHON_WORDS.get(bare, bare)
+    if value := read_value(bare):
+        return value
+    # Python's quotes and words inside brackets: the repairs know them, and a bracket makes them a JSON text.
+    mended = mend(f"[{bare}]", closed=False)
+    if mended is None or mended.end != len(bare) + 2:
+        return None
+    source = mended.text[1:-1].strip()
+    got = decode(source, 0)
+    return Json(source, got[0]) if got and got[1] == len(source) else None

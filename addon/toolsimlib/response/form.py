@@ -1,0 +1,217 @@
+"""The lexer of one untagged form: where it ends, and from which character on it can be no call.
+
+It reads a form piece by piece, knows strings, brackets and, of a JSON object that may be a call, its keys. It builds no
+values: the form is parsed once, when it is whole.
+
+1. Outside strings stand brackets, ``,``, ``:``, words and whitespace, and in call syntax ``=``; strings are quoted by
+   ``"`` or ``'``. A string, a bracket or a word begins only where a value or a key may stand. Anything else is no form.
+2. An object that may be a call has only the keys of a call, its ``name`` is on offer, its ``type`` is a call's. Such
+   are the outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Keys
+   are compared from their first character on, so that other JSON is released at once.
+3. An array that may hold calls holds objects and nothing else.
+4. In a fence, the closing mark ends a JSON form whose last brackets are missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from toolsimlib.response.call_syntax import read_call, read_record
+from toolsimlib.response.written import Written, read_json
+
+UNTAGGED_FENCED = "UNTAGGED_FENCED"
+UNTAGGED_BARE = "UNTAGGED_BARE"
+UNTAGGED_CALL_SYNTAX = "UNTAGGED_CALL_SYNTAX"
+UNTAGGED_RECORD = "UNTAGGED_RECORD"
+
+Kind = Literal["json", "syntax", "record"]
+
+_KEYS = (
+    *("name", "arguments", "parameters", "args", "input", "type", "id", "call_id"),
+    *("function", "custom", "tool_calls"),
+)
+"""The keys of a call in any spelling."""
+
+_TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
+"""What ``type`` says of a call; of a schema it says ``object``."""
+
+_MAX_DEPTH = 512
+"""More open brackets than in any real call."""
+
+_MAX_NAME = 256
+"""Characters of a name or a type; none of ours is as long."""
+
+_SPACE = re.compile(r"[ \t\r\n]++")
+_WORD = re.compile(r"[\w+\-.]++")
+_STRING = {
+    '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL),
+    "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+", re.DOTALL),
+}
+_PAIRS = {"{": "}", "[": "]", "(": ")"}
+# Where a string, a word or a bracket may begin.
+_OPENERS = frozenset("{[(,:=")
+# What a bracket may hold: the keys of a call, calls, or anything.
+_OUTERMOST, _CALL, _CALLS, _DATA = "outermost", "call", "calls", "data"
+
+
+class Form:
+    """One form. ``offers`` returns whether a name is a tool on offer; ``mark`` is the mark of the fence around it."""
+
+    def __init__(self, kind: Kind, offers: Callable[[str], bool], mark: str = "") -> None:
+        self.kind = kind
+        self._offers = offers
+        self._fenced = bool(mark)
+        self._mark = mark if kind == "json" else ""
+        self._text: list[str] = []
+        self._stack: list[tuple[str, str]] = []  # Each open bracket: what closes it, and what it may hold.
+        self._last = ""  # The last significant character outside strings; "w" for a word.
+        self._quote = ""  # What ends the open string.
+        self._in_word = False
+        self._key = ""  # The last key of a call (rule 2).
+        self._role: Literal["key", "value"] | None = None  # What the open string or word is to a call.
+        self._token = ""  # That string or word, as far as it has been read.
+
+    def calls(self, *, repair: bool) -> tuple[Sequence[Written | None], str]:
+        """Return the calls that the whole form says, None for what is none; and the code that names its kind."""
+        text = "".join(self._text)
+        match self.kind:
+            case "json":
+                code = UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
+                return read_json(text, closed=True, repair=repair), code
+            case "syntax":
+                return [read_call(text)], UNTAGGED_CALL_SYNTAX
+            case "record":
+                return [read_record(text)], UNTAGGED_RECORD
+
+    def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
+        """Read on from ``pos``. Return how far, and whether it is a form: None as long as that cannot be told.
+
+        Once it can, what follows the form, or what broke it, stands at the position returned. Until then, what is left
+        before ``stop`` (a lone backslash, half a mark) must be read again together with what follows.
+        """
+        end, is_form = self._lex(text, pos, stop)
+        self._text.append(text[pos:end])
+        return end, is_form
+
+    def _lex(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
+        while pos < stop:
+            if self._quote:
+                start, pos = pos, _end(_STRING[self._quote], text, pos, stop)
+                if not self._grow(text[start:pos]):
+                    return pos, False
+                if pos == stop or text[pos] == "\\":  # What a backslash at the end escapes is still to come.
+                    return pos, None
+                self._quote = ""
+                self._last = '"'
+                if not self._end_token():
+                    return pos, False
+                pos += 1
+                continue
+            start, pos = pos, _end(_WORD, text, pos, stop)
+            if pos > start:
+                if not (self._in_word or self._begin()) or not self._grow(text[start:pos]):
+                    return start, False
+                self._in_word = True
+                self._last = "w"
+                continue
+            if self._in_word:
+                self._in_word = False
+                if not self._end_token():
+                    return pos, False
+            if text[pos] in " \t\r\n":
+                pos = _end(_SPACE, text, pos, stop)
+            elif text[pos] == "`" and self._mark and self._last not in ("", "{", "[", ",", ":"):
+                if text.startswith(self._mark, pos):
+                    return pos, True
+                return pos, None if self._mark.startswith(text[pos:stop]) else False
+            elif self._symbol(text[pos]):
+                pos += 1
+                if not self._stack and not self._quote:
+                    return pos, True
+            else:
+                return pos, False
+        return pos, None
+
+    def _symbol(self, char: str) -> bool:
+        """Take one character that is neither in a string nor in a word; return whether it may stand here."""
+        match char:
+            case '"' | "'":
+                self._quote = char
+                return self._begin()
+            case "{" | "[" | "(":
+                return self._open(char)
+            case "}" | "]" | ")":
+                self._last = char
+                return self._stack.pop()[0] == char
+            case ",":
+                self._last = char
+                return True
+            case ":":
+                self._last = char
+                return self.kind == "json" or len(self._stack) > 1
+            case "=":
+                self._last = char
+                return self.kind != "json" and len(self._stack) == 1
+        return False
+
+    def _open(self, char: str) -> bool:
+        holds = self._stack[-1][1] if self._stack else _OUTERMOST
+        if (char == "(") != (holds == _OUTERMOST and self.kind == "syntax") or len(self._stack) == _MAX_DEPTH:
+            return False
+        if (holds == _CALLS and char != "{") or (self._stack and not self._may_open()):
+            return False
+        inner = _DATA
+        if self.kind == "json":
+            key = self._key if holds == _CALL else ""
+            if char == "{" and (holds in (_OUTERMOST, _CALLS) or key in ("function", "custom")):
+                inner = _CALL
+            elif char == "[" and (holds == _OUTERMOST or key == "tool_calls"):
+                inner = _CALLS
+        self._stack.append((_PAIRS[char], inner))
+        self._last = char
+        return True
+
+    def _may_open(self) -> bool:
+        """Return whether a value may begin here; in an object a key comes first."""
+        return self._last in _OPENERS and not (self._stack[-1][0] == "}" and self._last in "{,")
+
+    def _begin(self) -> bool:
+        """Begin a string or a word; return whether one may stand here."""
+        if not self._stack:
+            return self.kind == "syntax"  # The name.
+        holds = self._stack[-1][1]
+        if self.kind == "record" and len(self._stack) == 1 and not self._quote:
+            return True  # The words of a record stand side by side.
+        if holds == _CALLS or self._last not in _OPENERS:
+            return False
+        if holds == _CALL and self._last in "{,":
+            self._role = "key"
+        elif holds == _CALL and self._key in ("name", "type"):
+            self._role = "value"
+        return True
+
+    def _grow(self, text: str) -> bool:
+        """Add to the open string or word; return whether a call may still have it (rule 2)."""
+        if self._role is None:
+            return True
+        self._token += text
+        if self._role == "key":
+            return any(key.startswith(self._token) for key in _KEYS)
+        return len(self._token) <= _MAX_NAME
+
+    def _end_token(self) -> bool:
+        role, token = self._role, self._token
+        self._role, self._token = None, ""
+        if role == "key":
+            self._key = token
+            return token in _KEYS
+        if role == "value":
+            return self._offers(token) if self._key == "name" else token in _TYPES
+        return True
+
+
+def _end(pattern: re.Pattern[str], text: str, pos: int, stop: int) -> int:
+    match = pattern.match(text, pos, stop)
+    return pos if match is None else match.end()

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.response.call_syntax import read_call, read_record
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("f()", []),
+        ("f(1, 'a', True)", [(None, 1), (None, "a"), (None, True)]),
+        ("f(a=1, b=None)", [("a", 1), ("b", None)]),
+        ("f(1, b=[2, {'c': 3}])", [(None, 1), ("b", [2, {"c": 3}])]),
+        ('f("a, b)", )', [(None, "a, b)")]),
+        ("f(a == 1)", None),
+        ("f(x)", None),
+        ("f(a=x)", None),
+        ("f(a=1, 2)", None),
+        ("f(1 + 2)", None),
+        ("f(g(1))", None),
+        ("f('a' 'b')", None),
+        ("f(,)", None),
+        ("f(1)x", None),
+        ("f", None),
+        ("f('a", None),
+        ("f(" + "1," * 100 + ")", None),
+    ],
+)
+def test_values(text: str, values: list[tuple[str | None, Any]] | None) -> None:
+    """Literals by position and by keyword are read in order; anything that would have to be computed is no call."""
+    got = read_call(text)
+    if values is None:
+        assert got is None
+        return
+    assert got is not None
+    assert got.values is not None
+    assert [(key, value.value) for key, value in got.values] == values
+
+
+def test_an_object_is_the_arguments() -> None:
+    """One object in the parentheses is the arguments themselves, not a value."""
+    got = read_call('f({"a": 1.0})')
+    assert got is not None
+    assert got.arguments is not None
+    assert got.arguments.source == '{"a": 1.0}'
+    assert got.values is None
+
+
+LITERALS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8", exclude_categories=["Cc"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc é'\"", max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,6}", fullmatch=True), LITERALS, max_size=4))
+def test_python_literals(arguments: dict[str, Any]) -> None:
+    """What Python prints of a value is read as that value."""
+    arguments = {key: value for key, value in arguments.items() if not keyword.iskeyword(key)}
+    text = f"f({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+    got = read_call(text)
+    if "\\x" in text or "\\U" in text or "\\u" in text:
+        return  # Python's own escapes are not JSON's; they are left alone.
+    assert got is not None
+    assert got.values is not None
+    assert {str(key): value.value for key, value in got.values} == arguments
+    assert all(json.loads(value.source) == value.value for _, value in got.values)
+    assert not arguments or ast.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "arguments"),
+    [
+        ('[function_call id=fc_1 call_id=fc_1 name=f arguments={"a":1}]', "f", {"a": 1}),
+        ('[function_call name="f" arguments="{}"]', "f", "{}"),
+        ("[function_call name=f  arguments = {'a': True}]", "f", {"a": True}),
+        ("[function_call id=fc_1 arguments={}]", None, None),
+        ("[function_call name=f]", None, None),
+        ("[function_call name=f arguments={} more]", None, None),
+        ("[function_call_output call_id=fc_1 output={}]", None, None),
+    ],
+)
+def test_records(text: str, name: str | None, arguments: Any) -> None:
+    """The record that the history shows is read back, in the spellings that models give it."""
+    got = read_record(text)
+    assert (got and got.name) == name
+    assert (got and got.arguments and got.arguments.value) == arguments
+
+
+@given(st.text(max_size=60))
+def test_no_text_raises(text: str) -> None:
+    """Any text in the parentheses or in the record is read or is None."""
+    read_call(f"f({text})")
+    read_call(f"f({'[' * 9000}{text})")
+    read_record(f"[function_call name=f arguments={text}]")

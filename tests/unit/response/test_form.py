@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.response.form import Form, Kind
+
+
+def read(text: str, kind: Kind = "json", mark: str = "", size: int = 0) -> tuple[int, bool | None]:
+    """Return where a form is decided, and how; the text comes in pieces of ``size`` characters."""
+    form = Form(kind, {"f", "g"}.__contains__, mark)
+    done, rest = 0, ""
+    for start, stop in pairwise([*range(0, len(text), size or len(text)), len(text)]):
+        rest += text[start:stop]
+        end, is_form = form.read(rest, 0, len(rest))
+        done += end
+        rest = rest[end:]
+        if is_form is not None:
+            return done, is_form
+    return done, None
+
+
+WHOLE: list[tuple[Kind, str]] = [
+    ("json", '{"name": "f", "arguments": {"a": [1, {"b": "}"}]}}'),
+    ("json", '[{"name": "f"}, {"name": "g"}]'),
+    ("json", "{'name': 'f', name: \"g\"}"),
+    ("json", '{"tool_calls": [{"function": {"name": "f", "arguments": "\\"{"}}]}'),
+    ("json", "{}"),
+    ("syntax", "(a=1, b=[(2)])".replace("(2)", "2")),
+    ("syntax", '("x)", \'y\\\')\', {"k": True})'),
+    ("record", '[function_call id=fc_1 name=f arguments={"a":"]"}]'),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), WHOLE)
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> None:
+    """A form is decided at its last bracket, whatever follows it and however it is cut."""
+    assert read(text + " tail }", kind, size=size) == (len(text), True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "at"),
+    [
+        ("json", '{"city": 1}', 6),
+        ("json", '{"nameless": 1}', 10),
+        ("json", '{"na": 1}', 4),
+        ("json", '{"name": "h", ', 11),
+        ("json", '{"type": "object", ', 16),
+        ("json", "[1]", 1),
+        ("json", '["name"]', 1),
+        ("json", "[[", 1),
+        ("json", "{int x", 3),
+        ("json", "{{", 1),
+        ("json", '{"name": "f" "x"', 13),
+        ("json", '{"name": "f"]', 12),
+        ("json", '{"arguments": {"a": 1 + (2)}}', 22),
+        ("json", '{"function": {"name": "h"', 24),
+        ("json", '{"arguments": <', 14),
+        ("syntax", "(a: int)", 2),
+        ("syntax", "(f(1))", 2),
+        ("syntax", "(a b)", 3),
+        ("syntax", "(*a)", 1),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 1])
+def test_what_is_no_call_is_given_up_at_once(kind: Kind, text: str, at: int, size: int) -> None:
+    """The first key, name or character that no call has ends the reading (rules 1 to 3)."""
+    end, is_form = read(text + " more", kind, size=size)
+    assert is_form is False
+    assert end <= at
+
+
+@pytest.mark.parametrize("text", ["", '{"name": "f"', '{"name": "f\\', '{"na', "{", '{"arguments": {"a": "x'])
+def test_unfinished_forms_wait(text: str) -> None:
+    """As long as a call may still come of it, nothing is decided."""
+    assert read(text or " ")[1] is None
+
+
+def test_a_mark_ends_json_with_brackets_missing() -> None:
+    """In a fence the closing mark ends the form, unless a value is still to come (rule 4)."""
+    text = '{"name": "f", "arguments": {"a": 1}\n```'
+    for size in (0, 1):
+        assert read(text, mark="```", size=size) == (len(text) - 3, True)
+        assert read('{"name": ```', mark="```", size=size)[1] is False
+        assert read(text, size=size)[1] is False
+
+
+def test_depth_is_bounded() -> None:
+    """More brackets than any call has are no call."""
+    assert read('{"arguments": ' + "[" * 600)[1] is False
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4), st.sampled_from([None, 2]), st.integers(1, 9))
+def test_any_arguments(arguments: dict[str, object], indent: int | None, size: int) -> None:
+    """Whatever the arguments and the layout, the form ends at its last brace."""
+    text = json.dumps({"name": "f", "arguments": arguments}, indent=indent)
+    assert read(text + "}", size=size) == (len(text), True)
+
+
+@given(st.text(), st.sampled_from(["json", "syntax", "record"]), st.integers(1, 4))
+def test_any_text(text: str, kind: Kind, size: int) -> None:
+    """Any text: no exception, and the decision does not depend on the cuts."""
+    opened = {"json": "{", "syntax": "(", "record": "["}[kind] + text
+    assert read(opened, kind, size=size)[1] == read(opened, kind)[1]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from toolsimlib.plan import Tool
+from toolsimlib.response.held import Calls, Held
+from toolsimlib.response.judge import Accepted, Call
+
+ONE = Accepted(Call(Tool("f", "f"), "{}"), ())
+
+
+def two_units() -> Held:
+    held = Held()
+    held.keep("{1")
+    held.keep("}")
+    held.calls.append(ONE)
+    held.keep_tail("\n")
+    held.close()
+    held.space(" \n")
+    held.keep("{2}")
+    held.calls.append(ONE)
+    held.close()
+    return held
+
+
+def test_units_that_count_are_calls() -> None:
+    """Whole units come out with their calls, the whitespace between them beside them."""
+    held = two_units()
+    assert held
+    assert held.take_run(count=True) == [Calls("{1}", (ONE,)), "\n", " \n", Calls("{2}", (ONE,))]
+    assert not held
+    assert held.size == 0
+    assert held.take_run(count=True) == []
+
+
+def test_units_that_do_not_count_are_one_text() -> None:
+    """Whole units that stand in the wrong place come out as the model wrote them."""
+    held = two_units()
+    assert held.size == 9
+    assert held.take_run(count=False) == ["{1}\n \n{2}"]
+
+
+def test_an_open_unit_is_text_until_it_is_closed() -> None:
+    """The open unit comes out with the whitespace behind it, and leaves the whole ones alone."""
+    held = two_units()
+    held.keep("{3")
+    held.keep_tail("\n")
+    assert held.is_open
+    assert held.take_open() == "{3\n"
+    assert not held.is_open
+    assert held.size == 9
+
+
+def test_whitespace_joins_the_unit_if_more_follows() -> None:
+    """Whitespace behind a form belongs to the unit only if another form follows."""
+    held = Held()
+    held.keep("{1}")
+    held.keep_tail("\n")
+    assert held.take_tail() == "\n"
+    held.keep_tail(" ")
+    held.keep("{2}")
+    held.close()
+    assert held.take_run(count=True) == [Calls("{1} {2}", ())]

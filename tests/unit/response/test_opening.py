@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from toolsimlib.response.opening import opening_at
+
+NAMES = ["add", "add_all", "get.x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "opening"),
+    [
+        ("{", "json"),
+        ("[", "more"),
+        ("[{", "json"),
+        ("[func", "more"),
+        ("[function_call", "more"),
+        ("[function_call ", "record"),
+        ("[function_call_output", None),
+        ("[function_call]", None),
+        ("[fun with tools]", "json"),
+        ("`", "more"),
+        ("`x", None),
+        ("```", "more"),
+        ("```j", "fence"),
+        ("````\n", "fence"),
+        ("~~~\n", "code"),
+        ("~~ ", None),
+        ("a", "more"),
+        ("add", "more"),
+        ("add_", "more"),
+        ("ad(", None),
+        ("add(", "syntax"),
+        ("add_all(", "syntax"),
+        ("get.x(", "syntax"),
+        ("add ", None),
+        ("addition", None),
+        ("b", None),
+        ("1", None),
+        (")", None),
+    ],
+)
+def test_openings(text: str, opening: str | None) -> None:
+    """An opening is told from as few characters as it takes, and a word that is no tool's is never waited for."""
+    assert opening_at(text, 0, NAMES, final=False) == opening
+    assert opening_at("x " + text, 2, NAMES, final=False) == opening
+    assert opening_at(text, 0, NAMES, final=True) != "more"

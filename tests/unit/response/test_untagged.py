@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support.answers import plan
+from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, TextDelta
+from toolsimlib.plan import Plan, Tool
+from toolsimlib.report import Report
+from toolsimlib.response.answer import Answer
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.sentinel import Fragment, Sentinel
+from toolsimlib.response.untagged import Piece, Untagged
+
+FOLDER = Path(__file__).parents[2] / "cases"
+TABLE = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
+TALK = json.loads((FOLDER / "talk.json").read_text(encoding="utf-8"))
+
+
+def tools_of(table: dict[str, Any], strict: bool = False) -> list[Tool]:
+    return [Tool(wire_name=each["name"], strict=strict, **each) for each in table["tools"]]
+
+
+def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
+    """Return the texts and calls that the client gets for a text that arrives as ``chunks``, and the report."""
+    report = Report()
+    whole = Answer(the_plan, report)
+    told: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
+    told += whole.feed(Closed())
+    items: list[list[Any]] = []
+    for event in told:
+        match event:
+            case TextDelta(text):
+                if items and items[-1][0] == "text":
+                    items[-1][1] += text
+                else:
+                    items.append(["text", text])
+            case CallStarted(name=name):
+                items.append(["call", name, ""])
+            case CallDelta(text):
+                items[-1][2] += text
+    return items, report
+
+
+def pieces(text: str, cuts: list[int] | range, limit: int = 200_000, fragments: bool = False) -> list[Piece]:
+    """Return the pieces of a text that is cut there, neighbouring prose joined."""
+    parser = Untagged(Sentinel(limit=limit, fragments=fragments), Judge(PLAN, Report()), limit=limit)
+    found = [piece for a, b in pairwise([0, *cuts, len(text)]) for piece in parser.feed(text[a:b])] + parser.finish()
+    joined: list[Piece] = []
+    for piece in found:
+        if isinstance(piece, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += piece
+        elif not isinstance(piece, Fragment):
+            joined.append(piece)
+    return joined
+
+
+def raw(found: list[Piece]) -> str:
+    return "".join(piece if isinstance(piece, str) else piece.raw for piece in found if not isinstance(piece, Fragment))
+
+
+PLAN = plan("responses", "responses", True, tools_of(TABLE))
+CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
+SCRAPS = [
+    CALL, '{"name": "add", "parameters": {"a": 1, "b": 2}}', '{"name": "nobody", "arguments": {}}', '{"a": 1}',
+    f"[{CALL}, {CALL}]", f'{{"tool_calls": [{CALL}]}}', 'get_weather("Bonn")', "get_weather(city='Bonn')",
+    '[function_call id=fc_1 name=get_weather arguments={"city": "Bonn"}]', "[function_call", "get_weather",
+    "[", "{", "}", "]", "(", '"', "'", "\\", ",", ";", ":", "=", "`", "```", "````", "```json\n", "```python\n",
+    "\n```", "\n```\n", "~~~\n", "\n", "\n\n", " ", "\t", "\r\n", "words ", "é", "\u2003", "<think>", "</think>",
+    "<tool_call>", "</tool_call>", f"<tool_call>{CALL}</tool_call>",
+    '{"name": ', '"get_weather"', '"arguments": ', '{"name": "get_weather", "arguments": {"city": "',
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=14).map("".join)
+
+
+@given(TEXTS, st.data(), st.sampled_from([8, 40, 120, 200_000]))
+@example(f"```json\n{CALL}\n```", None, 200_000)
+@example(f"```json\n{CALL}\\", None, 62)
+def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int) -> None:
+    """Any text, any cuts: no exception, nothing lost, and the pieces do not depend on the cuts (rule 9)."""
+    whole = pieces(text, [], limit)
+    assert raw(whole) == text
+    assert pieces(text, range(1, len(text)), limit) == whole
+    if data:
+        assert pieces(text, sorted(data.draw(st.sets(st.integers(0, len(text))))), limit) == whole
+    assert raw(pieces(text, range(1, len(text)), limit, fragments=True)) == text
+
+
+def case_plan(case: dict[str, Any]) -> Plan:
+    tools = tools_of(TABLE, case.get("strict", False))
+    masked = frozenset(TABLE["masked"])
+    return plan(
+        "responses", "responses", True, tools, masked=masked, policy=case.get("policy", {}), **case.get("plan", {})
+    )
+
+
+@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["case"])
+def test_case(case: dict[str, Any]) -> None:
+    """Each case gives its items and repairs, whole, byte by byte, and cut once anywhere."""
+    text = case["text"]
+    for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in range(1, len(text)))):
+        items, report = answer(case_plan(case), chunks)
+        assert items == case["items"]
+        if "repairs" in case:
+            assert report.repairs == case["repairs"]
+        calls = [item for item in items if item[0] == "call"]
+        assert report.calls == [name for _, name, _ in calls]
+        assert not report.strict_failures
+        assert calls or not [code for code in report.repairs if code.startswith("UNTAGGED")]
+
+
+TALK_PLAN = plan("responses", "responses", True, tools_of(TALK))
+
+
+@pytest.mark.parametrize("number", range(len(TALK["answers"])))
+def test_talk_is_no_call(number: int) -> None:
+    """An answer that talks about JSON, tools or calls reaches the client as it is, and nothing is counted."""
+    text = TALK["answers"][number]
+    for chunks in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
+        items, report = answer(TALK_PLAN, chunks)
+        assert items == [["text", text]]
+        assert not report.repairs
+
+
+def test_talk_is_a_corpus() -> None:
+    """There are at least a hundred such answers, all different."""
+    assert len(set(TALK["answers"])) >= 100
+
+
+@pytest.mark.parametrize("text", TALK["read_as_calls"])
+def test_the_price(text: str) -> None:
+    """What stands where a call stands and is one in every respect is read as one, whatever the words beside it say."""
+    assert [item[0] for item in answer(TALK_PLAN, [text])[0]].count("call") == 1
+
+
+@pytest.mark.parametrize("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
+def test_nothing_is_held_back_within_a_line(text: str) -> None:
+    """In a line of text, only what the sentinel holds back is held back (rule 4)."""
+    parser = Untagged(Sentinel(), Judge(PLAN, Report()))
+    sentinel = Sentinel()
+    given = plain = 0
+    for fed, char in enumerate(text, 1):
+        given += sum(len(piece if isinstance(piece, str) else piece.raw) for piece in parser.feed(char))
+        plain += sum(len(piece if isinstance(piece, str) else piece.raw) for piece in sentinel.feed(char))
+        if parser.state in (parser.state_prose, parser.state_think):
+            assert fed - given == fed - plain
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ('{"city": "Paris", "temperature": 18}', 3),
+        ('{"name": "Paris", "arguments": {}}', 15),
+        ('{"type": "object", "properties": {}}', 16),
+        ("{\n  int total = add(1, 2);\n}", 6),
+        ("{{ city }} and {% if %}", 1),
+        ("[1] Smith, [2] Doe", 1),
+        ("[link](https://example.com)\n[function](x)", 9),
+        ("```python\nprint({})\n```\n", 3),
+        ('```json\n{"city": 1}\n```\n', 11),
+        ("``` `` ` ``` x", 4),
+        ("get some air\nget_out\nadd a line\nsearch for it", 6),
+        ("a < b, <b>, <tool, <tool_calls>", 10),
+    ],
+)
+def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
+    """Text full of braces, brackets, fences and names waits for no more characters than it takes to tell."""
+    parser = Untagged(Sentinel(), Judge(PLAN, Report()))
+    given, waits = 0, []
+    for fed, char in enumerate(text, 1):
+        given += sum(len(piece if isinstance(piece, str) else piece.raw) for piece in parser.feed(char))
+        waits.append(fed - given)
+    assert max(waits) == most
+
+
+def test_long_candidates_take_linear_time() -> None:
+    """What grows for long before it turns out to be none is read once, however small its pieces are."""
+    seconds = []
+    for size in (20_000, 80_000):
+        text = (
+            '{"arguments": {"text": "' + "x{[`" * (size // 4) + '"}, "name": "nobody"}\n' + '{"name":\n' * (size // 9)
+        )
+        started = process_time()
+        assert raw(pieces(text, range(3, len(text), 3))) == text
+        seconds.append(process_time() - started)
+    assert seconds[1] < 12 * seconds[0]
+
+
+def test_states_show_in_repr() -> None:
+    """What a person sees in a debugger is the state, and the sentinel's beside it."""
+    parser = Untagged(Sentinel(), Judge(PLAN, Report()))
+    seen = []
+    for text in ("\n", "x", "\n", "```", "json\n", CALL, "\n```", "\n", "```py", "\n", "x"):
+        parser.feed(text)
+        seen.append(repr(parser).split("(")[1].split(",")[0].removeprefix("state_"))
+    assert seen == [
+        "start",
+        "prose",
+        "line",
+        "line",
+        "before_form",
+        *["behind_form"] * 2,
+        "between",
+        *["code"] * 3,
+    ]
