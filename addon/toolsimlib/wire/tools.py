@@ -24,6 +24,9 @@ CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions"
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _NAMESPACE_SEPARATOR = "__"
 
+# Items of a history that declare tools: Codex's own, and what a search for tools has found.
+TOOL_ITEMS = ("additional_tools", "tool_search_output")
+
 Hosted = Mapping[str, Any]
 
 
@@ -53,8 +56,8 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     """Read the tools that the client runs and, as sent, the hosted ones. Raises BadRequest with the exact param.
 
-    Two declarations of one name must be equal, and count once. Only one in an ``additional_tools`` item, which is part
-    of the history, replaces an earlier one.
+    Two declarations of one name must be equal, and count once. Only one in an item of the history (``TOOL_ITEMS``)
+    replaces an earlier one.
     """
     tools: dict[str, Tool] = {}
     hosted: list[Hosted] = []
@@ -121,13 +124,13 @@ def _own_name(declared: Mapping[str, Any]) -> str:
 
 
 def _sources(body: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Yield each place that declares tools, with its path: top level, legacy ``functions``, ``additional_tools``."""
+    """Yield each place that declares tools, with its path: top level, legacy ``functions``, ``TOOL_ITEMS``."""
     for param in ("tools", "functions"):
         if body.get(param) is not None:
             yield param, body[param]
     items = body.get("input")
     for index, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, dict) and item.get("type") == "additional_tools" and item.get("tools") is not None:
+        if isinstance(item, dict) and item.get("type") in TOOL_ITEMS and item.get("tools") is not None:
             yield f"input[{index}].tools", item["tools"]
 
 

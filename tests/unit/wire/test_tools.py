@@ -203,3 +203,10 @@ def test_a_name_outside_its_function():
     assert read_tools({"tools": [declared]}) == ((F,), ())
     both = {"type": "function", "name": "outer", "function": {"name": "f"}}
     assert read_tools({"tools": [both]})[0][0].name == "f"
+
+
+def test_tools_that_a_search_has_found():
+    """What ``tool_search`` loaded later can be called like any other; its own declaration stays hosted."""
+    body = {"tools": [{"type": "tool_search"}], "input": [{"type": "tool_search_output", "tools": [FLAT]}]}
+    assert declares_tools(body)
+    assert read_tools(body) == ((F,), ({"type": "tool_search"},))

@@ -15,7 +15,7 @@ from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.strict import SHARED, expect, missing, optional, required, wrong_type
 from toolsimlib.wire.tool_choice import read_choice
-from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, model_name, read_tools
+from toolsimlib.wire.tools import CONSUMED, TOOL_ITEMS, declares_tools, echo_tools, model_name, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 _ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})
@@ -156,7 +156,7 @@ class _InputReader:
                 return self._output(item, param)
             case "input_text" | "input_image" | "input_file":  # A part of a message, left bare.
                 return Message("user", read_parts([item], "responses", param))
-            case "additional_tools":  # Read with the other tools.
+            case kind if kind in TOOL_ITEMS:  # Read with the other tools.
                 return None
             case "item_reference":
                 # What it refers to stands in this request, or is unknown to us.

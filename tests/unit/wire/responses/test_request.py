@@ -403,3 +403,11 @@ def test_bare_parts_are_messages():
     image = {"type": "input_image", "image_url": "data:image/png;base64,x"}
     items = read({"type": "input_text", "text": "see"}, image).items
     assert items == (say("user", "see"), Message("user", (Image("data:image/png;base64,x"),)))
+
+
+@pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])
+def test_items_that_declare_tools(kind):
+    """They are no part of the conversation, and nothing of them is lost."""
+    request = read({"role": "user", "content": "hi"}, {"type": kind, "tools": [F]})
+    assert [tool.name for tool in request.tools] == ["f"]
+    assert (request.items, request.notes) == ((say("user", "hi"),), ())
