@@ -204,6 +204,28 @@ def test_what_was_broken_off_is_finished_with_the_same_totals(
     assert report(tmp_path / "a")["overall"]["runs"] == 40
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the proxy in /proc")
+def test_no_proxy_outlives_a_killed_evaluation(server: Server, tmp_path: Path) -> None:
+    """Even SIGKILL leaves no mitmdump behind."""
+    process = begin(tmp_path, "--base-url", server.url, *SLOW, "--way", "toolsim")
+    wait_for_lines(tmp_path, 2, process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 1
+    process.kill()
+    process.communicate(timeout=30)
+    end = time.monotonic() + 30
+    while Path(f"/proc/{children[0]}/exe").exists() and _state(children[0]) != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def _state(process: str) -> str:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
 def test_the_same_seed_asks_the_same(server: Server, tmp_path: Path) -> None:
     """And another seed asks something else; without models, the server's own is not guessed at."""
     cases = []

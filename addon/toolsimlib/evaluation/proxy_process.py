@@ -24,6 +24,17 @@ from urllib.parse import urlsplit
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
+# Its standard input ends when the evaluation does, however that dies: no proxy outlives it.
+_PROGRAM = """
+import os, signal, sys, threading
+def watch():
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=watch, daemon=True).start()
+from mitmproxy.tools.main import mitmdump
+mitmdump()
+"""
+
 _LISTENING = re.compile(r"listening at \S+:(\d+)\.")
 _BROKEN = re.compile(r"error in script|Addon error|No such script")
 _MAX_LOG_SHOWN = 2000
@@ -71,7 +82,7 @@ class Proxies:
         settings = [f"confdir={self._folder / 'confdir'}", f"toolsim_capture={captures}", *options]
         if not any(option.startswith("toolsim_upstream=") for option in options):
             settings.append(f"toolsim_upstream={self._target}")
-        command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
+        command = [sys.executable, "-c", _PROGRAM]
         command += ["-s", spec.origin, "--mode", f"reverse:{origin.scheme}://{origin.netloc}"]
         command += ["--listen-host", "127.0.0.1", "--listen-port", "0"]
         for setting in settings:
@@ -80,7 +91,7 @@ class Proxies:
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *command,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 cwd=folder,
