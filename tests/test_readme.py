@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.mitmdump import ROOT, Mitmdump
+from toolsimlib.backends.scripted.script import DIRECTIONS
 from toolsimlib.proxy.options import OPTIONS, Option
 
 README = (ROOT / "README.md").read_text()
@@ -52,6 +53,12 @@ def test_options_are_set_as_they_can_be() -> None:
     assert said
     for name, value in said:
         assert not by_name[name].choices or value in by_name[name].choices, f"{name}={value}"
+
+
+def test_every_stage_direction_is_documented() -> None:
+    """README lists what the scripted model can play, and nothing else."""
+    section = README.split("<!-- directions -->")[1].split("<!-- /directions -->")[0]
+    assert dict(re.findall(r"^\| `\[(\w+)\]` \| (.*) \|$", section, re.MULTILINE)) == DIRECTIONS
 
 
 def test_every_make_target_is_documented() -> None:

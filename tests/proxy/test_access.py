@@ -153,7 +153,7 @@ def test_codex_on_all_addresses_serves_this_machine_only(ask: Any) -> None:
     """mitmproxy's default listens everywhere: then requests from elsewhere are refused, by each way in."""
     address = own_address()
     with Mitmdump(toolsim_backend="codex", toolsim_codex_command="false", listen_host="") as proxy:
-        port = int(proxy.wait_for(r"the codex backend answers .*?127\.0\.0\.1:(\d+)")[1])
+        port = int(proxy.wait_for(r"go to the codex backend on 127\.0\.0\.1:(\d+)")[1])
         with Line(f"http://{address}:{proxy.port}") as line:
             assert line.post("/v1/chat/completions", ask()).status == 403
             assert line.request("GET", "/v1/models").status == 403

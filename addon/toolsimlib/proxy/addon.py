@@ -48,6 +48,7 @@ class ToolSim:
     def __init__(self, *, keepalive: float = KEEPALIVE_SECONDS) -> None:
         self._keepalive = keepalive
         self._settings = Settings()
+        self._modes: list[ProxyMode] = []
         self._metrics = telemetry.Metrics()
         self._builtin = BuiltinBackend()
         self._connections = Connections()
@@ -71,17 +72,17 @@ class ToolSim:
         settings = parse(ctx.options)
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         check_listeners(settings, [mode.listen_host(ctx.options.listen_host) for mode in modes])
-        self._settings = settings
+        self._settings, self._modes = settings, modes
         is_reverse = any(isinstance(mode, ReverseMode) for mode in modes)
         if self._settings.needs_lazy_connections(is_reverse) and ctx.options.connection_strategy == "eager":
             ctx.options.update(connection_strategy="lazy")  # type: ignore[no-untyped-call]
         if self._is_running:
-            self._builtin.update(self._settings)
+            self._builtin.update(self._settings, self._modes)
 
     def running(self) -> Awaitable[None]:
         """Start the built-in backend. Not async: a reload of the script calls it without waiting."""
         self._is_running = True
-        return self._builtin.start(self._settings)
+        return self._builtin.start(self._settings, self._modes)
 
     def done(self) -> Awaitable[None]:
         """Stop it. Not async, for the same reason; at mitmproxy's end the returned task is awaited."""

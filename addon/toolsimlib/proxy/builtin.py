@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from mitmproxy.connection import Client
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow
+from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.backends.codex.backend import CodexBackend
 from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
@@ -35,21 +36,21 @@ class BuiltinBackend:
 
     # -- its life --
 
-    def start(self, settings: Settings) -> asyncio.Task[None]:
-        """Serve what the settings name, in place of what was served before."""
+    def start(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> asyncio.Task[None]:
+        """Serve what the settings name, in place of what was served before; ``modes`` are the proxy's listeners."""
         self._settings = settings
-        return self._spawn(self._serve(settings))
+        return self._spawn(self._serve(settings, modes))
 
-    def update(self, settings: Settings) -> None:
+    def update(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> None:
         """Start anew if other settings need another backend."""
         if _config(settings) != _config(self._settings):
-            self.start(settings)
+            self.start(settings, modes)
 
     def stop(self) -> asyncio.Task[None]:
         """Stop serving."""
         return self._spawn(self._stop())
 
-    async def _serve(self, settings: Settings) -> None:
+    async def _serve(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
         await self._stop()
         if settings.builtin is None:
             return
@@ -60,12 +61,26 @@ class BuiltinBackend:
             logger.error("toolsim cannot serve its %s backend: %s", settings.builtin, problem)
             return
         self._loopback = loopback
-        logger.info(
-            "toolsim: the %s backend answers on this listener, under /v1, and on %s:%d",
-            settings.builtin,
-            LOOPBACK,
-            loopback.port,
-        )
+        self._log_place(settings, modes)
+
+    def _log_place(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
+        """Log where the backend is found, or that the listeners lead elsewhere."""
+        elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode) and not self.is_at(*mode.address)]
+        if modes and len(elsewhere) == len(modes):
+            logger.warning(
+                "toolsim: the %s backend gets no requests, since mode reverse sends them to %s: leave one of them out",
+                settings.builtin,
+                ", ".join(elsewhere),
+            )
+        elif settings.builtin == "codex":
+            # Whether there is a Codex that answers them, its supervision logs.
+            message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
+            logger.info(message, LOOPBACK, self.port)
+        else:
+            message = (
+                "toolsim: the scripted backend answers on this listener, under /v1 (a mode reverse finds it on %s:%s)"
+            )
+            logger.info(message, LOOPBACK, self.port)
 
     async def _stop(self) -> None:
         loopback, self._loopback = self._loopback, None
@@ -108,10 +123,10 @@ def check_listeners(settings: Settings, hosts: Iterable[str]) -> None:
 
 
 def _config(settings: Settings) -> tuple[object, ...]:
-    return settings.builtin, settings.builtin_port, settings.codex_command
+    return settings.builtin, settings.builtin_port, settings.codex_command, settings.scripted_delay
 
 
 def _make_backend(settings: Settings) -> TextBackend:
     if settings.builtin == "scripted":
-        return ScriptedBackend()
+        return ScriptedBackend(settings.scripted_delay / 1000)
     return CodexBackend(settings.codex_command)

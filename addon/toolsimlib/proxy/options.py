@@ -231,6 +231,11 @@ OPTIONS = (
         "Port on 127.0.0.1 of the scripted backend, for an explicit reverse mode to it; 0 = any free one.",
     ),
     Option(
+        "scripted_delay",
+        30,
+        "Milliseconds between the pieces in which the scripted backend speaks; 0 = none.",
+    ),
+    Option(
         "capture",
         "",
         "Folder in which each finished exchange is recorded as one .flow file, without secrets; empty = none.",

@@ -31,6 +31,7 @@ class Settings:
     codex_command: tuple[str, ...] = ("codex", "app-server")
     codex_port: int = 0
     scripted_port: int = 0
+    scripted_delay: int = 30
     capture: str = ""
     origins: Origins = Origins()
     connect_timeout: float = 10.0
@@ -61,13 +62,14 @@ def parse(values: Any) -> Settings:
     backend = parsed["backend"]
     builtin = backend if backend in ("codex", "scripted") else None
     policy = {name: parsed[name] for name in Policy.__dataclass_fields__} | {"backend": "auto" if builtin else backend}
-    edge = ("upstream", "api_key", "upstream_key", "codex_command", "codex_port", "scripted_port", "capture")
+    edge = ("upstream", "api_key", "upstream_key", "codex_command", "codex_port", "scripted_port", "scripted_delay")
     return Settings(
         policy=Policy(**policy),
         builtin=builtin,
         origins=Origins(parsed["cors_origins"]),
         connect_timeout=float(parsed["connect_timeout"]),
         idle_timeout=float(parsed["idle_timeout"]),
+        capture=parsed["capture"],
         **{name: parsed[name] for name in edge},
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 from mitmproxy.exceptions import OptionsError
+from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
 from toolsimlib.backends.loopback import TOKEN, Loopback
 from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners
@@ -47,6 +50,37 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     await builtin.start(Settings(builtin="scripted"))
     assert builtin.port is None
     assert "cannot serve its scripted backend: address in use" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("backend", "mode", "line"),
+    [
+        (
+            "scripted",
+            "regular",
+            "the scripted backend answers on this listener, under /v1 (a mode reverse finds it on 127.0.0.1:{port})",
+        ),
+        ("codex", "regular", "requests to this listener, under /v1, go to the codex backend on 127.0.0.1:{port}"),
+        ("scripted", "reverse:http://127.0.0.1:{port}", "the scripted backend answers on this listener"),
+        (
+            "scripted",
+            "reverse:http://127.0.0.1:1",
+            "the scripted backend gets no requests, since mode reverse sends them to http://127.0.0.1:1: leave one of",
+        ),
+    ],
+)
+async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody who is not asked, nor a Codex that may not be there."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    caplog.set_level(logging.INFO)
+    settings = Settings(builtin=backend, scripted_port=port, codex_port=port, codex_command=("no-such-codex",))
+    builtin = BuiltinBackend()
+    await builtin.start(settings, [ProxyMode.parse(mode.format(port=port))])
+    await builtin.stop()
+    [said] = [text for record in caplog.records if (text := record.getMessage()).startswith("toolsim: ")]
+    assert said.startswith(f"toolsim: {line.format(port=port)}")
 
 
 async def test_admission(builtin: BuiltinBackend) -> None:

@@ -3,12 +3,14 @@
 Each parameter is a slot, and each slot takes the first of these that the sentence has, in this order. What one slot
 has taken, no other gets.
 
-1. enum: values whose words are in the sentence. boolean: its name's words, false after "no", "not" or "without". 2.
-named: what follows the parameter's own name, "city: Bonn", "from Bonn to Paris", "3 days". 3. formats: dates,
-addresses and URLs for slots that are called so. 4. numbers, in order of appearance. 5. quotations, free text first
-(``_FREE_TEXT``: query, message, …) unless there is one for each slot. 6. proper names: runs of capitalised words, not
-at the beginning of a sentence. Not for free text. 7. phrases after a preposition: all to the end for free text, else
-cut at "and" and at commas. 8. for required free text, the sentence itself, if nothing else was taken from it.
+    1. enum: values whose words are in the sentence. boolean: its name's words, false after "no", "not", "without"
+    2. named: what follows the parameter's own name, "city: Bonn", "from Bonn to Paris", "3 days"
+    3. formats: dates, addresses, URLs and sums for slots that are called so
+    4. numbers, in order of appearance
+    5. quotations, free text first (``_FREE_TEXT``: query, message, …) unless there is one for each slot
+    6. proper names, runs of capitalised words that do not begin a sentence: for required slots first, not for free text
+    7. phrases after a preposition: all to the end for free text, else cut at "and" and at commas
+    8. for required free text, the sentence itself, if nothing else was taken from it
 
 A slot that is alone in its kind takes all values of the kind, and then each is a call: "in Bonn and in Paris". An
 array takes them all in one call. A required slot that finds nothing gets the example that the schema gives, null if
@@ -145,6 +147,8 @@ class _Sentence:
             strings.sort(key=lambda slot: (not slot.is_free_text, not slot.required))
         _allot(strings, [found[0][1:-1] for found in quoted])
         nameable = [slot for slot in _open(slots, "string") if not slot.is_free_text]
+        # An optional slot must not take the second of two values for the one that is required.
+        nameable = [slot for slot in nameable if slot.required] or nameable
         _allot(nameable, self._names() if nameable else [])
         for slot in _open(slots, "string"):
             slot.take(self._phrases(slot))

@@ -18,6 +18,7 @@ def tool(name: str, properties: dict[str, Any], required: list[str] | None = Non
 
 
 WEATHER = tool("get_weather", {"city": STRING, "unit": UNIT, "days": INTEGER}, ["city"])
+TAGGED = tool("f", {"city": STRING, "tags": {"type": "array", "items": STRING}}, ["city"])
 LIGHTS = tool("turn_on_lights", {"room": STRING, "dimmed": BOOLEAN}, ["room"])
 ADD = tool("add_numbers", {"a": NUMBER, "b": NUMBER})
 SUM = tool("sum_all", {"numbers": {"type": "array", "items": NUMBER}})
@@ -57,6 +58,7 @@ CALCULATE = tool("calculate", {"expression": STRING})
             WEATHER, "weather in Bonn in C3PO and 10:30", [{"city": "Bonn"}, {"city": "C3PO"}], id="no number"
         ),
         pytest.param(WEATHER, "Weather!", [{"city": "city"}], id="the example where nothing is found"),
+        pytest.param(TAGGED, "in Bonn and Paris", [{"city": "Bonn"}, {"city": "Paris"}], id="required slots first"),
         pytest.param(LIGHTS, "lights in the kitchen", [{"room": "kitchen"}], id="an optional boolean"),
         pytest.param(LIGHTS, "dim lights: kitchen", [{"room": "kitchen"}], id="a phrase behind a colon"),
         pytest.param(LIGHTS, "lights in the Attic, dimmed", [{"room": "Attic", "dimmed": True}], id="true"),
