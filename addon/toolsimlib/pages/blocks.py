@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolsimlib.response.sentinel import Block, Oversize, Sentinel
+from toolsimlib.response.pieces import Block, Oversize
+from toolsimlib.response.sentinel import Sentinel
 
 
 def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:

@@ -205,15 +205,8 @@ def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker) -> Ar
     grouped: dict[str, list[str]] = {}
     for key, text in elements:
         grouped.setdefault(key, []).append(trim(unescape(text)))
-    parts: list[str] = []
-    value: dict[str, Any] = {}
-    for key, texts in grouped.items():
-        typed = _typed(texts, schema.property(key) if schema else None, checker)
-        if typed is None:
-            return None
-        parts.append(f"{json.dumps(key, ensure_ascii=False)}:{typed.source}")
-        value[key] = typed.value
-    return Arguments("{" + ",".join(parts) + "}", value)
+    found = _object(grouped, schema, checker)
+    return None if found is None else Arguments(found.source, found.value)
 
 
 def _typed(texts: list[str], schema: Validator | None, checker: SchemaChecker) -> Json | None:
@@ -223,6 +216,8 @@ def _typed(texts: list[str], schema: Validator | None, checker: SchemaChecker) -
     conforms, then JSON, then the only item of an array.
     """
     if len(texts) == 1:
+        if schema is not None and (nested := _nested(texts[0], schema, checker)):
+            return nested
         single = _typed_text(texts[0], schema, checker)
         if schema is None or checker.conforms(schema, single.value) or "array" not in schema.types():
             return single
@@ -231,17 +226,53 @@ def _typed(texts: list[str], schema: Validator | None, checker: SchemaChecker) -
     return _listed(texts, schema, checker) if schema and "array" in schema.types() else None
 
 
+def _nested(text: str, schema: Validator, checker: SchemaChecker) -> Json | None:
+    """Return the array that ``<item>`` elements stand for, or the object that others do, where the schema has one."""
+    types = schema.types()
+    if "string" in types or not {"array", "object"} & types or not text.lstrip().startswith("<"):
+        return None
+    elements = read_elements(text)
+    if not elements:
+        return None
+    if "array" in types and all(name == "item" for name, _ in elements):
+        return _listed([trim(unescape(content)) for _, content in elements], schema, checker)
+    if "object" not in types:
+        return None
+    grouped: dict[str, list[str]] = {}
+    for name, content in elements:
+        grouped.setdefault(name, []).append(trim(unescape(content)))
+    return _object(grouped, schema, checker)
+
+
+def _object(grouped: Mapping[str, list[str]], schema: Validator | None, checker: SchemaChecker) -> Json | None:
+    parts: list[str] = []
+    value: dict[str, Any] = {}
+    for key, texts in grouped.items():
+        typed = _typed(texts, schema.property(key) if schema else None, checker)
+        if typed is None:
+            return None
+        parts.append(f"{json.dumps(key, ensure_ascii=False)}:{typed.source}")
+        value[key] = typed.value
+    return Json("{" + ",".join(parts) + "}", value)
+
+
 def _listed(texts: list[str], schema: Validator, checker: SchemaChecker) -> Json:
     item = schema.items()
-    items = [_typed_text(text, item, checker) for text in texts]
+    items = [(item and _nested(text, item, checker)) or _typed_text(text, item, checker) for text in texts]
     return Json("[" + ",".join(each.source for each in items) + "]", [each.value for each in items])
 
 
 def _typed_text(text: str, schema: Validator | None, checker: SchemaChecker) -> Json:
     string = Json(json.dumps(text, ensure_ascii=False), text)
-    if schema is None or checker.conforms(schema, text):
-        return string
     bare = text.strip()
+    if schema is None:
+        return string
+    if bare == "null" and "null" in schema.types() and checker.conforms(schema, None):
+        return Json("null", None)
+    if checker.conforms(schema, text):
+        return string
+    if bare != text and checker.conforms(schema, bare):
+        return Json(json.dumps(bare, ensure_ascii=False), bare)
     value = read_value(_PYTHON_WORDS.get(bare, bare))
     if value is None:
         return string

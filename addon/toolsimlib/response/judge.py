@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -27,8 +27,9 @@ from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.checker import SchemaChecker
+from toolsimlib.response.pieces import Block
 from toolsimlib.response.repair import fit_name
-from toolsimlib.response.sentinel import Block
+from toolsimlib.response.repeated import REPEATED_KEYS, split_repeated
 from toolsimlib.response.written import SEVERAL_CALLS, Json, Written, name_of, read_json, read_value, read_xml
 
 # Why something is no call, or a call with a warning.
@@ -113,17 +114,18 @@ class Judge:
                 # The model is describing the syntax, not calling a tool.
                 return [self._reject(block.raw, MALFORMED_JSON, None)]
             return [self._judge(written, block.raw)]
-        calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
+        calls = self._expanded(read_json(block.body, closed=bool(block.closing), repair=self._repair))
+        repairs, warnings = len(self._report.repairs), len(self._report.warnings)
         verdicts: list[Verdict] = []
         for written in calls:
             verdicts.append(self._judge(written, block.raw if len(calls) == 1 else written.source))
             if isinstance(verdicts[-1], Violation):
-                break
-        if len(verdicts) > 1 and all(isinstance(verdict, Rejected) for verdict in verdicts):
-            # Nothing in it is a call: the client sees the block as the model wrote it.
-            first = verdicts[0]
-            assert isinstance(first, Rejected)
-            return [Rejected(block.raw, first.reason)]
+                return verdicts
+        rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
+        if rejected and (len(rejected) == len(calls) > 1 or _is_one(block.body, calls)):
+            # The client sees the block as the model wrote it.
+            del self._report.repairs[repairs:], self._report.warnings[warnings:]
+            return [Rejected(block.raw, rejected[0].reason)]
         return verdicts
 
     def oversize(self, raw: str) -> Verdict:
@@ -174,7 +176,7 @@ class Judge:
         Nothing is counted, and nothing is ever a violation: most such forms are text. So each call must be one beyond
         doubt: a name on offer, arguments that are there and fit the schema, strict or not, and no other keys.
         """
-        accepted = [self._accept(written, code) for written in calls]
+        accepted = [self._accept(written, code) for written in self._expanded(calls)]
         return None if None in accepted else [each for each in accepted if each is not None]
 
     def count_untagged(self, accepted: Accepted) -> list[str]:
@@ -209,6 +211,35 @@ class Judge:
         if not written.values and (given is None or given.value in (None, "")):
             return False  # Without arguments it may as well be the name of something.
         return not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
+
+    def _expanded[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
+        """Return the calls, each with repeated keys in its arguments as several, where the schema allows nothing else.
+
+        Two calls often collapse into one: ``{"city": "Rome", "city": "Oslo"}``. JSON would silently drop the first.
+        """
+        return [each for written in calls for each in (self._split(written) if written is not None else [written])]
+
+    def _split(self, written: Written) -> list[Written]:
+        tool = self._look_up(written.name).tool if written.name is not None and self._repair else None
+        whole = split_repeated(written.source) if tool and tool.kind == "function" else None
+        if whole is not None:
+            calls = [read_json(each.source, closed=True, repair=True)[0] for each in whole.objects]
+            if all(self._accept(each, REPEATED_KEYS) for each in calls):
+                return [replace(each, codes=(*each.codes, REPEATED_KEYS)) for each in calls]
+        given = written.arguments
+        schema = self._checker.schema(tool) if tool and tool.kind == "function" and given else None
+        if tool is None or schema is None or given is None:
+            return [written]
+        parts = split_repeated(given.value if isinstance(given.value, str) else given.source)
+        if parts is None:
+            return [written]
+        declared = [schema.property(key) for key in parts.keys]
+        if any(each is None or "array" in each.types() for each in declared):
+            return [written]
+        if not all(self._checker.fits(tool, each.value) for each in parts.objects):
+            return [written]
+        codes = (*written.codes, REPEATED_KEYS)
+        return [replace(written, arguments=each, codes=codes) for each in parts.objects]
 
     def _structured_tool(self, call: StructuredCall) -> Tool | None:
         if call.namespace is None and call.name in self._tools:
@@ -335,6 +366,14 @@ class Judge:
 
     def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:
         counts += [code if name is None else f"{code}:{_loggable_name(name)}" for code in codes]
+
+
+def _is_one(body: str, calls: Sequence[Written]) -> bool:
+    """Return whether a block is one thing, so that none of it is a call if a part is not.
+
+    An array is, and a call with words behind it. Objects side by side are calls that each stand for themselves.
+    """
+    return body.lstrip().startswith("[") or any(each.broken and each.source[:1] not in {"{", ""} for each in calls)
 
 
 def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:

@@ -5,6 +5,7 @@ The slips, and what each becomes:
     {"a": 1,}               {"a": 1}            TRAILING_COMMA
     {'a': 'it\'s'}          {"a": "it's"}       SINGLE_QUOTES
     {"a": True, "b": None}  {"a": true, …}      PYTHON_LITERAL
+    {a: 1}                  {"a": 1}            UNQUOTED_KEY
     {"a": "x<newline>y"}    {"a": "x\ny"}       RAW_CONTROL
     {"a": "\d"}             {"a": "\\d"}        BAD_ESCAPE
     {"a": {"b": 1}          {"a": {"b": 1}}     MISSING_BRACE
@@ -26,6 +27,7 @@ RAW_CONTROL = "RAW_CONTROL"
 BAD_ESCAPE = "BAD_ESCAPE"
 MISSING_BRACE = "MISSING_BRACE"
 PYTHON_LITERAL = "PYTHON_LITERAL"
+UNQUOTED_KEY = "UNQUOTED_KEY"
 UNESCAPED_ARGUMENTS = "UNESCAPED_ARGUMENTS"
 
 _MAX_DEPTH = 512
@@ -36,14 +38,18 @@ _MAX_STEPS = 20_000
 
 _SOUND = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
 # Everything that can be copied unchanged: sound strings, commas before a value, empty pairs, numbers, whitespace.
-_RUN = re.compile(r"(?:[^\"'{}\[\],TFN]++|" + _SOUND + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++")
+_RUN = re.compile(
+    r"(?:[^\"'{}\[\],A-Za-z_]++|(?![TFN])[A-Za-z_]\w*+(?!\s*+:)|"
+    + _SOUND
+    + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++"
+)
 _DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 _SINGLE = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
 _SINGLE_INNER = re.compile(r"\\(.)|\"", re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:([\"\\/bfnrt]|u[0-9a-fA-F]{4})|('?))")
 _CONTROLS = {code: f"\\u{code:04x}" for code in range(0x20)} | {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 _CONTROL = re.compile(r"[\x00-\x1f]")
-_WORD = re.compile(r"[TFN]\w*+")
+_WORD = re.compile(r"[A-Za-z_]\w*+(\s*+:)?")
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
@@ -116,10 +122,16 @@ def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
                 at = string.end()
             case _:
                 word = _WORD.match(text, at)
-                if word is None or word[0] not in _WORDS:
+                if word is None:
                     return None
-                codes[PYTHON_LITERAL] = None
-                out.append(_WORDS[word[0]])
+                if word[1]:
+                    codes[UNQUOTED_KEY] = None
+                    out.append(f'"{word[0][: -len(word[1])]}":')
+                elif word[0] in _WORDS:
+                    codes[PYTHON_LITERAL] = None
+                    out.append(_WORDS[word[0]])
+                else:
+                    return None
                 at = word.end()
     return None
 

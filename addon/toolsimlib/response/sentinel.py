@@ -8,10 +8,12 @@ never looks at a name, and never decides whether a block is a good call: the jud
 The rules, by number; the tests name them.
 
  1. Only the exact opening tag opens a block. What could still become one is held back, and nothing else is.
- 2. A block's body begins with ``{`` and then a quote or ``}``, with ``[`` and then ``{`` or ``]``, or with ``<name>``.
-    Whitespace may stand before each. Anything else and the tag was prose: it is released at once.
+ 2. A block's body begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then ``{``
+    or ``]``, or with ``<name>``. Whitespace may stand before each, a fence's opening line before JSON. With anything
+    else the tag was prose: it is released at once.
  3. A tag inside a JSON string is content. Outside one, the closing tag closes the block whatever the depth (a last
-    brace may be missing: the judge repairs), and a new opening tag closes it if the JSON is complete.
+    brace may be missing: the judge repairs), and a new opening tag closes it if the JSON is complete. So does a closing
+    tag that some other form has (``</function>``): it goes with the block, and with it the right one behind it.
  4. So does the end of the text, if the JSON is complete; half a closing tag then belongs to the block.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
     closing tag closes it, the first new opening tag ends it. A body that began with ``<name>`` is literal from the
@@ -38,10 +40,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from toolsimlib.response.foreign_end import foreign_end
+from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece
+
 _STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
 _PLAIN = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _JSON_SPACE = " \t\r\n"
+_BARE_KEY = re.compile(r"[A-Za-z_]\w{0,31}\s{0,8}").match
+_FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
+_HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
 _THINK = "<think>"
 _END_THINK = "</think>"
 _NAME = "<name>"
@@ -49,44 +57,6 @@ _NAME = "<name>"
 _MAX_SPACE = 1024
 # Pieces of a body are joined in two steps, so that closing a long block does not join a hundred thousand at once.
 _PIECES = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One call block, whole.
-
-    ``body`` is all between the tags, verbatim; ``closing`` is "" where rule 3 or 4 closed it.
-    """
-
-    form: Literal["json", "xml"]
-    opening: str
-    body: str
-    closing: str
-
-    @property
-    def raw(self) -> str:
-        """The block as the model wrote it."""
-        return self.opening + self.body + self.closing
-
-
-@dataclass(frozen=True, slots=True)
-class Oversize:
-    """The beginning of a block that grew over the limit, as the model wrote it, opening tag included."""
-
-    raw: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A piece of the body of the open JSON block, ahead of its ``Block``: a preview, no part of the text's pieces.
-
-    If the block turns out to be none, no ``Block`` follows, and its text is given out as prose.
-    """
-
-    text: str
-
-
-Piece = str | Block | Oversize | Fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +219,12 @@ class Sentinel:
         """Behind an opening tag: wait for what tells a body from prose (rule 2)."""
         text = self._text
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
+        if text.startswith("`", at):
+            if not self._final and _HALF_FENCE(text, at):
+                self._stash(at)
+                return
+            if fence := _FENCE(text, at):
+                at = fence.end()
         if self._size + at - self._begin > min(_MAX_SPACE, self._limit):
             self._reject()
         elif at == len(text):
@@ -279,6 +255,14 @@ class Sentinel:
         elif text[at] in ("\"'}" if self._last == "{" else "{]"):
             self._pos = at
             self.state = self.state_json
+        elif self._last == "{" and (key := _BARE_KEY(text, at)):
+            if key.end() == len(text) and not self._final:
+                self._stash(at)
+            elif text.startswith(":", key.end()):
+                self._pos = at
+                self.state = self.state_json
+            else:
+                self._reject_at(at)
         else:
             self._reject_at(at)
 
@@ -335,6 +319,11 @@ class Sentinel:
                     else:
                         self._reject_at(pos)
                     return
+                if self._depth == 0 and (end := foreign_end(text, pos, closing, final=self._final)):
+                    if end < 0:
+                        break
+                    self._close(pos, end, "json")
+                    return
                 rest = text[pos : pos + len(closing)]
                 if self._final:
                     if self._depth == 0 and closing.startswith(rest):
@@ -344,6 +333,8 @@ class Sentinel:
                     break
                 self._turn_literal(pos)
                 return
+            elif char == "`" and self._depth == 0:
+                self._last = char
             else:
                 self._turn_literal(pos)
                 return

@@ -42,8 +42,9 @@ from toolsimlib.report import Report
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls
 from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
+from toolsimlib.response.pieces import Block, Fragment, Oversize
 from toolsimlib.response.preview import Preview
-from toolsimlib.response.sentinel import Block, Fragment, Oversize, Sentinel
+from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import FenceMark, Piece, Untagged
 from toolsimlib.response.use_tool import use_tool_text
 

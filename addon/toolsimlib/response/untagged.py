@@ -36,7 +36,7 @@ from toolsimlib.response.form import Form
 from toolsimlib.response.held import Calls, Held
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.opening import LANGUAGES, MARK, opening_at
-from toolsimlib.response.sentinel import Piece as TaggedPiece
+from toolsimlib.response.pieces import Piece as TaggedPiece
 from toolsimlib.response.sentinel import Sentinel
 
 # Characters behind a fence's mark that are looked at: a language, and spaces.

@@ -25,6 +25,7 @@ from toolsimlib.response.repair import MISSING_BRACE, UNESCAPED_ARGUMENTS, mend,
 ARGUMENTS_KEY = "ARGUMENTS_KEY"
 FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
 SEVERAL_CALLS = "SEVERAL_CALLS"
+FENCE_INSIDE = "FENCE_INSIDE"
 EXTRA_BRACE = "EXTRA_BRACE"
 
 MAX_CALLS = 64
@@ -50,6 +51,7 @@ _NAMED = re.compile(
 )
 _ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})(/?)>")
 _ELEMENT_NAMED = re.compile(r"\s*+<name>([^<]{1,256})</name>")
+_CDATA = "<![CDATA["
 _ENTITY = re.compile(r"&(lt|gt|amp|quot|apos);")
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 
@@ -129,12 +131,18 @@ def read_value(text: str) -> Json | None:
 
 def read_object(text: str, start: int) -> tuple[dict[str, Json], int] | None:
     """Read the object that begins at ``start``, keeping each member's own source; return its members and its end."""
+    pairs = read_pairs(text, start)
+    return None if pairs is None else (dict(pairs[0]), pairs[1])
+
+
+def read_pairs(text: str, start: int) -> tuple[list[tuple[str, Json]], int] | None:
+    """Read the object that begins at ``start`` as pairs in their order, repeated keys too; return them and its end."""
     if not text.startswith("{", start):
         return None
-    members: dict[str, Json] = {}
+    pairs: list[tuple[str, Json]] = []
     at = _skip(text, start + 1)
     if text.startswith("}", at):
-        return members, at + 1
+        return pairs, at + 1
     for _ in range(_MAX_MEMBERS):
         key = decode(text, at) if text.startswith('"', at) else None
         if key is None or not text.startswith(":", colon := _skip(text, key[1])):
@@ -143,10 +151,10 @@ def read_object(text: str, start: int) -> tuple[dict[str, Json], int] | None:
         value = decode(text, at)
         if value is None:
             return None
-        members[key[0]] = Json(text[at : value[1]], value[0])
+        pairs.append((key[0], Json(text[at : value[1]], value[0])))
         at = _skip(text, value[1])
         if text.startswith("}", at):
-            return members, at + 1
+            return pairs, at + 1
         if not text.startswith(",", at):
             return None
         at = _skip(text, at + 1)
@@ -164,6 +172,9 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
     Without ``repair`` that is one call. Brackets still open at the end may be mended if the body was ``closed``.
     What cannot be read is one broken call at the end, however much it may hold.
     """
+    if repair and (inner := _fenced(body)) is not None:
+        fenced = read_json(inner, closed=closed, repair=True)
+        return [replace(call, codes=(FENCE_INSIDE, *call.codes)) for call in fenced]
     if not repair:
         start = _skip(body, 0)
         got = read_object(body, start)
@@ -193,6 +204,15 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
             calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, MISSING_BRACE))
     codes = (SEVERAL_CALLS,) if listed or len(calls) > 1 else ()
     return [replace(call, codes=codes + call.codes) for call in calls] or [Written(body, broken=True)]
+
+
+def _fenced(body: str) -> str | None:
+    """Return what stands in a fence that is all of the body."""
+    bare = body.strip()
+    line = bare.find("\n")
+    if line == -1 or not bare.startswith("```") or not bare.endswith("```") or bare[3:line].strip("`\r \t").count(" "):
+        return None
+    return bare[line + 1 :].rstrip("`")
 
 
 def _tool_calls(body: str) -> list[Written] | None:
@@ -290,7 +310,9 @@ def read_elements(text: str) -> list[tuple[str, str]] | None:
         content = ""
         if not tag[2]:
             closing = f"</{name}>"
-            end = text.find(closing, at)
+            # In a CDATA section even its own closing tag is content.
+            data = text.find("]]>", at) if text.startswith(_CDATA, _skip(text, at)) else -1
+            end = text.find(closing, max(at, data))
             if end == -1:
                 return None
             content, at = text[at:end], end + len(closing)
@@ -300,7 +322,10 @@ def read_elements(text: str) -> list[tuple[str, str]] | None:
 
 
 def unescape(text: str) -> str:
-    """Replace XML's five entities, once each; every other ``&`` and ``<`` stands for itself."""
+    """Replace XML's five entities, once each; every other ``&`` and ``<`` stands for itself. CDATA is verbatim."""
+    bare = text.strip()
+    if bare.startswith(_CDATA) and bare.endswith("]]>"):
+        return bare[len(_CDATA) : -3]
     return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text)
 
 

@@ -1,0 +1,35 @@
+"""Closing tags of other forms: what models that know several of them write behind complete JSON.
+
+<tool_call>{…}</function>                 it closes the block
+<tool_call>{…}</think> </tool_call>       and the right tag behind it goes with it
+"""
+
+from __future__ import annotations
+
+_NAMES = ("think", "function", "function_call", "tool", "tools", "tool_calls", "tool_use", "invoke")
+_ENDS = tuple(f"</{name}>" for name in _NAMES)
+_MAX_SPACE = 16
+"""Characters of whitespace between such a tag and the right one."""
+
+MORE = -1
+
+
+def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
+    """Return where the closing tag of another form that stands at ``at`` ends, the right one behind it included.
+
+    0: none stands there. MORE: that cannot be told before more text is there, unless the text is ``final``.
+    """
+    if not final and any(end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _ENDS):
+        return MORE
+    foreign = next((end for end in _ENDS if text.startswith(end, at)), "")
+    if not foreign or foreign == closing:
+        return 0
+    after = at + len(foreign)
+    behind = text[after : after + _MAX_SPACE + len(closing)]
+    right = behind.lstrip(" \t\r\n")
+    space = len(behind) - len(right)
+    if space > _MAX_SPACE:
+        return after
+    if right.startswith(closing):
+        return after + space + len(closing)
+    return MORE if not final and len(right) < len(closing) and closing.startswith(right) else after
