@@ -22,6 +22,12 @@ from toolsimlib.plan import Choice, Policy, Tool
 from toolsimlib.request.forms import compact_schema
 from toolsimlib.request.record import value_line
 
+_SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
+_LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "prefixItems"})
+_OPENING = frozenset(
+    {"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref", "if"}
+)
+
 
 def constraint(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
     """Return the form that an answer has to take, None where it is free. ``tools``: those on offer, at least one."""
@@ -78,8 +84,31 @@ def _tagged(tools: Iterable[Tool], choice: Choice, sentinel: str, *, one_call: b
 
 
 def _arguments(tool: Tool) -> dict[str, Any]:
-    schema: dict[str, Any] = compact_schema(tool.shown_parameters)
+    schema: dict[str, Any] = _closed(compact_schema(tool.shown_parameters))
     return schema if "type" in schema or "$ref" in schema else {"type": "object", **schema}
+
+
+def _closed(schema: Any) -> Any:
+    """Return a schema whose objects hold what they name and nothing else, unless they say otherwise.
+
+    Where nothing is said, JSON Schema allows any property: a weak model fills it with inventions.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    closed = {
+        keyword: {name: _closed(each) for name, each in value.items()}
+        if keyword in _SCHEMAS_BY_NAME and isinstance(value, dict)
+        else [_closed(each) for each in value]
+        if keyword in _LISTS_OF_SCHEMAS and isinstance(value, list)
+        else _closed(value)
+        if keyword == "items"
+        else value
+        for keyword, value in schema.items()
+    }
+    # Beside these, a property may be named elsewhere.
+    if isinstance(schema.get("properties"), dict) and not _OPENING & schema.keys():
+        closed["additionalProperties"] = False
+    return closed
 
 
 def _refers(schema: Any) -> bool:

@@ -34,6 +34,7 @@ ALL = (WEATHER, PLANT, PATCH, TIME)
         ({"name": "a.plant", "arguments": {"root": {"next": {"next": {}}}}}, False),
         ({"name": "a.plant", "arguments": {"all": {"root": 1}}}, False),
         ({"name": "a.plant", "arguments": {"all": {}}}, True),
+        ({"name": "get_weather", "arguments": {"city": "Bonn", "made_up": 1}}, False),
         ({"name": "patch", "arguments": {"input": "x"}}, True),
         ({"name": "get_time", "arguments": {}}, True),
         ({"name": "get_time", "arguments": []}, False),
@@ -81,4 +82,24 @@ def test_structural_tags(required: bool) -> None:
     block = tags["tags"][0]
     text = block["begin"] + '{"city":"Bonn"}' + block["end"]
     assert text == '<acme>{"name":"get_weather","arguments":{"city":"Bonn"}}</acme>'
-    assert block["content"] == {"type": "json_schema", "json_schema": CITY}
+    assert block["content"] == {"type": "json_schema", "json_schema": {**CITY, "additionalProperties": False}}
+
+
+@pytest.mark.parametrize(
+    ("said", "closed"),
+    [
+        ({}, True),
+        ({"additionalProperties": True}, False),
+        ({"additionalProperties": {"type": "string"}}, False),
+        ({"patternProperties": {"^x": {}}}, False),
+        ({"allOf": [{"properties": {"b": {}}}]}, False),
+    ],
+)
+def test_objects_hold_what_they_name(said: dict[str, Any], closed: bool) -> None:
+    """No property is invented, at any depth, unless the schema provides for more than it names."""
+    inner = {"type": "object", "properties": {"a": {"type": "string"}}, **said}
+    outer = {"type": "object", "properties": {"list": {"type": "array", "items": inner}}}
+    schema = call_schema([Tool("f", "f", parameters=outer)])["properties"]["arguments"]
+    assert schema["additionalProperties"] is False
+    assert (schema["properties"]["list"]["items"].get("additionalProperties") is False) == closed
+    assert "additionalProperties" not in outer

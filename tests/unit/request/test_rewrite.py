@@ -542,7 +542,8 @@ def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
     body = sent(rewritten)
     form = body["text"]["format"] if backend == "responses" else body["response_format"]["json_schema"]
     assert form["name"] == "tool_call"
-    assert form["schema"]["properties"] == {"name": {"const": "f"}, "arguments": SCHEMA}
+    closed = {**SCHEMA, "additionalProperties": False}
+    assert form["schema"]["properties"] == {"name": {"const": "f"}, "arguments": closed}
     assert rewritten.plan.constraint["schema"] == form["schema"]
     free = sent(make(policy, tools=[F]))
     assert "response_format" not in free
