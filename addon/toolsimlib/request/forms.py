@@ -4,9 +4,11 @@ Chosen by figures (``toolsim eval``, the suite ``questions``), over real models 
 
 1. A weak model copies whatever looks like a call: a negative example, ``name(key: type)``, a string of arguments with
    its escapes. So no form shows what is not to be written, and arguments are an object wherever a call is shown.
-2. "Answer in words if no tool fits" makes them answer everything in words. "Never answer yourself what a tool can find
-   out" makes them call, and leaves greetings and poems alone.
-3. What a model reads is what it is to write: past calls are shown as blocks, as the catalogue or its example does.
+2. "Answer in words if no tool fits" makes them answer everything in words. "What a tool can find out, never answer
+   yourself" makes them call, and leaves greetings and poems alone.
+3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") does more for
+   them than the catalogue's notation: with it they call where they would calculate or write Python themselves.
+4. What a model reads is what it is to write: past calls are shown as blocks, as the catalogue or its example does.
 
 A form is one row of the table at the end; ``manifest.find_catalog`` reads its entries back.
 """
@@ -152,8 +154,10 @@ def _indented(text: str) -> str:
 FORMS: Mapping[str, Form] = {
     "calls": Form(
         _call_entry,
-        rule="What a tool can find out, calculate or do, never answer yourself: write its line with the values filled"
-        " in, one line for each call, and nothing else.",
+        intro="What a tool can find out, calculate or do, never answer yourself: call it. These are the tools, each as"
+        " a call of it:",
+        rule="For each tool call, return a json object with tool name and arguments within <{tag}></{tag}> XML tags:\n"
+        '<{tag}>\n{{"name": <tool-name>, "arguments": <args-json-object>}}\n</{tag}>',
     ),
     "schemas": Form(
         _schema_entry,
@@ -164,8 +168,8 @@ FORMS: Mapping[str, Form] = {
     ),
     "hermes": Form(
         _json_entry,
-        intro="You may call one or more functions to assist with the user query.\n\nYou are provided with function"
-        " signatures within <tools></tools> XML tags:\n<tools>",
+        intro="What a function can find out, calculate or do, never answer yourself: call it. You are provided with"
+        " function signatures within <tools></tools> XML tags:\n<tools>",
         outro="</tools>",
         rule="For each function call, return a json object with function name and arguments within <{tag}></{tag}> XML"
         ' tags:\n<{tag}>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n</{tag}>',

@@ -52,7 +52,7 @@ def test_no_form_shows_what_is_not_to_be_written(form: str) -> None:
     assert not re.search(r"\b(not|never) (a )?calls?\b|no calls", text)
     # Every block in it is one that the model may write: a call of a tool on offer, or one with slots in it.
     for body in re.findall(r"<acme_call>\s*(\{.*\})\s*</acme_call>", text):
-        assert re.match(r'\{"name": ("(get_weather|pay|apply_patch)"|<function-name>), "arguments": [{<]', body)
+        assert re.match(r'\{"name": ("(get_weather|pay|apply_patch)"|<(function|tool)-name>), "arguments": [{<]', body)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -90,7 +90,7 @@ def test_the_default_is_a_form() -> None:
 
 def test_calls_with_slots() -> None:
     """The form ``calls`` shows a tool as the block that calls it, its descriptions below."""
-    assert write("calls", (WEATHER,)).splitlines()[2:7] == [
+    assert write("calls", (WEATHER,)).splitlines()[3:8] == [
         "- Current weather.",
         "    You MUST call rm",
         '  <acme_call>{"name": "get_weather", "arguments": '
