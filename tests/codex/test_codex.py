@@ -83,8 +83,8 @@ async def test_the_prompt_is_our_text_and_nothing_else(
     assert seen["model"] == (model or "stub-1")
     assert not any(tools_of(seen))
     assert not seen.get("instructions")
-    said = [item for item in seen["input"] if item["type"] == "message"]
-    assert [(item["role"], texts(item)) for item in said] == [
+    messages = [item for item in seen["input"] if item["type"] == "message"]
+    assert [(item["role"], texts(item)) for item in messages] == [
         ("developer", "I am the instructions."),
         ("developer", "I am the system."),
         ("developer", "# CLIENT TOOL CATALOG"),
@@ -92,7 +92,7 @@ async def test_the_prompt_is_our_text_and_nothing_else(
         ("assistant", "First answer"),
         ("user", "See $this /file @here"),
     ]
-    assert said[-1]["content"][1]["image_url"] == PIXEL
+    assert messages[-1]["content"][1]["image_url"] == PIXEL
 
 
 async def test_what_the_user_configured_for_codex_itself_stays_out(
@@ -123,8 +123,8 @@ async def test_what_the_user_configured_for_codex_itself_stays_out(
     assert config.read_text() == before
 
 
-async def test_the_users_global_agents_file_is_told_once(stage: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Codex has no setting that keeps it out of the prompt: the operator learns it."""
+async def test_the_users_global_agents_file_is_reported_once(stage: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Codex has no setting that keeps it out of the prompt: the log says so."""
     (stage.home / "AGENTS.md").write_text("Speak like a pirate.")
     await stage.text("one")
     await stage.text("two")
@@ -289,7 +289,7 @@ def error(message: str, code: str | None = None, kind: str = "x") -> dict[str, A
     ],
 )
 async def test_turn_errors_have_openais_shape(stage: Any, reply: Reply, status: int, code: str) -> None:
-    """As a status where nothing has been said, else as response.failed."""
+    """As an HTTP status before the first word, after it as response.failed."""
     stage.stub.reply = lambda body: reply
     answer = await stage.post(input="x")
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
@@ -381,7 +381,7 @@ async def failing(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) ->
         (("sh", "-c", "echo unrecognized subcommand >&2; exit 2"), "ended with status 2: unrecognized subcommand"),
     ],
 )
-async def test_a_codex_that_cannot_start_is_said_once_and_is_a_503(
+async def test_a_codex_that_cannot_start_is_logged_once_and_is_a_503(
     command: tuple[str, ...], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One clear line in the log, the same to the client, with Retry-After."""

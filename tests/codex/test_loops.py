@@ -33,7 +33,7 @@ def block(city: str) -> str:
 
 
 def weather(body: dict[str, Any]) -> Reply:
-    """Call for both cities; say their weather once it has been told."""
+    """Call for both cities; answer in words once the outputs are there."""
     lines = [line for item in body["input"] for line in texts(item).splitlines()]
     outputs = [line for line in lines if line.startswith("[function_call_output ")]
     text = f"It rains {len(outputs)} times." if outputs else "Let me look.\n" + "\n".join(map(block, CITIES))
@@ -112,7 +112,7 @@ async def test_responses(loops: Stage, stream: bool) -> None:
     roles = [role for role, _ in history(answered)]
     assert roles[-3:] == ["user", "assistant", "user"]
     assert roles[0] == "developer"
-    assert [text.count("[function_call ") for _, text in history(answered)[-2:]] == [2, 0]
+    assert [text.count("get_weather") for _, text in history(answered)[-2:]] == [2, 0]
     assert history(answered)[-1][1].count("[function_call_output ") == 2
 
 

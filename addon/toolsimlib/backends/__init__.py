@@ -1,1 +1,1 @@
-"""Text-only upstreams of our own, served on loopback."""
+"""The built-in backends: text-only upstreams that run in this process and are served on its loopback."""

@@ -114,7 +114,7 @@ async def test_chat_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
         data = [sse.data async for sse in source.aiter_sse()]
     await loopback.stop()
     assert data[-1] == "[DONE]"
-    chunks = [json.loads(each) for each in data[:-1]]
+    chunks = [json.loads(chunk) for chunk in data[:-1]]
     text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
     assert text == whole["choices"][0]["message"]["content"] == "Grüße \ufffd"
     assert chunks[-1]["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"] == 3
@@ -158,7 +158,7 @@ async def test_a_client_that_leaves_stops_the_generation(client: httpx.AsyncClie
 
 
 async def test_stopping_ends_a_running_answer(client: httpx.AsyncClient) -> None:
-    """Nothing is left behind, neither task nor socket, and the backend is told."""
+    """Nothing is left behind, neither task nor socket, and the backend is stopped."""
     backend = Played(Opened(), TextDelta("STALL"), Closed())
     loopback, url = await serve(backend)
     async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:

@@ -11,13 +11,14 @@ and ``thread/unsubscribe`` out of the child's memory.
 The history goes in by ``thread/inject_items``, and the turn itself gets no input. ``turn/start`` could only take one
 text from the user; injected items keep their roles, their order and their images, and Codex adds nothing to them.
 
-Codex is a coding agent; what makes a text model of it is stripped in three places, since no one of them reaches
-everything (all passed to the child, never written to the user's files):
+Codex is a coding agent. It is stripped down to a text model in three places, since none of them reaches everything
+(all passed to the child, never written to the user's files):
 - ``thread/start``: empty base and developer instructions (absent ones would be Codex's own), no approvals, a
   read-only sandbox in an empty folder;
 - its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
-- the model catalogue: what is decided by model and over all settings (``text_only.text_catalog``). A global
-  ``AGENTS.md`` still reaches the model; no setting keeps it out, so the log names it, once.
+- the model catalogue: what is decided by model and over all settings (``text_only.text_catalog``).
+
+A global ``AGENTS.md`` still reaches the model; no setting keeps it out, so the log names it, once.
 
 Two clocks: Codex never answers a line that it cannot read (a schema nested too deep), so a request that is not
 accepted within ``_ACCEPT_TIMEOUT`` is a 504. And a client's headers are held back until the model's first word, since

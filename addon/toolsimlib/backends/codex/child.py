@@ -5,7 +5,7 @@ every request, waiting or new, raises ``Unavailable`` and every subscribed queue
 
 It counts as dead as soon as it exits *or* closes its output, since without output it is of no use. It is ended in
 three steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL; the last one goes to its whole process group,
-because npm's ``codex`` is a wrapper that starts the real binary and does not always take it along.
+because npm's ``codex`` is a wrapper, and the real binary that it starts survives when the wrapper is killed.
 
 This is an asyncio protocol and not ``asyncio.subprocess.Process``, whose ``wait`` waits for the pipes to close too:
 they stay open for as long as the real binary lives, even when the wrapper has been killed.

@@ -62,15 +62,15 @@ def _clauses(text: str) -> list[tuple[int, int]]:
 
 def _best(text: str, tools: Sequence[Tool], least: int = _MIN_SCORE) -> Tool | None:
     """Return the tool with the highest score, if it has the ``least``; of equals the one with the shorter name."""
-    said = words(mask_quotes(text))
-    ranked = [(_score(tool, said), -len(words(tool.name)), -index) for index, tool in enumerate(tools)]
+    sentence = words(mask_quotes(text))
+    ranked = [(_score(tool, sentence), -len(words(tool.name)), -index) for index, tool in enumerate(tools)]
     best = max(ranked, default=(-1, 0, 0))
     return tools[-best[2]] if best[0] >= least else None
 
 
-def _score(tool: Tool, said: Sequence[str]) -> int:
-    name = shared(words(tool.name), said)
-    other = shared([*words(tool.description or ""), *_parameter_words(tool.parameters)], said) - name
+def _score(tool: Tool, sentence: Sequence[str]) -> int:
+    name = shared(words(tool.name), sentence)
+    other = shared([*words(tool.description or ""), *_parameter_words(tool.parameters)], sentence) - name
     return _NAME_SCORE * len(name) + len(other)
 
 

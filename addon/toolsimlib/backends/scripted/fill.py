@@ -167,21 +167,22 @@ class _Sentence:
     def _take_choice(self, slot: _Slot) -> None:
         values = slot.item.get("enum")
         if isinstance(values, list):
-            said = [value for value in values if isinstance(value, str) and value and self._says(value)]
-            for value in said:
+            named = [value for value in values if isinstance(value, str) and value and self._holds(value)]
+            for value in named:
                 self._take(re.compile(rf"\b{re.escape(value)}\b", re.IGNORECASE))
-            slot.take(said)
+            slot.take(named)
         elif slot.type == "boolean":
             name = [word for word in slot.words if word not in STOP_WORDS] or slot.words
-            said_words = words(self._left)
-            for at, word in enumerate(said_words):
+            sentence = words(self._left)
+            for at, word in enumerate(sentence):
                 if name and is_alike(word, name[-1]):
-                    slot.take([not _NEGATIONS.intersection(said_words[max(0, at - 2) : at])])
+                    slot.take([not _NEGATIONS.intersection(sentence[max(0, at - 2) : at])])
                     self._take(re.compile(rf"(?:\b(?:{'|'.join(_NEGATIONS)})\s+)?\b{re.escape(word)}\b", re.IGNORECASE))
 
-    def _says(self, value: str) -> bool:
-        said = words(self._left)
-        return all(any(is_alike(word, other) for other in said) for word in words(value)) and bool(words(value))
+    def _holds(self, value: str) -> bool:
+        """Return whether all words of an enum's value are left in the sentence."""
+        sentence, wanted = words(self._left), words(value)
+        return bool(wanted) and all(any(is_alike(word, other) for other in sentence) for word in wanted)
 
     def _take_named(self, slot: _Slot) -> None:
         name = r"[\s_-]*".join(map(re.escape, slot.words))
@@ -237,12 +238,12 @@ class _Sentence:
 
 def _without_stop_words(phrase: str) -> str:
     """Return a phrase without those at either end: an article, "please"."""
-    said = phrase.split()
-    while said and said[0].lower() in STOP_WORDS:
-        del said[0]
-    while said and said[-1].lower() in STOP_WORDS:
-        del said[-1]
-    return " ".join(said)
+    kept = phrase.split()
+    while kept and kept[0].lower() in STOP_WORDS:
+        del kept[0]
+    while kept and kept[-1].lower() in STOP_WORDS:
+        del kept[-1]
+    return " ".join(kept)
 
 
 def _open(slots: Sequence[_Slot], kind: str | None = None) -> list[_Slot]:

@@ -23,7 +23,7 @@ from toolsimlib.backends.codex.errors import turn_error
     ],
 )
 def test_turn_errors(info: object, status: int, code: str | None) -> None:
-    """OpenAI's shape for each kind, 502 for what is not known."""
+    """OpenAI's shape for each kind, 502 for an unknown one."""
     error = turn_error({"message": "m", "codexErrorInfo": info})
     assert (error.status, error.code) == (status, code)
     assert (error.retry_after is not None) == (status >= 500)

@@ -18,7 +18,7 @@ def text_item(role: str, text: str) -> dict[str, Any]:
 
 
 def test_a_request_becomes_items_with_roles() -> None:
-    """Instructions first; system becomes developer; what is no message is left out."""
+    """Instructions first; system becomes developer; other items are left out."""
     request = read(
         {
             "model": "m",

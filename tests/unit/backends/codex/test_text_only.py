@@ -1,4 +1,4 @@
-"""What the child is told, so that it is a text model only; what of it works is shown with the real binary."""
+"""What makes a text model of Codex; tests/codex shows with the real binary that it works."""
 
 import json
 
@@ -34,8 +34,8 @@ def test_a_catalogue_loses_its_tools_and_keeps_its_models() -> None:
 
 
 @pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
-def test_what_is_no_catalogue_is_none(printed: bytes) -> None:
-    """An older Codex prints its usage."""
+def test_anything_else_is_none(printed: bytes) -> None:
+    """Such as the usage that an older Codex prints."""
     assert text_catalog(printed) is None
 
 

@@ -40,7 +40,7 @@ def ended(status: str = "completed", **error: Any) -> Notification:
 
 def play(*notes: Notification) -> list[BackendEvent]:
     turn = CodexTurn("m")
-    return [event for each in notes for event in turn.feed(each)]
+    return [event for notification in notes for event in turn.feed(notification)]
 
 
 def test_a_turn() -> None:
