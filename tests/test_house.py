@@ -101,7 +101,7 @@ def test_every_room_has_its_test_file(path: Path) -> None:
 
 
 # Files that are still over the limit, with the lines that they may have: only ever fewer.
-TOO_LONG = {"response/sentinel.py": 453}
+TOO_LONG = {"response/sentinel.py": 425}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)

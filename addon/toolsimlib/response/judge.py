@@ -27,10 +27,11 @@ from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.checker import SchemaChecker
+from toolsimlib.response.dialects import read_tagged
 from toolsimlib.response.pieces import Block
 from toolsimlib.response.repair import fit_name
 from toolsimlib.response.repeated import REPEATED_KEYS, split_repeated
-from toolsimlib.response.written import SEVERAL_CALLS, Json, Written, name_of, read_json, read_value, read_xml
+from toolsimlib.response.written import SEVERAL_CALLS, Json, Written, name_of, read_json, read_value
 
 # Why something is no call, or a call with a warning.
 SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
@@ -109,12 +110,12 @@ class Judge:
     def block(self, block: Block) -> list[Verdict]:
         """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""
         if block.form == "xml":
-            written = read_xml(block.body)
-            if written.name is None:
+            calls = read_tagged(block.body)
+            if calls[0].name is None:
                 # The model is describing the syntax, not calling a tool.
                 return [self._reject(block.raw, MALFORMED_JSON, None)]
-            return [self._judge(written, block.raw)]
-        calls = self._expanded(read_json(block.body, closed=bool(block.closing), repair=self._repair))
+        else:
+            calls = self._expanded(read_json(block.body, closed=bool(block.closing), repair=self._repair))
         repairs, warnings = len(self._report.repairs), len(self._report.warnings)
         verdicts: list[Verdict] = []
         for written in calls:

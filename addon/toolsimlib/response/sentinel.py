@@ -9,15 +9,14 @@ The rules, by number; the tests name them.
 
  1. Only the exact opening tag opens a block. What could still become one is held back, and nothing else is.
  2. A block's body begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then ``{``
-    or ``]``, or with ``<name>``. Whitespace may stand before each, a fence's opening line before JSON. With anything
-    else the tag was prose: it is released at once.
+    or ``]``, or as one of the ``dialects`` does. Whitespace may stand before each, a fence's opening line before JSON.
+    With anything else the tag was prose: it is released at once.
  3. A tag inside a JSON string is content. Outside one, the closing tag closes the block whatever the depth (a last
     brace may be missing: the judge repairs), and a new opening tag closes it if the JSON is complete. So does a closing
     tag that some other form has (``</function>``): it goes with the block, and with it the right one behind it.
  4. So does the end of the text, if the JSON is complete; half a closing tag then belongs to the block.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
-    closing tag closes it, the first new opening tag ends it. A body that began with ``<name>`` is literal from the
-    start.
+    closing tag closes it, the first new opening tag ends it. A dialect's body is literal from the start.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
  7. A block that is not closed was no block: its opening tag is text, and reading goes on right behind that tag, so
     that a later block still counts.
@@ -36,12 +35,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
+from toolsimlib.response.dialects import begins
 from toolsimlib.response.foreign_end import foreign_end
 from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece
+from toolsimlib.response.tags import held_from, tags
 
 _STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
 _PLAIN = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
@@ -52,44 +51,14 @@ _FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
 _HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
 _THINK = "<think>"
 _END_THINK = "</think>"
-_NAME = "<name>"
 # Whitespace between an opening tag and its body beyond this is nothing that a model writes: rule 2 then says prose.
 _MAX_SPACE = 1024
 # Pieces of a body are joined in two steps, so that closing a long block does not join a hundred thousand at once.
 _PIECES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Tags:
-    closing: dict[str, str]
-    opening: re.Pattern[str]
-    ends: dict[str, re.Pattern[str]]
-
-
-@lru_cache(maxsize=16)
-def _tags(sentinel: str, use_tool: bool) -> _Tags:
-    names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
-    closing = {f"<{name}>": f"</{name}>" for name in names}
-    return _Tags(
-        closing,
-        re.compile("|".join(map(re.escape, closing))),
-        {tag: re.compile(f"{re.escape(end)}|{re.escape(tag)}") for tag, end in closing.items()},
-    )
-
-
 def _utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _held_from(text: str, start: int, words: tuple[str, ...]) -> int:
-    """Return where the longest end of ``text`` that is a proper beginning of one of ``words`` begins, or its length."""
-    at = text.find("<", max(start, len(text) - max(map(len, words)) + 1))
-    while at != -1:
-        rest = text[at:]
-        if any(word.startswith(rest) for word in words):
-            return at
-        at = text.find("<", at + 1)
-    return len(text)
 
 
 class Sentinel:
@@ -98,7 +67,7 @@ class Sentinel:
     def __init__(
         self, tag: str = "tool_call", *, use_tool: bool = True, limit: int = 200_000, fragments: bool = False
     ) -> None:
-        self._tags = _tags(tag, use_tool)
+        self._tags = tags(tag, use_tool)
         self._openings = tuple(self._tags.closing)
         self._limit = limit
         self._fragments = fragments
@@ -205,7 +174,7 @@ class Sentinel:
             self._pos = end
 
     def _say_unless_held(self, words: tuple[str, ...]) -> None:
-        end = len(self._text) if self._final else _held_from(self._text, self._pos, words)
+        end = len(self._text) if self._final else held_from(self._text, self._pos, words)
         self._say(end)
         self._hold(end)
 
@@ -237,14 +206,17 @@ class Sentinel:
             self.state = self.state_first_token
             if self._pos == len(text):
                 self._stash(self._pos)
-        elif text.startswith(_NAME, at):
-            self._pos = at
-            self._form = "xml"
-            self.state = self.state_literal
-        elif not self._final and _NAME.startswith(text[at : at + len(_NAME)]):
-            self._stash(at)
         else:
-            self._reject()
+            behind_tag = self._size + at - self._begin == 0
+            match begins(text, at, behind_tag=behind_tag, final=self._final):
+                case True:
+                    self._pos = at
+                    self._form = "xml"
+                    self.state = self.state_literal
+                case None:
+                    self._stash(at)
+                case False:
+                    self._reject()
 
     def state_first_token(self) -> None:
         """Behind the body's first brace: its next token decides whether this is a body at all (rule 2)."""
@@ -350,7 +322,7 @@ class Sentinel:
         match = self._tags.ends[self._opening].search(text, self._pos, stop)
         if match is None:
             here = self._final or stop < len(text)
-            self._stash(stop if here else _held_from(text, self._pos, (closing, self._opening)))
+            self._stash(stop if here else held_from(text, self._pos, (closing, self._opening)))
         elif match[0] == closing:
             self._close(match.start(), match.end(), self._form)
         else:

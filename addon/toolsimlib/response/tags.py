@@ -1,0 +1,39 @@
+"""The tags that open and close a block, and how much of a text's end may be the beginning of one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """``closing`` by opening tag; ``opening`` finds any opening tag; ``ends`` by opening tag, what ends its block."""
+
+    closing: dict[str, str]
+    opening: re.Pattern[str]
+    ends: dict[str, re.Pattern[str]]
+
+
+@lru_cache(maxsize=16)
+def tags(sentinel: str, use_tool: bool) -> Tags:
+    """Return the tags of that name, with ``<use_tool>`` or without."""
+    names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
+    closing = {f"<{name}>": f"</{name}>" for name in names}
+    return Tags(
+        closing,
+        re.compile("|".join(map(re.escape, closing))),
+        {tag: re.compile(f"{re.escape(end)}|{re.escape(tag)}") for tag, end in closing.items()},
+    )
+
+
+def held_from(text: str, start: int, words: tuple[str, ...]) -> int:
+    """Return where the longest end of ``text`` that is a proper beginning of one of ``words`` begins, or its length."""
+    at = text.find("<", max(start, len(text) - max(map(len, words)) + 1))
+    while at != -1:
+        rest = text[at:]
+        if any(word.startswith(rest) for word in words):
+            return at
+        at = text.find("<", at + 1)
+    return len(text)
