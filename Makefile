@@ -12,7 +12,7 @@ ARGS ?=
 # Processes of pytest that share all tests
 WORKERS ?= 2
 
-.PHONY: help setup run test quick check clients fuzz bench replay flows eval
+.PHONY: help setup run test quick check clients attack fuzz bench replay flows eval
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -95,6 +95,9 @@ quick: setup  ## Run what proves the pure part, in seconds
 
 clients: setup  ## Run the loops of all real clients
 	$(BIN)/python -m pytest tests/clients $(ARGS)
+
+attack: setup  ## Attack a real mitmdump, and show answers, seconds, memory and delays (ATTACK_DELAY=0.05 to be strict)
+	$(BIN)/python -m pytest tests/attack $(ARGS)
 
 fuzz: setup  ## Run the property tests for long (ARGS="-k sentinel" for one room)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest tests/unit -m hypothesis $(ARGS)

@@ -89,7 +89,8 @@ Behaviour = Callable[[Answer], Awaitable[None]]
 class RawBackend:
     """Serves on a thread of its own. ``play`` sets how every request is answered, or how each path is."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        self._asked_port = port
         self.asked: list[Asked] = []
         self._behaviours: dict[str, Behaviour] = {}
         self._ready = threading.Event()
@@ -117,7 +118,7 @@ class RawBackend:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=64 * 1024 * 1024)
+        server = await asyncio.start_server(self._connected, "127.0.0.1", self._asked_port, limit=64 * 1024 * 1024)
         self.port: int = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._over.wait()

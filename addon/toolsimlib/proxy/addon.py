@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Iterable
+from dataclasses import replace
 
 from mitmproxy import ctx
 from mitmproxy.addonmanager import Loader
@@ -21,7 +22,7 @@ from mitmproxy.tls import TlsData
 
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import cut, keep, options, route, sides, startup, telemetry
+from toolsimlib.proxy import cut, keep, options, route, sides, startup, telemetry, trailers
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners, is_local
 from toolsimlib.proxy.connect import Connections
@@ -63,6 +64,7 @@ class ToolSim:
                 logger.error(problem)
             raise OptionsError("\n".join(problems))  # type: ignore[no-untyped-call]
         cut.install()
+        trailers.install()
         sides.check()
 
     def configure(self, updated: Iterable[str]) -> None:
@@ -88,6 +90,7 @@ class ToolSim:
         """Stop it. Not async, for the same reason; at mitmproxy's end the returned task is awaited."""
         self._is_running = False
         cut.uninstall()
+        trailers.uninstall()
         return self._builtin.stop()
 
     def requestheaders(self, flow: HTTPFlow) -> None:
@@ -161,7 +164,7 @@ class ToolSim:
 
     async def server_connect(self, data: ServerConnectionHookData) -> None:
         """Limit the time of connecting; async, so that it runs in the task that connects."""
-        self._connections.opening(data.server, self._settings.connect_timeout)
+        self._connections.opening(data.server, self._settings.limits.connect_timeout)
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
         """Remember a connection of ours."""
@@ -206,9 +209,7 @@ class ToolSim:
             report,
             client_id=flow.client_conn.id,
             cors=self._cors(flow),
-            keepalive=self._keepalive,
-            connect_timeout=self._settings.connect_timeout,
-            idle_timeout=self._settings.idle_timeout,
+            limits=replace(self._settings.limits, keepalive=self._keepalive),
         )
 
     def _close(self, flow_id: str, flow: HTTPFlow | None, status: int | None) -> None:

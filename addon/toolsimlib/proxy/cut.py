@@ -31,11 +31,14 @@ from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import HttpLayer, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
+    RequestData,
     RequestProtocolError,
+    RequestTrailers,
     ResponseData,
     ResponseEndOfMessage,
     ResponseHeaders,
     ResponseProtocolError,
+    ResponseTrailers,
 )
 
 from toolsimlib.proxy.exchange import OPEN, Exchange
@@ -84,6 +87,9 @@ class EndableStream(HttpStream):
         if isinstance(event, ResponseData) and not event.data:
             # An empty HTTP/2 frame. Passed on to an HTTP/1 client it would be a last chunk, and to us the end of input.
             return
+        if isinstance(event, ResponseTrailers) and self.exchange is not None:
+            # They belong to the bytes that we replace.
+            return
         yield from super().state_stream_response_body(event)
         if not isinstance(event, ResponseData) or (exchange := self.exchange) is None:
             return
@@ -99,6 +105,33 @@ class EndableStream(HttpStream):
             # A stream that began in the middle of a body would pass on what only we should read.
             return False
         return (yield from super().check_body_size(request))
+
+    @override
+    def state_consume_request_body(self, event: Event) -> CommandGenerator[None]:
+        exchange = self.exchange
+        if exchange is not None and isinstance(event, RequestData):
+            size = len(self.request_body_buf) + len(event.data)
+            if exchange.is_request_too_large or size > exchange.limits.max_request_bytes:
+                # Read to its end all the same: an answer in the middle of a request is one that many clients miss.
+                exchange.is_request_too_large = True
+                self.request_body_buf.clear()  # type: ignore[no-untyped-call]
+                return
+        if isinstance(event, RequestTrailers) and exchange is not None:
+            return
+        yield from super().state_consume_request_body(event)
+
+    @override
+    def state_consume_response_body(self, event: Event) -> CommandGenerator[None]:
+        exchange = self.exchange
+        if exchange is None:
+            yield from super().state_consume_response_body(event)
+        elif isinstance(event, ResponseData) and (
+            len(self.response_body_buf) + len(event.data) > exchange.limits.max_answer_bytes
+        ):
+            yield self.stop_backend()
+            yield from self.answer(exchange.answer_too_large())
+        elif not isinstance(event, ResponseTrailers):
+            yield from super().state_consume_response_body(event)
 
     @override
     def state_done(self, event: Event) -> CommandGenerator[None]:
@@ -192,6 +225,7 @@ _NEEDED = (
     "make_server_connection",
     "handle_protocol_error",
     "send_response",
+    "state_consume_request_body",
     "state_consume_response_body",
     "state_done",
     "state_errored",

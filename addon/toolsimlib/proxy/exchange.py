@@ -25,19 +25,23 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping
 
-from mitmproxy.http import HTTPFlow, Message, Response
+from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import telemetry
+from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.keep import BodyRecorder
+from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.wire.json_codec import parse_object
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +49,10 @@ MODE_HEADER = "x-proxy-output-mode"
 
 # Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
-_ENCODINGS = ("identity", "gzip", "deflate", "br", "zstd")
+# Statuses whose answers have no body: nothing can be streamed in them.
+_WITHOUT_BODY = (204, 205)
+# A body that mentions tools cannot pass unread: its backend would never be told how to call them.
+_MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
 def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
@@ -59,33 +66,23 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
     return response
 
 
-def decoded(message: Message) -> bytes:
-    """Return a whole body without its content encoding. Raises ValueError."""
-    encoding = message.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in _ENCODINGS:
-        # mitmproxy would ask Python's codecs, of which many have nothing to do with HTTP.
-        raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_ENCODINGS)}")
-    return message.get_content(strict=True) or b""
+class _Refused(Exception):
+    """A request that cannot be served, for a reason other than its content."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class Exchange:
     """Carries a plan from the request to the answer, and watches the time between.
 
     ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
-    speak if the backend never answers. ``cors``: headers for answers that we make. ``keepalive``, ``connect_timeout``,
-    ``idle_timeout``: seconds; a timeout of 0 waits for ever.
+    speak if the backend never answers. ``cors``: headers for answers that we make. ``is_request_too_large``: its body
+    was dropped as it arrived.
     """
 
-    def __init__(
-        self,
-        report: Report,
-        *,
-        client_id: str,
-        cors: Mapping[str, str],
-        keepalive: float,
-        connect_timeout: float,
-        idle_timeout: float,
-    ) -> None:
+    def __init__(self, report: Report, *, client_id: str, cors: Mapping[str, str], limits: Limits) -> None:
         self.plan: Plan | None = None
         self.report = report
         self.client_id = client_id
@@ -93,9 +90,8 @@ class Exchange:
         self.cut = False
         self.recorder = BodyRecorder()
         self._cors = cors
-        self._keepalive = keepalive
-        self._connect_timeout = connect_timeout
-        self._idle_timeout = idle_timeout
+        self.limits = limits
+        self.is_request_too_large = False
         self._is_connected = False
         self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
         self._rewriter: ResponseRewriter | None = None
@@ -110,7 +106,7 @@ class Exchange:
         """Rewrite the request for its backend, or answer it with an error."""
         try:
             self._rewrite(flow, dialect, policy)
-        except BadRequest as bad:
+        except (BadRequest, _Refused) as bad:
             flow.response = self.refuse(bad.error)
         except Exception:
             logger.exception("toolsim failed to rewrite a request; please report this.")
@@ -118,13 +114,21 @@ class Exchange:
 
     def _rewrite(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> None:
         request = flow.request
+        limit = self.limits.max_request_bytes
         try:
-            body = decoded(request)
+            if self.is_request_too_large:
+                raise TooLarge(f"got more than {limit} bytes")
+            body = decoded(request, limit)
+        except TooLarge as problem:
+            message = f"The request body is too large: {problem} (toolsim_max_request_bytes)."
+            raise _Refused(ApiError(message, "invalid_request_error", "request_too_large", status=413)) from problem
         except ValueError as problem:
             raise BadRequest(f"The request body cannot be decoded: {problem}") from problem
         mode = request.headers.get(MODE_HEADER)
         rewritten = rewrite_request(dialect, request.path, body, policy, output_mode=mode, report=self.report)
         if rewritten is None:
+            if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and not _can_be_read(body):
+                raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
             return
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
         flow.backup()  # type: ignore[no-untyped-call]
@@ -152,11 +156,14 @@ class Exchange:
         content_type = response.headers.get("content-type", "")
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
-        if not (self.plan.stream and is_stream and encoding == "identity") or is_present:
+        is_empty = response.status_code in _WITHOUT_BODY
+        if not (self.plan.stream and is_stream and encoding == "identity") or is_present or is_empty:
             # A stream that is compressed although we asked for none cannot be read in pieces: it is rewritten whole.
             response.stream = False
             return
-        self._rewriter = ResponseRewriter(self.plan, self.report, content_type=content_type)
+        self._rewriter = ResponseRewriter(
+            self.plan, self.report, content_type=content_type, max_event_bytes=self.limits.max_answer_bytes
+        )
         # A copy: mitmproxy judges the backend's connection by the headers that the backend sent.
         self.recorder.begin(response)
         response = flow.response = response.copy()
@@ -190,7 +197,10 @@ class Exchange:
         if not self.ours or self.plan is None or self._rewriter is not None:
             return
         try:
-            content = decoded(response)
+            content = decoded(response, self.limits.max_answer_bytes)
+        except TooLarge:
+            flow.response = self.answer_too_large()
+            return
         except ValueError as problem:
             flow.response = self.refuse(ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
             return
@@ -227,9 +237,9 @@ class Exchange:
     def next_tick(self) -> float:
         """Return the seconds until ``tick`` has something to decide."""
         now = time.monotonic()
-        due = self._last_output_at + self._keepalive
-        if self._idle_timeout:
-            due = min(due, self._last_input_at + self._idle_timeout)
+        due = self._last_output_at + self.limits.keepalive
+        if self.limits.idle_timeout:
+            due = min(due, self._last_input_at + self.limits.idle_timeout)
         # Never at once: the clocks of timers may differ a little.
         return max(due - now, 0.01)
 
@@ -244,7 +254,7 @@ class Exchange:
             if self._is_overdue():
                 self.cut = True
                 return self._recorded(self._rewriter.fail(self._timeout_error()))
-            if time.monotonic() - self._last_output_at < self._keepalive:
+            if time.monotonic() - self._last_output_at < self.limits.keepalive:
                 return []
             self._last_output_at = time.monotonic()
             return self._recorded(self._rewriter.keepalive())
@@ -263,10 +273,16 @@ class Exchange:
     def backend_unreachable(self, message: str) -> Response:
         """Return the whole answer for a backend that could not be reached, in time or at all, or that went away."""
         waited = time.monotonic() - self._last_input_at
-        if not self._is_connected and 0 < self._connect_timeout <= waited:
-            text = f"The backend could not be reached within {self._connect_timeout:g} s."
+        if not self._is_connected and 0 < self.limits.connect_timeout <= waited:
+            text = f"The backend could not be reached within {self.limits.connect_timeout:g} s."
             return self.refuse(ApiError(text, code="backend_timeout", status=504))
         return self.refuse(ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502))
+
+    def answer_too_large(self) -> Response:
+        """Return the whole answer for a backend whose own is beyond the limit."""
+        limit = self.limits.max_answer_bytes
+        message = f"The backend's answer has more than {limit} bytes (toolsim_max_answer_bytes)."
+        return self.refuse(ApiError(message, code="backend_bad_answer", status=502))
 
     def refuse(self, error: ApiError) -> Response:
         """Return an error as the whole answer."""
@@ -275,7 +291,9 @@ class Exchange:
         return error_response(error, self._cors)
 
     def _timeout_error(self) -> ApiError:
-        return ApiError(f"The backend sent no data for {self._idle_timeout:g} s.", code="backend_timeout", status=504)
+        return ApiError(
+            f"The backend sent no data for {self.limits.idle_timeout:g} s.", code="backend_timeout", status=504
+        )
 
     def _internal_error(self) -> ApiError:
         logger.exception("toolsim failed to rewrite an answer; please report this.")
@@ -306,7 +324,7 @@ class Exchange:
         return chunks
 
     def _is_overdue(self) -> bool:
-        return 0 < self._idle_timeout <= time.monotonic() - self._last_input_at
+        return 0 < self.limits.idle_timeout <= time.monotonic() - self._last_input_at
 
     def _set_headers(self, response: Response) -> None:
         assert self._rewriter is not None
@@ -315,6 +333,15 @@ class Exchange:
         response.headers["content-type"] = self._rewriter.content_type
         if response.http_version == "HTTP/1.0":
             response.http_version = "HTTP/1.1"
+
+
+def _can_be_read(body: bytes) -> bool:
+    """Return whether a body is JSON that the rewriter reads: no NaN, no endless numbers, not nested without end."""
+
+    def refuse(constant: str) -> float:
+        raise ValueError(constant)
+
+    return parse_object(body, parse_constant=refuse) is not None
 
 
 OPEN: dict[str, Exchange] = {}

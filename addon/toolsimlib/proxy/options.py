@@ -247,6 +247,19 @@ OPTIONS = (
         "for any origin.",
     ),
     Option(
+        "max_request_bytes",
+        64 * 1024 * 1024,
+        "Size limit in bytes of a request body that has to be read, decoded. A larger one is answered with 413.",
+        minimum=1,
+    ),
+    Option(
+        "max_answer_bytes",
+        32 * 1024 * 1024,
+        "Size limit in bytes of a backend's whole answer, decoded, and of one event of a stream. Beyond it the answer "
+        "fails.",
+        minimum=1,
+    ),
+    Option(
         "connect_timeout",
         10,
         "Seconds that connecting to a backend may take, TLS included; 0 = as long as the system tries.",

@@ -20,6 +20,17 @@ Builtin = Literal["codex", "scripted"]
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What an exchange may take: seconds, where 0 waits for ever, and bytes, decoded."""
+
+    keepalive: float = 10.0
+    connect_timeout: float = 10.0
+    idle_timeout: float = 300.0
+    max_request_bytes: int = 64 * 1024 * 1024
+    max_answer_bytes: int = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What the operator decided about the edge; ``builtin``: the built-in backend that answers, if any."""
 
@@ -34,8 +45,7 @@ class Settings:
     scripted_delay: int = 30
     capture: str = ""
     origins: Origins = Origins()
-    connect_timeout: float = 10.0
-    idle_timeout: float = 300.0
+    limits: Limits = Limits()
 
     @property
     def builtin_port(self) -> int:
@@ -62,13 +72,13 @@ def parse(values: Any) -> Settings:
     backend = parsed["backend"]
     builtin = backend if backend in ("codex", "scripted") else None
     policy = {name: parsed[name] for name in Policy.__dataclass_fields__} | {"backend": "auto" if builtin else backend}
+    limits = ("connect_timeout", "idle_timeout", "max_request_bytes", "max_answer_bytes")
     edge = ("upstream", "api_key", "upstream_key", "codex_command", "codex_port", "scripted_port", "scripted_delay")
     return Settings(
         policy=Policy(**policy),
         builtin=builtin,
         origins=Origins(parsed["cors_origins"]),
-        connect_timeout=float(parsed["connect_timeout"]),
-        idle_timeout=float(parsed["idle_timeout"]),
+        limits=Limits(**{name: parsed[name] for name in limits}),
         capture=parsed["capture"],
         **{name: parsed[name] for name in edge},
     )

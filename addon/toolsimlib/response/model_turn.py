@@ -17,7 +17,7 @@ from toolsimlib.report import Report, entry
 from toolsimlib.response.answer import Answer
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.sse import SSEDecoder
+from toolsimlib.wire.sse import MAX_EVENT_BYTES, SSEDecoder
 
 # Types of unknown events that are named: a backend may invent any number.
 _MAX_UNKNOWN = 8
@@ -28,13 +28,16 @@ class ModelTurn:
     """Reads one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
 
     ``content_type``: the backend's header; what is not an event stream is read as one JSON object at the end of input.
+    ``max_event_bytes``: a larger event of a stream is cut off, and then no JSON.
     """
 
-    def __init__(self, plan: Plan, report: Report, *, content_type: str) -> None:
+    def __init__(
+        self, plan: Plan, report: Report, *, content_type: str, max_event_bytes: int = MAX_EVENT_BYTES
+    ) -> None:
         self._report = report
         self._reader = APIS[plan.backend].reader()
         self._answer = Answer(plan, report)
-        self._decoder = SSEDecoder() if content_type.lower().startswith("text/event-stream") else None
+        self._decoder = SSEDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []
 
     @property

@@ -15,7 +15,7 @@ from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.wire.dialect import APIS, Writer
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.sse import comment
+from toolsimlib.wire.sse import MAX_EVENT_BYTES, comment
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 JSON = "application/json"
@@ -29,10 +29,18 @@ class ResponseRewriter:
     status, to be read when it is done.
     """
 
-    def __init__(self, plan: Plan, report: Report, *, content_type: str, writer: Writer | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        report: Report,
+        *,
+        content_type: str,
+        writer: Writer | None = None,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+    ) -> None:
         self._plan = plan
         self._report = report
-        self._turn = ModelTurn(plan, report, content_type=content_type)
+        self._turn = ModelTurn(plan, report, content_type=content_type, max_event_bytes=max_event_bytes)
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self.done = False
         self.status = 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import AnswerForm, Plan
-from toolsimlib.proxy.exchange import Exchange, decoded, error_response
+from toolsimlib.plan import AnswerForm, Plan, Policy
+from toolsimlib.proxy.exchange import Exchange, error_response
+from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 
@@ -32,7 +34,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def exchange(*, stream: bool = True, planned: bool = True, keepalive: float = 10, idle_timeout: float = 60) -> Exchange:
-    made = Exchange(Report(), client_id="c", cors={}, keepalive=keepalive, connect_timeout=5, idle_timeout=idle_timeout)
+    limits = Limits(keepalive=keepalive, connect_timeout=5, idle_timeout=idle_timeout, max_answer_bytes=1_000)
+    made = Exchange(Report(), client_id="c", cors={}, limits=limits)
     if planned:
         made.plan = Plan("chat", "chat", AnswerForm(stream, "m"))
     return made
@@ -55,6 +58,8 @@ DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, 
     "JSON for a stream": (True, True, 200, {"content_type": "application/json"}, None, True, "False"),
     "whole": (True, False, 200, {"content_type": "application/json"}, None, True, "False"),
     "compressed stream": (True, True, 200, {"content_type": SSE, "content_encoding": "gzip"}, None, True, "False"),
+    "no content": (True, True, 204, {"content_type": SSE}, None, True, "False"),
+    "reset content": (True, True, 205, {"content_type": SSE}, None, True, "False"),
     "identity by name": (True, True, 200, {"content_type": SSE, "content_encoding": "Identity"}, None, True, "feed"),
     "made by an addon": (True, True, 200, {"content_type": SSE}, b"x", True, "False"),
     "error": (True, True, 500, {"content_type": "application/json"}, None, False, "_pass"),
@@ -212,15 +217,62 @@ def test_error_response() -> None:
     assert error_response(ApiError("no", status=401)).headers["www-authenticate"] == "Bearer"
 
 
-def test_decoded() -> None:
-    """HTTP's own encodings are read, Python's other codecs are not."""
-    flow = answered(body=b"uryyb")
+def test_answer_beyond_the_limit() -> None:
+    """It is a 502 that names the option, compressed or not."""
+    for body, headers in ((b"x" * 1001, {}), (gzip.compress(b"x" * 1001), {"content_encoding": "gzip"})):
+        made, flow = exchange(stream=False), answered(body=body, content_type="application/json")
+        assert flow.response is not None
+        flow.response.raw_content = body
+        flow.response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+        made.begin(flow)
+        made.rewrite_whole(flow)
+        assert flow.response is not None
+        assert flow.response.status_code == 502
+        assert "toolsim_max_answer_bytes" in flow.response.json()["error"]["message"]
+
+
+def request(body: bytes, **headers: str) -> HTTPFlow:
+    flow = tflow.tflow()
+    flow.request.method, flow.request.path = "POST", "/v1/chat/completions"
+    flow.request.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+    flow.request.raw_content = body
+    return flow
+
+
+TOOLS = b'"tools":[{"type":"function","function":{"name":"f"}}],"messages":[{"role":"user","content":"x"}]'
+REQUESTS: dict[str, tuple[bytes, dict[str, str], int | None]] = {
+    "fine": (b"{%s}" % TOOLS, {}, None),
+    "too large": (b"{%s}" % TOOLS + b" " * 2_000, {}, 413),
+    "too large once decoded": (gzip.compress(b"{%s}" % TOOLS + b" " * 2_000), {"content_encoding": "gzip"}, 413),
+    "not decodable": (b"{%s}" % TOOLS, {"content_encoding": "gzip"}, 400),
+    "nested without end": (b'{%s,"x":%s}' % (TOOLS, b"[" * 500 + b"]" * 500), {}, None),
+    "a number without end": (b'{%s,"seed":%s}' % (TOOLS, b"1" * 4_301), {}, 400),
+    "not a number": (b'{%s,"seed":NaN}' % TOOLS, {}, 400),
+    "torn": (b'{%s,"seed":' % TOOLS, {}, 400),
+    "torn, without tools": (b'{"messages":[', {}, None),
+    "another format": (b"tools=[]", {}, None),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_requests_that_cannot_be_read(name: str) -> None:
+    """What mentions tools is read or refused, but never passed on as it is; each error is the API's own."""
+    body, headers, status = REQUESTS[name]
+    limits = Limits(max_request_bytes=5_000 if "number" in name else 1_500)
+    made, flow = Exchange(Report(), client_id="c", cors={}, limits=limits), request(body, **headers)
+    made.rewrite(flow, "chat", Policy())
+    assert (flow.response and flow.response.status_code) == status
+    if flow.response is not None:
+        assert flow.response.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_request_that_was_dropped_as_it_arrived() -> None:
+    """Of a body beyond the limit nothing is left to read."""
+    made, flow = exchange(), request(b"")
+    made.is_request_too_large = True
+    made.rewrite(flow, "chat", Policy())
     assert flow.response is not None
-    flow.response.headers["content-encoding"] = "rot13"
-    with pytest.raises(ValueError, match="rot13"):
-        decoded(flow.response)
-    flow.response.headers["content-encoding"] = "Identity"
-    assert decoded(flow.response) == b"uryyb"
+    assert flow.response.status_code == 413
 
 
 def test_repr_shows_the_state() -> None:

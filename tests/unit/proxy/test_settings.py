@@ -13,7 +13,7 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options import OPTIONS, register
-from toolsimlib.proxy.settings import Settings, parse
+from toolsimlib.proxy.settings import Limits, Settings, parse
 
 
 def load(*specs: str) -> Settings:
@@ -28,7 +28,7 @@ def test_defaults() -> None:
     """Nothing said: the policy's own defaults, and nothing of the edge."""
     settings = load()
     assert settings.policy == Policy()
-    assert (settings.builtin, settings.upstream, settings.api_key, settings.idle_timeout) == (None, None, "", 300.0)
+    assert (settings.builtin, settings.upstream, settings.api_key, settings.limits) == (None, None, "", Limits())
 
 
 GOOD: list[tuple[str, str, object]] = [
@@ -43,7 +43,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("upstream=https://h", "upstream", Upstream("https", "h", 443)),
     ("upstream=http://[::1]:9/", "upstream", Upstream("http", "::1", 9)),
     ("codex_command=codex -c 'a=\"b c\"' app-server", "codex_command", ("codex", "-c", 'a="b c"', "app-server")),
-    ("idle_timeout=0", "idle_timeout", 0.0),
+    ("idle_timeout=0", "limits.idle_timeout", 0),
     ("cors_origins=*", "origins", Origins(("*",))),
 ]
 

@@ -1,0 +1,88 @@
+"""Bodies without their content encoding, up to a limit: 33 kB of zstd can hold 2 GB.
+
+Each decoder is asked for one byte more than is allowed, and no more than that is ever in memory.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from io import BytesIO
+
+import brotli
+import zstandard
+from mitmproxy.http import Message
+
+# The largest window that a decoder of HTTP bodies has to have (RFC 9659).
+_ZSTD_WINDOW = 8 * 1024 * 1024
+
+
+class TooLarge(ValueError):
+    """A body is larger than the limit."""
+
+
+def decoded(message: Message, limit: int) -> bytes:
+    """Return a whole body without its content encoding. Raises TooLarge, or ValueError for what cannot be decoded."""
+    encoding = message.headers.get("content-encoding", "identity").strip().lower()
+    decode = _DECODERS.get(encoding)
+    if decode is None:
+        # mitmproxy would ask Python's codecs, of which many have nothing to do with HTTP.
+        raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_DECODERS)}")
+    data = message.raw_content or b""
+    body = decode(data, limit + 1) if data else data
+    if len(body) > limit:
+        raise TooLarge(f"got more than {limit} bytes")
+    return body
+
+
+def _gzip(data: bytes, size: int) -> bytes:
+    return _inflate(data, size, zlib.MAX_WBITS | 32)
+
+
+def _deflate(data: bytes, size: int) -> bytes:
+    try:
+        return _inflate(data, size, zlib.MAX_WBITS)
+    except ValueError:
+        # Some senders leave out zlib's header and checksum.
+        return _inflate(data, size, -zlib.MAX_WBITS)
+
+
+def _inflate(data: bytes, size: int, window: int) -> bytes:
+    decoder = zlib.decompressobj(window)
+    try:
+        body = decoder.decompress(data, size)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    return _whole(body, size, is_finished=decoder.eof)
+
+
+def _brotli(data: bytes, size: int) -> bytes:
+    decoder = brotli.Decompressor()
+    try:
+        body: bytes = decoder.process(data, output_buffer_limit=size)
+    except brotli.error as error:
+        raise ValueError(str(error)) from error
+    return _whole(body, size, is_finished=decoder.is_finished())
+
+
+def _whole(body: bytes, size: int, *, is_finished: bool) -> bytes:
+    if not is_finished and len(body) < size:
+        raise ValueError("the data ends too early")
+    return body
+
+
+def _zstd(data: bytes, size: int) -> bytes:
+    decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+    try:
+        return decoder.stream_reader(BytesIO(data), read_across_frames=True).read(size)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
+
+
+_DECODERS: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "identity": lambda data, size: data,
+    "gzip": _gzip,
+    "deflate": _deflate,
+    "br": _brotli,
+    "zstd": _zstd,
+}

@@ -1,0 +1,317 @@
+"""Attacks as data: what is sent, to which proxy, and what has to come of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import zstandard
+from support.raw_backend import Answer, Behaviour
+from support.wire import DONE, chat_frame
+
+KEY = "s3cret-key"
+MEBIBYTE = 1024 * 1024
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where things listen."""
+
+    proxy: int
+    backend: int
+    builtin: int
+    hole: int
+    """A listener that never accepts."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack.
+
+    ``world``: which proxy (see conftest). ``sends``: the bytes of one client connection, which is read to its end.
+    ``expected``: a pattern for all that comes back. ``reaches``: how many requests may reach the backend. ``backend``:
+    how that answers. ``seconds``, ``mebibytes``: bounds for the whole, and for the growth of the proxy's memory.
+    """
+
+    name: str
+    world: str
+    sends: Callable[[Ports], bytes]
+    expected: str
+    reaches: int = 0
+    backend: str = "fine"
+    seconds: float = 20.0
+    mebibytes: int = 150
+
+
+def request(
+    path: str, body: bytes | None = None, *, method: str = "", host: str = "127.0.0.1", close: bool = True, **more: str
+) -> bytes:
+    """Return one HTTP/1.1 request."""
+    lines = [f"{method or ('GET' if body is None else 'POST')} {path} HTTP/1.1", f"Host: {host}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+    if body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    if close:
+        lines.append("Connection: close")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+
+
+def ask(**more: object) -> bytes:
+    """Return a chat body with a tool."""
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]} | more
+    return json.dumps(body).encode()
+
+
+# -- backends --
+
+
+async def fine(answer: Answer) -> None:
+    await answer.head(Content_Type="text/event-stream")
+    await answer.send(chat_frame("Hi"))
+    await answer.send(chat_frame(finish="stop"))
+    await answer.send(DONE)
+    await answer.end()
+
+
+async def huge(answer: Answer) -> None:
+    await answer.head(Content_Type="application/json")
+    for _ in range(64):
+        await answer.send(b" " * MEBIBYTE)
+    await answer.end()
+
+
+async def huge_event(answer: Answer) -> None:
+    await answer.head(Content_Type="text/event-stream")
+    await answer.send(b"data: ")
+    for _ in range(64):
+        await answer.send(b"x" * MEBIBYTE)
+    await answer.send(b"\n\n")
+    await answer.end()
+
+
+async def bomb(answer: Answer) -> None:
+    await answer.whole(BOMB, Content_Type="application/json", Content_Encoding="zstd")
+
+
+async def trailers(answer: Answer) -> None:
+    await answer.head(Content_Type="text/event-stream", Trailer="X-T")
+    await answer.send(chat_frame("Hi"))
+    await answer.send(chat_frame(finish="stop"))
+    await answer.send(DONE)
+    await answer.raw(b"0\r\nX-T: 1\r\n\r\n")
+
+
+async def whole_trailers(answer: Answer) -> None:
+    await answer.head(Content_Type="application/json", Trailer="X-T")
+    await answer.send(b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}')
+    await answer.raw(b"0\r\nX-T: 1\r\n\r\n")
+
+
+def empty(status: int) -> Behaviour:
+    async def behave(answer: Answer) -> None:
+        await answer.raw(b"HTTP/1.1 %d Nothing\r\nContent-Type: text/event-stream\r\n\r\n" % status)
+        answer.hang_up()
+
+    return behave
+
+
+BACKENDS: dict[str, Behaviour] = {
+    "fine": fine,
+    "huge": huge,
+    "huge event": huge_event,
+    "bomb": bomb,
+    "trailers": trailers,
+    "whole trailers": whole_trailers,
+    "204": empty(204),
+    "205": empty(205),
+}
+BOMB = zstandard.compress(bytes(500 * MEBIBYTE))
+
+# -- attacks --
+
+# Paths that some backend takes for one of the API's, or that are worth something by themselves.
+SPELLINGS = (
+    "/v1/chat/completion%73",
+    "/v1//chat//completions",
+    "/v1/chat/completions/.",
+    "/v1/chat/completions;a=b",
+    "/v1/chat/completions%20",
+    "/v1/chat/completions%00",
+    "/V1/CHAT/COMPLETIONS",
+    "/v1/x/../chat/completions",
+    "/v1/chat/completions#x",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/files",
+    "/v1/responses/resp_1",
+    "//toolsim/metrics",
+    "/",
+    "*",
+    "http://127.0.0.1/v1/chat/completions",
+)
+
+
+def _spelling(path: str) -> Attack:
+    return Attack(f"no key: {path}", "locked", lambda ports: request(path, ask(tools=[])), r"HTTP/1.1 401 ")
+
+
+def _circle(host: str) -> Attack:
+    def sends(ports: Ports) -> bytes:
+        return request(f"http://{host}:{ports.proxy}/v1/models", host=f"{host}:{ports.proxy}")
+
+    return Attack(f"to itself: {host}", "regular", sends, r"HTTP/1.1 (404|508|502) ")
+
+
+def _tunnel(host: str) -> Attack:
+    def sends(ports: Ports) -> bytes:
+        connect = request(f"{host}:{ports.builtin}", method="CONNECT", host=f"{host}:{ports.builtin}", close=False)
+        return connect + request("/v1/responses", b'{"input":"x"}', Origin="https://evil.example")
+
+    return Attack(f"tunnel to the built-in backend: {host}", "scripted", sends, r"HTTP/1.1 200 .*HTTP/1.1 403 ")
+
+
+ATTACKS = [
+    *map(_spelling, SPELLINGS),
+    Attack(
+        "no key: preflight of a stranger",
+        "locked",
+        lambda ports: request(
+            "/v1/chat/completions",
+            method="OPTIONS",
+            Origin="https://evil.example",
+            Access_Control_Request_Method="POST",
+        ),
+        r"HTTP/1.1 401 ",
+    ),
+    *map(_circle, ("LOCALHOST", "127.1", "0.0.0.0", "127.0.0.1", "localhost.", "[::ffff:127.0.0.1]")),
+    *map(_tunnel, ("127.0.0.1", "127.1", "0.0.0.0", "localhost")),
+    Attack(
+        "tunnel to itself",
+        "regular",
+        lambda ports: (
+            request(f"127.1:{ports.proxy}", method="CONNECT", host="x", close=False)
+            + request("http://x.invalid/", host="x.invalid")
+        ),
+        r"HTTP/1.1 200 .*HTTP/1.1 (404|508) ",
+    ),
+    Attack(
+        "DNS rebinding",
+        "scripted",
+        lambda ports: request(
+            f"http://127.0.0.1:{ports.builtin}/v1/responses", b'{"input":"x"}', Origin="https://evil.example"
+        ),
+        r"HTTP/1.1 403 ",
+    ),
+    Attack(
+        "a zstd bomb",
+        "plain",
+        lambda ports: request("/v1/chat/completions", BOMB, Content_Encoding="zstd"),
+        r"HTTP/1.1 413 .*request_too_large",
+    ),
+    Attack(
+        "a gzip bomb",
+        "plain",
+        lambda ports: request(
+            "/v1/chat/completions", gzip.compress(bytes(200 * MEBIBYTE), mtime=0), Content_Encoding="gzip"
+        ),
+        r"HTTP/1.1 413 .*request_too_large",
+    ),
+    Attack(
+        "a body beyond the limit",
+        "plain",
+        lambda ports: request("/v1/chat/completions", ask() + b" " * (80 * MEBIBYTE)),
+        r"HTTP/1.1 413 .*request_too_large",
+        mebibytes=200,
+    ),
+    Attack(
+        "a bomb as an answer",
+        "plain",
+        lambda ports: request("/v1/chat/completions", ask()),
+        r"HTTP/1.1 502 .*toolsim_max_answer_bytes",
+        reaches=1,
+        backend="bomb",
+    ),
+    Attack(
+        "an answer beyond the limit",
+        "plain",
+        lambda ports: request("/v1/chat/completions", ask()),
+        r"HTTP/1.1 502 .*toolsim_max_answer_bytes",
+        reaches=1,
+        backend="huge",
+        mebibytes=200,
+    ),
+    Attack(
+        "an event beyond the limit",
+        "plain",
+        lambda ports: request("/v1/chat/completions", ask(stream=True)),
+        r'HTTP/1.1 200 .*"error"',
+        reaches=1,
+        backend="huge event",
+        mebibytes=250,
+    ),
+    Attack(
+        "nested too deeply to be read",
+        "plain",
+        lambda ports: request("/v1/chat/completions", ask()[:-1] + b',"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"),
+        r"HTTP/1.1 400 .*invalid_request_error",
+    ),
+    Attack(
+        "a number too long to be read",
+        "plain",
+        lambda ports: request("/v1/chat/completions", ask()[:-1] + b',"seed":' + b"1" * 4_301 + b"}"),
+        r"HTTP/1.1 400 .*invalid_request_error",
+    ),
+    Attack(
+        "NaN",
+        "plain",
+        lambda ports: request("/v1/chat/completions", ask()[:-1] + b',"seed":NaN}'),
+        r"HTTP/1.1 400 .*invalid_request_error",
+    ),
+    Attack(
+        "trailers of a request",
+        "plain",
+        lambda ports: (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTrailer: X-T\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-T: 1\r\n\r\n" % (len(ask()), ask())
+        ),
+        r"HTTP/1.1 200 ",
+        reaches=1,
+    ),
+    Attack(
+        "trailers of a stream",
+        "plain",
+        lambda ports: request("/v1/chat/completions", ask(stream=True)),
+        r"HTTP/1.1 200 .*DONE",
+        reaches=1,
+        backend="trailers",
+    ),
+    Attack(
+        "trailers of a whole answer",
+        "plain",
+        lambda ports: request("/v1/chat/completions", ask()),
+        r"HTTP/1.1 200 .*Hi",
+        reaches=1,
+        backend="whole trailers",
+    ),
+    *(
+        Attack(
+            f"{status} for a stream",
+            "plain",
+            lambda ports: request("/v1/chat/completions", ask(stream=True)),
+            r"HTTP/1.1 200 .*\"error\"",
+            reaches=1,
+            backend=status,
+        )
+        for status in ("204", "205")
+    ),
+    Attack(
+        "a backend that never accepts",
+        "hole",
+        lambda ports: request("/v1/chat/completions", ask()),
+        r"HTTP/1.1 504 .*backend_timeout",
+        seconds=8,
+    ),
+]

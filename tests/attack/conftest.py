@@ -1,0 +1,98 @@
+"""Real proxies to attack, a neighbour who must not notice, and the table of what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack import results
+from attack.cases import KEY, Ports
+from support.mitmdump import Mitmdump
+from support.raw_backend import RawBackend
+
+
+class World:
+    """A proxy and its backend."""
+
+    def __init__(self, proxy: Mitmdump, backend: RawBackend, hole: int) -> None:
+        found = re.search(r"backend answers .*?127\.0\.0\.1:(\d+)", proxy.log())
+        self.proxy, self.backend = proxy, backend
+        self.ports = Ports(proxy.port, backend.port, int(found[1]) if found else 0, hole)
+
+    def send(self, data: bytes, seconds: float) -> bytes:
+        """Send the bytes of one connection; return all that comes back until it is closed."""
+        with socket.create_connection(("127.0.0.1", self.ports.proxy), timeout=seconds) as connection:
+            sender = threading.Thread(target=self._sendall, args=(connection, data), daemon=True)
+            sender.start()
+            received = bytearray()
+            with contextlib.suppress(ConnectionError):
+                while chunk := connection.recv(65536):
+                    received += chunk
+            sender.join(seconds)
+        return bytes(received)
+
+    @staticmethod
+    def _sendall(connection: socket.socket, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            connection.sendall(data)
+
+    def memory(self) -> float:
+        """Return the largest memory that the proxy ever had, in MiB."""
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.proxy.pid}/status").read_text())
+        return int(found[1]) / 1024 if found else 0.0
+
+
+@pytest.fixture(scope="session")
+def hole() -> Iterator[int]:
+    """A port whose queue of connections is full: connecting to it hangs."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port: int = listener.getsockname()[1]
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        yield port
+
+
+@pytest.fixture(scope="session")
+def worlds(hole: int) -> Iterator[Any]:
+    """Return a world by its name; each is started once, when it is first asked for."""
+    with contextlib.ExitStack() as stack:
+        backend = stack.enter_context(RawBackend())
+        options: dict[str, tuple[str | None, dict[str, Any]]] = {
+            "plain": (backend.url, {}),
+            "locked": (backend.url, {"toolsim_api_key": KEY}),
+            "regular": (None, {}),
+            "scripted": (None, {"toolsim_backend": "scripted"}),
+            "hole": (f"http://127.0.0.1:{hole}", {"toolsim_connect_timeout": 2}),
+        }
+        started: dict[str, World] = {}
+
+        def world(name: str) -> World:
+            if name not in started:
+                target, more = options[name]
+                proxy = stack.enter_context(Mitmdump(target, **more))
+                if name == "scripted":
+                    proxy.wait_for("scripted backend answers")
+                started[name] = World(proxy, backend, hole)
+            return started[name]
+
+        yield world
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Show the table of attacks."""
+    if results.ROWS:
+        terminalreporter.section("attacks")
+        terminalreporter.write_line(f"{'attack':48} {'answer':10} {'seconds':>8} {'MiB more':>9} {'delay ms':>9}")
+        for name, answer, seconds, memory, delay in results.ROWS:
+            terminalreporter.write_line(f"{name:48} {answer:10} {seconds:8.2f} {memory:9.1f} {delay * 1000:9.0f}")

@@ -1,0 +1,63 @@
+"""Attacks over a real mitmdump: the answer, and bounds for time, memory and what a neighbour feels."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Any
+
+import pytest
+from attack.cases import ATTACKS, BACKENDS, Attack, ask, request
+from attack.neighbour import Neighbour
+from attack.results import ROWS
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.raw_backend import RawBackend
+
+pytestmark = pytest.mark.slow
+
+# Over what the neighbour waits anyway. A busy machine needs more; `make attack` shows the figures.
+MAX_DELAY = float(os.environ.get("ATTACK_DELAY", "0.5"))
+BASELINE_SECONDS = 0.3
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_attack(attack: Attack, worlds: Any) -> None:
+    """The answer is as expected, within its bounds, and nobody else is kept waiting."""
+    world = worlds(attack.world)
+    world.backend.play(BACKENDS[attack.backend])
+    data = attack.sends(world.ports)
+    with Neighbour(world.ports.proxy) as neighbour:
+        time.sleep(BASELINE_SECONDS)
+        baseline, before, start = neighbour.worst, world.memory(), time.monotonic()
+        reply = world.send(data, attack.seconds)
+        seconds = time.monotonic() - start
+    memory, delay = world.memory() - before, max(neighbour.worst - baseline, 0.0)
+    ROWS.append((attack.name, reply[9:12].decode("latin-1"), seconds, memory, delay))
+    assert re.match(attack.expected, reply.decode("latin-1"), re.DOTALL), reply[:2000]
+    assert len(world.backend.asked) <= attack.reaches
+    assert seconds < attack.seconds
+    assert memory < attack.mebibytes
+    assert delay < MAX_DELAY
+
+
+def test_the_right_key_opens(worlds: Any) -> None:
+    """What the attacks without a key were refused is served with it, and the key stays here."""
+    world = worlds("locked")
+    world.backend.play(BACKENDS["fine"])
+    reply = world.send(request("/v1/files", b"{}", Authorization="Bearer s3cret-key"), 10)
+    assert reply.startswith(b"HTTP/1.1 200 ")
+    assert world.backend.asked[-1].header("authorization") is None
+
+
+def test_a_backend_that_comes_back() -> None:
+    """A client that keeps its connection is served again once the backend is up: every SDK pools."""
+    with RawBackend() as reserved:
+        port = reserved.port
+    with Mitmdump(f"http://127.0.0.1:{port}") as proxy, Line(proxy.url) as line:
+        for _ in range(2):
+            assert line.post("/v1/chat/completions", ask()).status == 502
+        with RawBackend(port) as backend:
+            backend.play(BACKENDS["fine"])
+            assert line.post("/v1/chat/completions", ask(stream=True)).status == 200

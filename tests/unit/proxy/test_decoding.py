@@ -1,0 +1,77 @@
+"""Content encodings: each one is read, and none beyond the limit."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import Callable
+
+import brotli
+import pytest
+import zstandard
+from mitmproxy.http import Response
+from toolsimlib.proxy.decoding import TooLarge, decoded
+
+
+def raw_deflate(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(data) + compressor.flush()
+
+
+ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "identity": ("identity", bytes),
+    "another case": ("Identity", bytes),
+    "gzip": ("gzip", gzip.compress),
+    "deflate": ("deflate", zlib.compress),
+    "deflate without a header": ("deflate", raw_deflate),
+    "br": ("br", brotli.compress),
+    "zstd": (" ZSTD", zstandard.compress),
+}
+
+
+def answer(encoding: str, data: bytes) -> Response:
+    response = Response.make(200)
+    response.headers["content-encoding"] = encoding
+    response.raw_content = data
+    return response
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("size", [0, 1, 100_000])
+def test_up_to_the_limit(name: str, size: int) -> None:
+    """A body of just the limit is read, one byte more is not."""
+    encoding, encode = ENCODERS[name]
+    body = bytes(number % 251 for number in range(size))
+    assert decoded(answer(encoding, encode(body)), limit=size) == body
+    if size:
+        with pytest.raises(TooLarge, match=f"more than {size - 1} bytes"):
+            decoded(answer(encoding, encode(body)), limit=size - 1)
+    assert decoded(answer(encoding, b""), limit=0) == b""
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "deflate without a header", "br", "zstd"])
+def test_bombs(name: str) -> None:
+    """What would be 200 MB takes no more memory than the limit and the decoder's own."""
+    encoding, encode = ENCODERS[name]
+    bomb = answer(encoding, encode(bytes(200_000_000)))
+    tracemalloc.start()
+    with pytest.raises(TooLarge):
+        decoded(bomb, limit=1_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+def test_what_cannot_be_decoded(encoding: str) -> None:
+    """Any bytes but an encoded body are a ValueError."""
+    for data in (b"no such data", b"\x00" * 100, b"{}"):
+        with pytest.raises(ValueError, match=r"."):
+            decoded(answer(encoding, data), limit=1000)
+
+
+def test_other_codecs() -> None:
+    """HTTP's own encodings are read, Python's other codecs are not."""
+    with pytest.raises(ValueError, match="rot13"):
+        decoded(answer("rot13", b"uryyb"), limit=1000)
