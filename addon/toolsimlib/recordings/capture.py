@@ -16,6 +16,7 @@ import asyncio
 import io
 import logging
 import os
+import secrets
 import threading
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -38,6 +39,7 @@ from toolsimlib.proxy.keep import BoundedBuffer
 from toolsimlib.proxy.notes import NOTE, REPORT, builtin_policy, policy_as_dict
 from toolsimlib.proxy.settings import parse
 from toolsimlib.recordings.redact import Redactor
+from toolsimlib.recordings.stream_text import parse_json
 from toolsimlib.wire.dialect import CHAT, api_of_path
 
 logger = logging.getLogger(__name__)
@@ -173,11 +175,16 @@ def _write_new(stem: str, data: bytes, folder: Path) -> Path:
     taken = (path.stem.removeprefix(f"{stem}-") for path in folder.glob(f"{stem}-*.flow"))
     number = 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
     path = folder / f"{stem}-{number:04}.flow"
-    part = folder / f".{path.name}.part"
-    # Conversations are for their owner's eyes only; and whoever watches the folder must see whole files only.
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        opened.write(data)
-    part.replace(path)
+    # Nobody can guess the name and leave a link there; conversations are for their owner's eyes only; and whoever
+    # watches the folder must see whole files only.
+    part = folder / f".{path.name}.{secrets.token_hex(8)}.part"
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(data)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
     return path
 
 
@@ -239,6 +246,7 @@ def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
     for flow in flows:
         for message in _messages(flow):
             redactor.learn(_header_fields(message), flow.request.path)
+        redactor.learn_schemas(parse_json((flow.request.get_content(strict=False) or b"").decode("utf-8", "replace")))
     start = min(flow.request.timestamp_start for flow in flows)
     for position, flow in enumerate(flows):
         request = flow.request

@@ -53,6 +53,10 @@ _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"}
 # Whitespace in JSON inside JSON: its letter would stand right before the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
 # Line ends stay: JSON inside JSON writes them longer, and both sides of an exchange must stay alike.
+# Where a schema gives values of what it describes.
+_SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
+_STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
+_STREAM_BLANK = b"\xef\xbb\xbf\r\n "
 _MASKED = re.compile(r"\\+[nr]|[^\r\n\\]+|\\+")
 
 
@@ -78,10 +82,18 @@ class Redactor:
         for name, _, value in _parameters(path):
             if is_secret_parameter(unquote_plus(name)):
                 self._note([unquote_plus(value)])
+        self._compile()
+
+    def _compile(self) -> None:
         forms = {form for each in self._learned for form in (each, json.dumps(each)[1:-1], quote(each, safe=""))}
         ordered = sorted(forms, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
         self._seen = {}
+
+    def learn_schemas(self, document: Any) -> None:
+        """Learn the secrets in tools' schemas, such as a key's default: the manifest repeats them in a text."""
+        self._note(_schema_secrets(document))
+        self._compile()
 
     def _note(self, secrets: Iterable[str]) -> None:
         self._learned.update(each for each in secrets if len(each) >= _MIN_LEARNED and each != HIDDEN)
@@ -144,7 +156,9 @@ class Redactor:
         """Return a body without secrets: JSON, an event stream, or any other text; never raises."""
         text = data.decode("utf-8", "surrogateescape")
         try:
-            if content_type.partition(";")[0].strip().lower() == "text/event-stream":
+            is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
+            # Some streams are labelled as JSON.
+            if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             document = parse_json(text)
             # Elsewhere than in tokens, texts of a whole body are whole.
@@ -203,7 +217,7 @@ class Redactor:
         secret = is_secret_name(key) and not isinstance(value, dict)
         if key == "token" and "logprob" in parent:
             secret = False  # A piece of the model's text.
-        if key in ("default", "const", "enum", "examples", "value") and is_secret_name(parent_name):
+        if key in _SCHEMA_VALUES and is_secret_name(parent_name):
             secret = not isinstance(value, dict)  # A schema for a secret.
         return self._walk(value, text, key, secret=secret)
 
@@ -233,6 +247,25 @@ def _credentials(name: str, value: str) -> Iterator[str]:
             yield base64.b64decode(token, validate=True).decode().partition(":")[2]
         except ValueError:
             return
+
+
+def _schema_secrets(value: Any, name: str = "") -> Iterator[str]:
+    """Yield the strings that schemas give as values of what is named like a secret."""
+    match value:
+        case dict():
+            for key, member in value.items():
+                if key in _SCHEMA_VALUES and is_secret_name(name):
+                    yield from (text for text in _strings(member))
+                elif isinstance(member, dict | list):
+                    yield from _schema_secrets(member, key)
+        case list():
+            for item in value:
+                yield from _schema_secrets(item, name)
+
+
+def _strings(value: Any) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values if isinstance(item, str)]
 
 
 def _parameters(path: str) -> Iterator[tuple[str, str, str]]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from toolsimlib.wire.json_codec import dump
 
 Edit = Callable[[str], str]
+
+_BOM = "\ufeff"
 
 # Strings that a stream sends piece by piece.
 _PIECES = frozenset({"delta", "content", "text", "arguments", "input", "refusal", "reasoning", "reasoning_content"})
@@ -30,17 +33,73 @@ def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit
     """Return an event stream with other texts.
 
     ``text`` edits what arrives in pieces, and must keep its length. ``value`` edits an event's JSON, and returns the
-    very object if it changes nothing. ``line`` edits lines that hold no JSON.
+    very object if it changes nothing. ``line`` edits lines that hold no JSON. An event that is nested too deeply to be
+    read loses its data.
     """
     # Of bytes: in a str U+2028 would be a line end too.
-    lines = [each.decode("utf-8", "surrogateescape") for each in data.splitlines(keepends=True)]
-    documents = [parse_json(each[5:]) if each.startswith("data:") else None for each in lines]
-    touched = edit_pieces(documents, text)
-    edited = (
-        _line(each, document, value, line, number in touched)
-        for number, (each, document) in enumerate(zip(lines, documents, strict=True))
-    )
+    lines = [raw.decode("utf-8", "surrogateescape") for raw in data.splitlines(keepends=True)]
+    if lines and lines[0].startswith(_BOM):
+        lines[:1] = [_BOM, lines[0][1:]]
+    events = list(_events(lines))
+    touched = edit_pieces((event.document for event in events), text)
+    edited: list[str] = []
+    for number, event in enumerate(events):
+        if event.document is None:
+            edited += [line(each) for each in event.lines]
+            continue
+        document = value(event.document)
+        if document is event.document and number not in touched and not isinstance(document, _TooDeep):
+            edited += event.lines
+        else:
+            edited.append(f"data: {dump(document)}{_line_end(event.lines[-1])}")
     return "".join(edited).encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """Lines that hold one JSON document, or None: lines of any other kind."""
+
+    lines: list[str]
+    document: Any
+
+
+def _events(lines: Iterable[str]) -> Iterator[_Event]:
+    """Group the lines of a stream: the ``data`` lines of an event may hold one document together, or each its own."""
+    data: list[str] = []
+    for line in [*lines, ""]:
+        if line.startswith("data:"):
+            data.append(line)
+            continue
+        if len(data) > 1 and (whole := _parse("\n".join(_payload(each) for each in data))) is not None:
+            yield _Event(data, whole)
+        else:
+            yield from (_Event([each], _parse(_payload(each))) for each in data)
+        data = []
+        if line:
+            yield _Event([line], None)
+
+
+def _payload(line: str) -> str:
+    return line[5:].rstrip("\r\n")
+
+
+def _line_end(line: str) -> str:
+    return line[len(line.rstrip("\r\n")) :]
+
+
+def _parse(text: str) -> Any:
+    """Return the JSON object or array in a text, None if there is none; one that is too deep is an empty one."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    except RecursionError:
+        return _TooDeep()
+    return document if isinstance(document, dict | list) else None
+
+
+class _TooDeep(dict[str, Any]):
+    """Stands for data that cannot be read, and so cannot be edited: it is written as ``{}``."""
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
@@ -63,15 +122,6 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
             owner[key] = Edited(edited[start:end])
             start = end
     return touched
-
-
-def _line(line: str, document: Any, value: Callable[[Any], Any], edit: Edit, is_touched: bool) -> str:
-    if document is None:
-        return edit(line)
-    edited = value(document)
-    if edited is document and not is_touched:
-        return line
-    return f"data: {dump(edited)}{line[len(line.rstrip('\r\n')) :]}"
 
 
 def _pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:

@@ -15,7 +15,7 @@ from mitmproxy.exceptions import CommandError, OptionsError
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 from mitmproxy.test import tflow
-from support.recording import CALL, chat_answer, chat_stream, context, exchange, question
+from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.keep import BoundedBuffer
 from toolsimlib.proxy.notes import NOTE, REPORT, is_stored, policy_for
@@ -322,3 +322,29 @@ async def test_a_failing_thread_is_told_of(mitm: Any, tmp_path: Path, caplog: py
     assert waiting is not None
     await waiting
     assert "cannot record" in caplog.text
+
+
+def test_a_link_in_the_way(tmp_path: Path) -> None:
+    """Nobody can make the proxy write through a link of theirs: unfinished files have names that cannot be guessed."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    folder = tmp_path / "captured"
+    folder.mkdir()
+    for number in range(1, 4):
+        (folder / f".chat-whole-1-call-000{number}.flow.part").symlink_to(victim)
+        (folder / f".chat-whole-one-call-000{number}.flow.part").symlink_to(victim)
+    with context():
+        recording(folder)
+    assert victim.read_text() == "mine"
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unfinished file would stay for ever, and hold a conversation."""
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with context(), pytest.raises(OSError, match="No space"):
+        recording(tmp_path)
+    assert list(tmp_path.iterdir()) == []

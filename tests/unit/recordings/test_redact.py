@@ -229,7 +229,7 @@ def chat_stream(*texts: str) -> bytes:
 
 
 def joined(data: bytes) -> list[str]:
-    events = [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: {")]
+    events = [json.loads(line[6:]) for line in data.decode("utf-8-sig").split("\n") if line.startswith("data: {")]
     return [event["choices"][0]["delta"]["content"] for event in events]
 
 
@@ -330,3 +330,41 @@ def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
     kept = [token for each in found for token in each["choices"][0]["logprobs"]["content"]]
     assert "".join(token["token"] for token in kept) == "key: sk-xxxxxxxxxxxx end"
     assert [token["bytes"] is None for token in kept] == [False, False, False, True, True, True, False]
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
+def test_stream_that_is_labelled_otherwise(kind: str) -> None:
+    """A secret that is split over its deltas is found all the same."""
+    for lead in (b"", b"\xef\xbb\xbf", b": hello\n\n", b"event: x\n"):
+        clean = Redactor().body(lead + chat_stream("sk-abcd", "efgh1234", "5678"), kind)
+        assert "".join(joined(clean)) == "sk-" + "x" * 16
+
+
+def test_event_of_several_lines() -> None:
+    """JSON may be spread over the data lines of one event."""
+    first, second = b'data: {"choices": [{"index": 0,\ndata: "delta": {"content": "%s"}}]}\n\n', b"efgh12345678"
+    clean = Redactor().body(first % b"sk-abcd" + first % second, "text/event-stream")
+    assert "".join(joined(clean)) == "sk-" + "x" * 16
+    untouched = first % b"nothing" + first % b"here"
+    assert Redactor().body(untouched, "text/event-stream") == untouched
+
+
+def test_event_that_is_too_deep() -> None:
+    """What cannot be read cannot be cleaned: it is left out."""
+    deep = b'data: {"a":' + b"[" * 200_000 + b'"sk-abcd"' + b"]" * 200_000 + b"}\n\n"
+    clean = Redactor().body(deep + chat_stream("x"), "text/event-stream")
+    assert b"abcd" not in clean
+    assert clean.startswith(b"data: {}\n\n")
+    assert joined(clean[10:]) == ["x"]
+
+
+def test_values_in_a_secrets_schema_are_learnt() -> None:
+    """The manifest repeats a tool's schema in a text, the default of its key included."""
+    properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
+    properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}
+    redactor = Redactor()
+    redactor.learn_schemas({"tools": [{"parameters": {"properties": properties}}]})
+    clean = redactor.text("- f\n  parameters: " + json.dumps(properties))
+    assert "hunter2" not in clean
+    assert "otherother" not in clean
+    assert "Bonn-Bonn-Bonn" in clean
