@@ -43,8 +43,9 @@ class World:
             connection.sendall(data)
 
     def memory(self) -> float:
-        """Return the largest memory that the proxy ever had, in MiB."""
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.proxy.pid}/status").read_text())
+        """Return the largest memory that the proxy ever had, in MiB; 0 where the system does not tell."""
+        status = Path(f"/proc/{self.proxy.pid}/status")
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
         return int(found[1]) / 1024 if found else 0.0
 
 
