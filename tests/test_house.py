@@ -163,6 +163,7 @@ def test_only_wire_knows_an_api(path: Path) -> None:
 LEANS_ON_INTERNALS = {
     "proxy/cut.py": "mitmproxy: the HTTP stream's events and states",
     "proxy/sides.py": "mitmproxy: the backup of a flow",
+    "proxy/trailers.py": "mitmproxy, h11: how HTTP/1 reads a chunked body",
     "proxy/view.py": "mitmproxy: the registry of content views has no way to remove one",
     "schema/validator.py": "jsonschema: the resolver of a validator",
 }
