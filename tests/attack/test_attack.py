@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 from typing import Any
 
@@ -61,3 +62,26 @@ def test_a_backend_that_comes_back() -> None:
         with RawBackend(port) as backend:
             backend.play(BACKENDS["fine"])
             assert line.post("/v1/chat/completions", ask(stream=True)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status", "code"),
+    [
+        # mitmproxy itself knows these names.
+        ("127.0.0.1", 502, "backend_unavailable"),
+        ("localhost", 502, "backend_unavailable"),
+        ("127.1", 508, "loop_detected"),
+        ("0.0.0.0", 508, "loop_detected"),
+    ],
+)
+def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> None:
+    """A circle ends at its second turn, whatever the name, and the next request is served in the same way."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    arguments = ("--listen-port", str(port))
+    with Mitmdump(toolsim_upstream=f"http://{host}:{port}", arguments=arguments) as proxy, Line(proxy.url) as line:
+        for _ in range(3):
+            reply = line.post("/v1/chat/completions", ask())
+            assert (reply.status, reply.json()["error"]["code"]) == (status, code)
+        assert proxy.log().count("client connect") <= 4
