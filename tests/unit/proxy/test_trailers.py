@@ -14,6 +14,7 @@ from toolsimlib.proxy import trailers
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
+    trailers.uninstall()  # Another test may have loaded the addon.
     yield
     trailers.uninstall()
 
