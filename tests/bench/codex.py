@@ -7,13 +7,16 @@ busy machine disturbs both alike. What the bare way leaves out: HTTP, twice, and
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import statistics
 import tempfile
 import time
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import httpx
+from bench.table import Row
 from support import programs
 from support.mitmdump import Mitmdump
 from support.stub_model import Reply, StubModel
@@ -57,12 +60,11 @@ async def through(client: httpx.AsyncClient) -> float:
     return first
 
 
-async def main() -> None:
-    """Print both, and how many answers a second there are."""
+async def figures() -> list[Row]:
+    """Return the first text's times, and how many answers a second there are."""
     binary = programs.codex()
     if binary is None:
-        print("codex: not found (make clients, or CODEX_BIN)")
-        return
+        return [Row("codex", "first text", math.nan, "ms more", note="codex not found (make clients, or CODEX_BIN)")]
     stub = StubModel(lambda body: Reply(["some ", "words ", "here"]))
     await stub.start()
     with tempfile.TemporaryDirectory() as home:
@@ -73,29 +75,30 @@ async def main() -> None:
         options = {"toolsim_backend": "codex", "toolsim_codex_command": f"{binary} app-server"}
         mitmdump = await asyncio.to_thread(Mitmdump(**options).__enter__)
         try:
-            child = await server.child()
+            connection = await server.connection()
             url = f"http://127.0.0.1:{mitmdump.port}"
             async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
-                await bare(child), await through(client)
-                pairs = [(await bare(child), await through(client)) for _ in range(RUNS)]
-                medians = [1000 * statistics.median(way) for way in zip(*pairs, strict=True)]
-                print(f"codex: first text bare {medians[0]:.0f} ms, through addon and bridge {medians[1]:.0f} ms")
-                began = clock()
-                for _ in range(3):
-                    await asyncio.gather(*(through(client) for _ in range(AT_ONCE)))
-                through_rate = 3 * AT_ONCE / (clock() - began)
-                began = clock()
-                for _ in range(3):
-                    await asyncio.gather(*(bare(child) for _ in range(AT_ONCE)))
-                bare_rate = 3 * AT_ONCE / (clock() - began)
-                print(
-                    f"codex: {AT_ONCE} at once, bare {bare_rate:.0f}/s, through addon and bridge {through_rate:.0f}/s"
-                )
+                await bare(connection), await through(client)
+                pairs = [(await bare(connection), await through(client)) for _ in range(RUNS)]
+                reference, ours = (1000 * statistics.median(way) for way in zip(*pairs, strict=True))
+                first = Row("codex", "first text", ours - reference, "ms more", None, ours, reference)
+                through_rate = await rate(lambda: through(client))
+                bare_rate = await rate(lambda: bare(connection))
+                name = f"answers a second, {AT_ONCE} at once"
+                return [first, Row("codex", name, through_rate, "/s", None, through_rate, bare_rate)]
         finally:
             await asyncio.to_thread(mitmdump.__exit__, None, None, None)
             await server.stop()
-    await stub.stop()
+            await stub.stop()
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+async def rate(ask: Callable[[], Awaitable[float]]) -> float:
+    began = clock()
+    for _ in range(3):
+        await asyncio.gather(*(ask() for _ in range(AT_ONCE)))
+    return 3 * AT_ONCE / (clock() - began)
+
+
+def measure(_quick: bool) -> Iterator[Row]:
+    """Yield both rows."""
+    yield from asyncio.run(figures())

@@ -1,0 +1,58 @@
+"""``make bench``: one table, a verdict for each row that has a goal; ``build/bench.json`` and ``build/bench.svg``.
+
+Each group can be asked for alone (ROWS="cpu delay"); QUICK=1 takes about two minutes. Figures are medians; ratios are
+of medians in one run in which both sides take turns. The goals are for a quiet machine with two cores.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from bench import codex, cpu, delay, parser, rewriting, throughput
+from bench.stage import Proxies, proxies
+from bench.table import HEADING, Row, save
+
+BUILD = Path(__file__).parents[2] / "build"
+Measure = Callable[[bool], Iterator[Row]]
+
+
+def groups(stage: Proxies) -> dict[str, Measure]:
+    return {
+        "parser": parser.measure,
+        "rewriting": rewriting.measure,
+        "cpu": partial(cpu.measure, stage),
+        "delay": partial(delay.measure, stage),
+        "whole": partial(throughput.measure, stage),
+        "memory": partial(throughput.measure_memory, stage),
+        "codex": codex.measure,
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Measure the groups that are named, all by default; ``--quick`` for the short way."""
+    quick = "--quick" in arguments
+    wanted = [name for name in arguments if name != "--quick"]
+    rows: list[Row] = []
+    with proxies() as stage:
+        known = groups(stage)
+        if unknown := [name for name in wanted if name not in known]:
+            print(f"no such rows: {' '.join(unknown)}; there are {' '.join(known)}")
+            return 2
+        print(HEADING)
+        for name in wanted or [name for name in known if not (quick and name == "codex")]:
+            for row in known[name](quick):
+                print(row.line(), flush=True)
+                rows.append(row)
+    save(rows, BUILD)
+    missed = sum(row.verdict == "MISSED" for row in rows)
+    print(
+        f"{len(rows)} rows, {sum(row.goal is not None for row in rows)} with a goal, {missed} missed: {BUILD}/bench.svg"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

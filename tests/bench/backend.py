@@ -1,0 +1,99 @@
+"""A backend that costs next to nothing: a process of its own that sends answers made beforehand.
+
+What it answers stands in the request's ``model``: ``KIND-SIZE-STEP-PER_WRITE``. ``prose`` and ``call`` are ``SIZE``
+characters of text in deltas of ``STEP``, so many of them in each write, which is one HTTP chunk, with a moment between
+the writes, so that they arrive one by one. ``timed-COUNT-RATE-1`` are COUNT deltas, RATE a second, each the time at
+which it was written (``time.monotonic_ns``). Started as a module it prints its port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import re
+import time
+
+from bench.texts import call, pieces, prose
+from support.wire import ChatAnswer, Dialect, ResponsesAnswer, usage
+
+# Long enough for a proxy to have taken the write before the next, short against what it costs there.
+BETWEEN_WRITES = 0.0002
+_MODEL = re.compile(rb'"model":\s?"(\w+)-(\d+)-(\d+)-(\d+)"')
+
+
+def answer_of(dialect: Dialect) -> ChatAnswer | ResponsesAnswer:
+    return (ChatAnswer if dialect == "chat" else ResponsesAnswer)(counts=usage(dialect, 3, 4))
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@functools.cache
+def writes(dialect: Dialect, kind: str, size: int, step: int, per_write: int) -> tuple[bytes, ...]:
+    """Return the writes of a streamed answer."""
+    answer = answer_of(dialect)
+    text = prose(size) if kind == "prose" else call(size)
+    frames = [frame for piece in pieces(text, step) for frame in answer.say(piece)]
+    frames = [*answer.begin(), *frames, *answer.end()]
+    return tuple(chunk(b"".join(frames[at : at + per_write])) for at in range(0, len(frames), per_write))
+
+
+@functools.cache
+def whole(dialect: Dialect, kind: str, size: int) -> bytes:
+    answer = answer_of(dialect)
+    answer.say(prose(size) if kind == "prose" else call(size))
+    return json.dumps(answer.whole()).encode()
+
+
+async def timed(dialect: Dialect, count: int, rate: int, writer: asyncio.StreamWriter) -> None:
+    answer = answer_of(dialect)
+    writer.write(chunk(b"".join(answer.begin() + answer.begin_message())))
+    start = time.monotonic()
+    for number in range(1, count + 1):
+        await asyncio.sleep(start + number / rate - time.monotonic())
+        writer.write(chunk(b"".join(answer.say(f"{time.monotonic_ns()} "))))
+        await writer.drain()
+    writer.write(chunk(b"".join(answer.end())))
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"(?i)content-length: (\d+)", head)
+            body = await reader.readexactly(int(length[1]) if length else 0)
+            dialect: Dialect = "responses" if b"/responses" in head.partition(b"\r\n")[0] else "chat"
+            found = _MODEL.search(body)
+            assert found, body[:200]
+            kind, (size, step, per_write) = found[1].decode(), map(int, found.groups()[1:])
+            if not re.search(rb'"stream":\s?true', body):
+                data = whole(dialect, kind, size)
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n")
+                writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+                continue
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+            if kind == "timed":
+                await timed(dialect, size, step, writer)
+            else:
+                for data in writes(dialect, kind, size, step, per_write):
+                    writer.write(data)
+                    await writer.drain()
+                    await asyncio.sleep(BETWEEN_WRITES)
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+async def main() -> None:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 28, backlog=512)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

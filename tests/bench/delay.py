@@ -1,0 +1,74 @@
+"""What waits: the first byte, and each delta of streams that run side by side.
+
+A delta's text is the time at which the backend wrote it, so that its delay is known when it arrives, whatever the
+backend's own timer did. Where the machine is full even the bare proxy waits long; a note says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+
+from bench.stage import PATHS, Client, Proxies, request_body
+from bench.table import Row
+
+RATE = 50
+_WRITTEN = re.compile(rb'"content":\s?"(\d{6,}) "')
+
+
+def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
+    """Yield the first byte's rows, then those of 1, 50 and 200 streams."""
+    bare, ours = proxies.bare(), proxies.toolsim()
+    yield from first_byte(bare.url, ours.url, 60 if quick else 300)
+    for streams in (1, 50) if quick else (1, 50, 200):
+        delays = [asyncio.run(side_by_side(url, streams, 3 if quick else 6)) for url in (bare.url, ours.url) * 2]
+        reference, toolsim = (percentiles(delays[at] + delays[at + 2]) for at in (0, 1))
+        for name, goal, our, their in zip(("median", "p99"), (None, 1.0), toolsim, reference, strict=True):
+            note = "the bare proxy is full as well" if their > 100 else ""
+            name = f"delay of a delta, {streams} streams of {RATE} a second, {name}"
+            yield Row("delay", name, our - their, "ms more", goal, our, their, note)
+
+
+def first_byte(bare: str, ours: str, rounds: int) -> Iterator[Row]:
+    for api in PATHS:
+        clients = [Client(bare), Client(ours)]
+        times: list[list[float]] = [[], []]
+        for turn in range(rounds):
+            for client, found in zip(clients, times, strict=True):
+                start = time.perf_counter()
+                answer = client.begin(api, "prose-100-4-1")
+                answer.read(1)
+                if turn > 5:
+                    found.append(1000 * (time.perf_counter() - start))
+                answer.read()
+        reference, toolsim = map(statistics.median, times)
+        yield Row("delay", f"first byte, {api}", toolsim - reference, "ms more", 0.3, toolsim, reference)
+
+
+async def side_by_side(url: str, streams: int, seconds: float) -> list[float]:
+    """Return the milliseconds that each delta took."""
+    found: list[float] = []
+    body = request_body("chat", f"timed-{int(RATE * seconds)}-{RATE}-1")
+    host, port = urlsplit(url).hostname, urlsplit(url).port
+
+    async def one(number: int) -> None:
+        await asyncio.sleep(number / streams)
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" % PATHS["chat"].encode())
+        writer.write(b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        while data := await reader.read(65536):
+            now = time.monotonic_ns()
+            found.extend((now - int(at)) / 1e6 for at in _WRITTEN.findall(data))
+        writer.close()
+
+    await asyncio.gather(*(one(number) for number in range(streams)))
+    return found
+
+
+def percentiles(delays: Sequence[float]) -> tuple[float, float]:
+    ordered = sorted(delays)
+    return ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]

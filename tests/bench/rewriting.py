@@ -1,0 +1,90 @@
+"""The rewriting of a request alone, in CPU time: with tools and histories of any length, seen first and seen again."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bench.table import Row
+from toolsimlib.plan import Policy
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
+
+GROUP = "rewriting"
+
+
+def tools(count: int, salt: int) -> list[dict[str, Any]]:
+    """Return tools as clients have them; ``salt`` makes them other ones, which no cache has seen."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": f"tool_{number}",
+                "description": f"Do number {number} to a file, and tell what became of it ({salt}).",
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "path": {"type": "string", "description": f"Where it is, {salt}"},
+                        "lines": {"type": "array", "items": {"type": "integer", "minimum": number}},
+                        "mode": {"enum": ["read", "write", str(number)]},
+                    },
+                    "required": ["path"],
+                    "additionalProperties": False,
+                },
+                "strict": number % 2 == 0,
+            },
+        }
+        for number in range(count)
+    ]
+
+
+def history(count: int) -> list[dict[str, Any]]:
+    """Return messages: a question, then calls and their outputs by turns."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Look at the files."}]
+    for number in range(1, count // 2):
+        call_id, arguments = f"call_{number:03}", json.dumps({"path": f"src/file_{number}.py", "lines": [number]})
+        call = {"id": call_id, "type": "function", "function": {"name": "tool_0", "arguments": arguments}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": call_id, "content": "def f():\n    return 1\n" * 5})
+    messages.append({"role": "user", "content": "And now?"})
+    return messages
+
+
+def body(tool_count: int, item_count: int, salt: int) -> bytes:
+    return json.dumps({"model": "m", "messages": history(item_count), "tools": tools(tool_count, salt)}).encode()
+
+
+def cost(data: bytes) -> float:
+    start = time.process_time_ns()
+    rewritten = rewrite_request("chat", "/v1/chat/completions", data, Policy(), output_mode=None, report=Report())
+    assert rewritten is not None
+    return (time.process_time_ns() - start) / 1e6
+
+
+def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[float, float]:
+    first, again = [], []
+    for salt in range(rounds):
+        data = body(tool_count, item_count, salt)
+        first.append(cost(data))
+        again.append(min(cost(data) for _ in range(3)))
+    return statistics.median(first), statistics.median(again)
+
+
+def measure(quick: bool) -> Iterator[Row]:
+    """Yield the costs of one size, and how they grow."""
+    cost(body(1, 2, -1))
+    first, again = first_and_again(128, 200, 5)
+    yield Row(GROUP, "128 tools, 200 items, first", first, "ms", 3.0)
+    yield Row(GROUP, "128 tools, 200 items, again", again, "ms", 1.0)
+    for name, smaller, larger in (
+        ("2,000 tools over 1,000, first", (1_000, 2), (2_000, 2)),
+        ("100,000 items over 50,000", (1, 50_000), (1, 100_000)),
+    ):
+        if quick and larger[1] > 1000:
+            smaller, larger, name = (1, 5_000), (1, 10_000), "10,000 items over 5,000"
+        reference, ours = (first_and_again(*size, 3)[0] for size in (smaller, larger))
+        # Twice as much is linear; the rest is what a cache of the processor makes of more memory.
+        yield Row(GROUP, name, ours / reference, "×", 2.5, ours, reference, "ms")

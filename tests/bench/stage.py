@@ -1,0 +1,102 @@
+"""What all groups that measure a proxy share: a backend, the proxies before it, requests, and what they cost."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from support.mitmdump import Mitmdump
+
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
+_PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}, "text": {"type": "string"}}}
+
+
+def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
+    """Return a request with one tool, so that the addon is at work."""
+    function = {"name": "write", "parameters": _PARAMETERS}
+    asked: dict[str, Any] = {"model": model, "stream": stream}
+    if api == "chat":
+        asked |= {
+            "messages": [{"role": "user", "content": "hi"}],
+            "tools": [{"type": "function", "function": function}],
+        }
+    else:
+        asked |= {"input": "hi", "tools": [{"type": "function", **function}]}
+    return json.dumps(asked).encode()
+
+
+class Client:
+    """One connection that is kept, as clients keep theirs."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)
+
+    def begin(self, api: str, model: str, *, stream: bool = True) -> http.client.HTTPResponse:
+        body = request_body(api, model, stream=stream)
+        self._connection.request("POST", PATHS[api], body, {"content-type": "application/json"})
+        return self._connection.getresponse()
+
+    def ask(self, api: str, model: str, *, stream: bool = True) -> bytes:
+        """Return the whole body of an answer."""
+        answer = self.begin(api, model, stream=stream)
+        body = answer.read()
+        assert answer.status == 200, body[:500]
+        return body
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of all threads of a process, to the nanosecond: Linux alone tells it so."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def resident_megabytes(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+@contextmanager
+def backend() -> Iterator[str]:
+    """Run the backend; yields its URL."""
+    process = subprocess.Popen([sys.executable, "-m", "bench.backend"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+class Proxies:
+    """The proxies before one backend, each started when it is first asked for and kept until the end."""
+
+    def __init__(self, url: str, stack: ExitStack) -> None:
+        self._url = url
+        self._stack = stack
+        self._running: dict[str, Mitmdump] = {}
+
+    def bare(self) -> Mitmdump:
+        """Return a mitmdump without the addon, told to stream."""
+        return self._get("bare", script=None, stream_large_bodies="1")
+
+    def toolsim(self, backend: str = "auto", arguments: str = "buffered") -> Mitmdump:
+        options = {"toolsim_backend": backend, "toolsim_stream_arguments": arguments}
+        return self._get(f"{backend} {arguments}", **options)
+
+    def _get(self, name: str, **options: Any) -> Mitmdump:
+        if name not in self._running:
+            self._running[name] = self._stack.enter_context(Mitmdump(self._url, **options))
+        return self._running[name]
+
+
+@contextmanager
+def proxies() -> Iterator[Proxies]:
+    with ExitStack() as stack:
+        yield Proxies(stack.enter_context(backend()), stack)

@@ -1,0 +1,27 @@
+"""The texts that are measured: prose, and calls of any size."""
+
+from __future__ import annotations
+
+import json
+
+
+def prose(size: int) -> str:
+    """Return words with a few angle brackets, as code and mathematics have them."""
+    return ("If a < b, use the <b>first</b> one; else look it up in the table below.\n" * (size // 70 + 1))[:size]
+
+
+def call(size: int) -> str:
+    """Return a call whose arguments are one JSON string, full of escapes, as files of code are written."""
+    arguments = json.dumps({"path": "a.py", "text": 'print("hello, world")\n' * (size // 26)})
+    return f"<tool_call>{json.dumps({'name': 'write', 'arguments': arguments})}</tool_call>"
+
+
+def object_call(size: int) -> str:
+    """Return a call whose arguments are an object of many small values."""
+    rows = [{"id": number, "name": f"row {number}", "ok": True} for number in range(size // 45)]
+    return f'<tool_call>{{"name":"write","arguments":{json.dumps({"rows": rows})}}}</tool_call>'
+
+
+def pieces(text: str, size: int) -> list[str]:
+    """Cut a text into deltas of ``size`` characters."""
+    return [text[at : at + size] for at in range(0, len(text), size)]
