@@ -102,8 +102,11 @@ attack: setup  ## Attack a real mitmdump, and show answers, seconds, memory and 
 fuzz: setup  ## Run the property tests for long (ARGS="-k sentinel" for one room)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest tests/unit -m hypothesis $(ARGS)
 
-bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, QUICK=1 for two minutes)
+bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, QUICK=1 for a few minutes)
 	cd tests && ../$(BIN)/python -m bench $(ROWS) $(if $(QUICK),--quick)
+
+eval: setup  ## Measure the scenarios offline (ARGS="--base-url URL --models NAME" for a real model)
+	$(BIN)/python -m toolsimlib.evaluation $(or $(ARGS),--offline)
 
 replay: $(VENV)/.addon  ## Replay flows/ and compare (UPDATE=1 to accept what came out)
 	$(BIN)/python -m toolsimlib.recordings.replay $(if $(UPDATE),--update) flows

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.mitmdump import ROOT, Mitmdump
+from test_house import FLOORS
 from toolsimlib.backends.scripted.script import DIRECTIONS
 from toolsimlib.proxy.options import OPTIONS, Option
 
@@ -79,6 +80,35 @@ def test_files_and_anchors_exist() -> None:
             assert link[1:] in anchors, link
         elif not link.startswith("http"):
             assert (ROOT / link).exists(), link
+
+
+PACKAGE = ROOT / "addon" / "toolsimlib"
+ARCHITECTURE = (PACKAGE / "README.md").read_text()
+
+
+def test_the_heart_is_as_long_as_it_says() -> None:
+    """README names the three files that take an hour, with their lines, to the ten or so."""
+    heart = re.findall(r"`(\w+/\w+\.py)` \((\d+)(?: lines)?\)", README)
+    assert len(heart) == 3
+    for name, lines in heart:
+        assert abs(len((PACKAGE / name).read_text().splitlines()) - int(lines)) < 25, name
+    assert sum(int(lines) for _, lines in heart) < 1200
+
+
+def test_the_architecture_page_names_what_is_there() -> None:
+    """Its files exist, in the package or in the repository, and so do the functions and classes that it sends to."""
+    for name in re.findall(r"`([\w/.]+(?:\.py|\.json|/))`", ARCHITECTURE):
+        assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
+    source = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    for name in re.findall(r"`(_?[a-z]+_[a-z_]+|[A-Z][a-z]+[A-Z]\w+|[A-Z]{4,})`", ARCHITECTURE):
+        assert re.search(rf"\b{name}\b", source) or name == "DIALECTS", name
+
+
+def test_the_architecture_page_has_the_floors_of_the_house() -> None:
+    """Its table lists the floors as the house test keeps them."""
+    table = ARCHITECTURE.split("<!-- floors -->")[1].split("<!-- /floors -->")[0]
+    rows = re.findall(r"^\| \d \| ([^|]+) \|", table, re.MULTILINE)
+    assert tuple(tuple(re.findall(r"`(\w+)`", row)) for row in rows) == FLOORS
 
 
 def test_versions_are_those_that_are_tested() -> None:
