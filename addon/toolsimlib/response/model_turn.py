@@ -17,7 +17,8 @@ from toolsimlib.report import Report, entry
 from toolsimlib.response.answer import Answer
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.sse import MAX_EVENT_BYTES, SSEDecoder
+from toolsimlib.wire.repeats import RepeatDecoder
+from toolsimlib.wire.sse import MAX_EVENT_BYTES
 
 # Types of unknown events that are named: a backend may invent any number.
 _MAX_UNKNOWN = 8
@@ -37,7 +38,7 @@ class ModelTurn:
         self._report = report
         self._reader = APIS[plan.backend].reader()
         self._answer = Answer(plan, report)
-        self._decoder = SSEDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
+        self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []
 
     @property
@@ -78,7 +79,7 @@ class ModelTurn:
         self._report.warnings += [each for each in warnings if each not in self._report.warnings][:_MAX_UNKNOWN]
         self._reader.unknown.clear()
 
-    def _events(self, decoder: SSEDecoder, data: bytes) -> Iterable[BackendEvent]:
+    def _events(self, decoder: RepeatDecoder, data: bytes) -> Iterable[BackendEvent]:
         for event in decoder.feed(data):
             yield from self._reader.event(event)
         if not data:
@@ -89,7 +90,7 @@ class ModelTurn:
         self._body = []
         if data.lstrip().startswith(_STREAM_STARTS):
             # An event stream that its header calls something else.
-            decoder = SSEDecoder()
+            decoder = RepeatDecoder()
             return [*self._events(decoder, data), *self._events(decoder, b"")]
         body = parse_object(data)
         if body is not None:

@@ -6,6 +6,7 @@ Source: WHATWG HTML, section 9.2 "Server-sent events". ``id`` and ``retry`` fiel
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 _BOM = b"\xef\xbb\xbf"
 # The largest real events hold a whole Response, images included; beyond this a backend has lost its way.
@@ -17,12 +18,14 @@ class ServerSentEvent:
     """One dispatched event.
 
     ``event`` is "" where the stream named none; ``whole`` is false where the stream's end took the place of its blank
-    line, so that its data may have been cut off.
+    line, so that its data may have been cut off. ``document``: what its data says as JSON, where that is known already;
+    its reader must not keep it (see ``repeats``).
     """
 
     event: str
     data: str
     whole: bool = True
+    document: dict[str, Any] | None = None
 
 
 class SSEDecoder:
@@ -39,6 +42,11 @@ class SSEDecoder:
         self._first_line = True
         self._event = b""
         self._data: list[bytes] = []
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether the last byte was that of a frame's blank line: nothing that came before says anything any more."""
+        return not (self._held or self._tail or self._data or self._event or self._after_cr or self._first_line)
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Return the events that ``data`` completes.

@@ -69,7 +69,7 @@ class ChatReader:
             self._closed = True
             return [*(event for _, choice in sorted(self._choices.items()) for event in choice.rest()), Closed()]
         try:
-            chunk = json.loads(sse.data)
+            chunk = json.loads(sse.data) if sse.document is None else sse.document
         except (ValueError, RecursionError):
             if not sse.whole:
                 return []

@@ -85,7 +85,7 @@ class ResponsesReader:
         if self._closed or sse.data == "[DONE]":
             return []
         try:
-            event = json.loads(sse.data)
+            event = json.loads(sse.data) if sse.document is None else sse.document
         except (ValueError, RecursionError):
             if not sse.whole:
                 return []

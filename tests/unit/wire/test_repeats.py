@@ -1,0 +1,151 @@
+"""Repeats of a frame: whatever comes, cut anywhere, they say what reading every frame in full says."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.wire import ChatAnswer, Dialect, backend_answer, chat_frame
+from toolsimlib.events import BackendEvent
+from toolsimlib.wire.dialect import APIS
+from toolsimlib.wire.repeats import RepeatDecoder, learned
+from toolsimlib.wire.sse import SSEDecoder
+
+TEXTS = ("Hel", "lo ", 'a "quote"\n', "Grüße", "🐢🏔️", "\\", "\t\x01", "</tool_call>", "x" * 40, "\u2028", "1")
+APIS_NAMES: tuple[Dialect, ...] = ("chat", "responses")
+
+
+def slowly(api: Dialect, chunks: Iterable[bytes]) -> list[BackendEvent]:
+    decoder, reader = SSEDecoder(), APIS[api].reader()
+    return [event for data in chunks for sse in decoder.feed(data) for event in reader.event(sse)]
+
+
+def quickly(api: Dialect, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], int]:
+    """Return what the reader says, and how many frames were repeats."""
+    decoder, reader = RepeatDecoder(), APIS[api].reader()
+    events: list[BackendEvent] = []
+    repeats = 0
+    for data in chunks:
+        for sse in decoder.feed(data):
+            before = copy.deepcopy(sse.document)
+            events += reader.event(sse)
+            assert sse.document == before
+            repeats += sse.document is not None
+    return events, repeats
+
+
+def test_a_stream_is_nearly_all_repeats() -> None:
+    """Of a stream in OpenAI's shape, some frames at its beginning and its end are read in full."""
+    for api in APIS_NAMES:
+        _, body = backend_answer(api, True, TEXTS * 20)
+        events, repeats = quickly(api, [body, b""])
+        assert events == slowly(api, [body, b""])
+        assert repeats > 0.8 * 20 * len(TEXTS)
+
+
+@pytest.mark.parametrize("api", APIS_NAMES)
+def test_every_single_cut(api: Dialect) -> None:
+    """A stream that comes in two pieces says the same wherever the cut is."""
+    _, body = backend_answer(api, True, TEXTS * 2)
+    expected = slowly(api, [body, b""])
+    for cut in range(1, len(body)):
+        assert quickly(api, [body[:cut], body[cut:], b""])[0] == expected
+
+
+@pytest.mark.parametrize("api", APIS_NAMES)
+def test_byte_by_byte(api: Dialect) -> None:
+    """So does one whose bytes come alone, and one of single frames."""
+    _, body = backend_answer(api, True, TEXTS * 3)
+    expected = slowly(api, [body, b""])
+    assert quickly(api, [bytes([byte]) for byte in body])[0] == expected
+    frames = [frame + b"\n\n" for frame in body.split(b"\n\n")[:-1]]
+    assert quickly(api, frames)[0] == expected
+
+
+def test_reasoning_and_several_choices_repeat_too() -> None:
+    """Each kind of frame is learned for itself."""
+    answer = ChatAnswer()
+    frames = [frame for text in TEXTS * 4 for frame in answer.think(text)]
+    frames += [chat_frame(text, index=index) for text in TEXTS * 20 for index in (0, 1)]
+    events, repeats = quickly("chat", [b"".join(frames)])
+    assert events == slowly("chat", [b"".join(frames)])
+    assert repeats > 0.7 * len(frames)
+
+
+# Frames that are nearly repeats of each other: another envelope, another spelling, broken in one place.
+ENVELOPES = (
+    b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
+    b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"created":17}\n\n',
+    b'data: {"created":17,"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
+    b'data: {"created":0018,"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
+    b'data: {"created":1e3,"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
+    b'data: {"choices":[{"index":0,"delta":{"content":"a","content":"%s"}}]}\n\n',
+    b'data: {"choices":[{"index":0,"delta":{"role":"content","content": "%s"},"finish_reason":null}]}\n\n',
+    b'data: {"choices":[{"index":0,"delta":{"reasoning":"%s"}}]}\n\n',
+    b'data: {"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":"stop"}]}\n\n',
+    b'event: error\ndata: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
+    b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\r\n\r\n',
+    b'data: {"choices":[{"index":0,\ndata: "delta":{"content":"%s"}}]}\n\n',
+    b'event: response.output_text.delta\ndata: {"sequence_number":7,"output_index":0,"delta":"%s"}\n\n',
+    b'data: {"type":"response.output_text.delta","sequence_number": 8,"item_id":"m","delta":"%s"}\n\n',
+    b'data: {"type":"response.reasoning_text.delta","output_index":1,"delta":"%s"}\n\n',
+    b'data: {"type":"response.function_call_arguments.delta","output_index":2,"delta":"%s"}\n\n',
+    b": %s\n\n",
+    b"\n",
+    b"data: [DONE]\n\n",
+)
+INSIDES = (b"a", b"", b"Hel", "é".encode(), b"\xff", b"\\n", b"\\u00e9", b"\\ud83d", b"\\udc22", b'\\"', b"\\", b"\\x")
+INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd", "\u2028".encode())
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(ENVELOPES), st.integers(1, 9), st.lists(st.sampled_from(INSIDES), min_size=9))),
+    st.lists(st.integers(1, 200)),
+)
+def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: list[int]) -> None:
+    """Runs of frames that are alike, nearly alike or broken: the readers of both APIs say the same."""
+    body = b"".join(
+        (envelope % inside if b"%" in envelope else envelope)
+        for envelope, count, insides in runs
+        for inside in insides[:count]
+    )
+    chunks, at = [], 0
+    for cut in cuts:
+        chunks.append(body[at : at + cut])
+        at += cut
+    chunks = [chunk for chunk in (*chunks, body[at:]) if chunk]
+    for api in APIS_NAMES:
+        assert quickly(api, chunks)[0] == slowly(api, chunks)
+
+
+@pytest.mark.parametrize("envelope", ENVELOPES)
+@pytest.mark.parametrize("inside", INSIDES)
+def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: bytes) -> None:
+    """What a learned frame makes of its neighbours is what `json.loads` makes of them, or nothing."""
+    template = learned(envelope.replace(b"%s", b"Hel"))
+    frame = envelope.replace(b"%s", inside)
+    if template is None or not template.match(frame, 0):
+        return
+    assert template.event.document == json.loads(frame.partition(b"data: ")[2])
+
+
+def test_numbers_may_change() -> None:
+    """The number of an event, or a clock, is no other kind of frame; a number that JSON does not have is."""
+    template = learned(ENVELOPES[13].replace(b"%s", b"Hel"))
+    assert template is not None
+    frame = ENVELOPES[13].replace(b"%s", b"lo")
+    assert template.match(frame.replace(b" 8,", b" 90001,"), 0) == len(frame) + 4
+    for number in (b" 08,", b" 8.5,", b" 8e1,", b' "8",', b" -8,"):
+        assert template.match(frame.replace(b" 8,", number), 0) == 0
+
+
+def test_a_stream_without_repeats_is_left_alone() -> None:
+    """Frames that are never alike are read in full, all of them."""
+    frames = [ChatAnswer(id=str(number)).say("a")[0] for number in range(300)]
+    events, repeats = quickly("chat", frames)
+    assert events == slowly("chat", frames)
+    assert repeats == 0
