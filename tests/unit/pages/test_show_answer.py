@@ -1,10 +1,13 @@
 import json
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan as plan_for
+from support.wire import Dialect, backend_answer
 from toolsimlib.pages.show_answer import AnswerFacts, show_answer
 from toolsimlib.plan import Tool
 from toolsimlib.report import Report
@@ -24,24 +27,13 @@ JSON = st.recursive(
 )
 
 
-def exchange(text, *, dialect="responses", stream=True, tools=(LAX,), **policy):
+def exchange(
+    text: str, *, dialect: Dialect = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
+) -> tuple[bytes, bytes, dict[str, Any]]:
     """Rewrite an answer that says ``text``; return the backend's bytes, the client's, and the report."""
-    plan = plan_for(dialect, dialect, stream, tools, policy=policy)
-    pieces = [text[at : at + 7] for at in range(0, len(text), 7)]
-    if not stream and dialect == "chat":
-        received = json.dumps({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}).encode()
-    elif not stream:
-        item = {"type": "message", "content": [{"type": "output_text", "text": text}]}
-        received = json.dumps({"object": "response", "status": "completed", "output": [item]}).encode()
-    elif dialect == "chat":
-        deltas = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
-        received = "".join(f"data: {json.dumps(each)}\n\n" for each in deltas).encode() + b"data: [DONE]\n\n"
-    else:
-        deltas = [{"type": "response.output_text.delta", "delta": piece} for piece in pieces]
-        events = [*deltas, {"type": "response.completed", "response": {"usage": {"input_tokens": 5}}}]
-        received = "".join(f"data: {json.dumps(each)}\n\n" for each in events).encode()
+    kind, received = backend_answer(dialect, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
     report = Report(client=dialect, backend=dialect, model="m", stream=stream)
-    kind = "text/event-stream" if stream else "application/json"
+    plan = plan_for(dialect, dialect, stream, tools, policy=policy)
     rewriter = ResponseRewriter(plan, report, content_type=kind)
     sent = b"".join(rewriter.feed(received) + rewriter.feed(b""))
     return received, sent, report.as_dict()
@@ -153,7 +145,7 @@ def test_facts_in_the_title():
     """Tokens and times are told where they are known."""
     _received, sent, report = exchange("Words.")
     title = show_answer(sent, AnswerFacts(report=report, first_byte=0.25, seconds=1.5)).partition("\n \n")[0]
-    assert "5 tokens in, 0 out" in title
+    assert "3 tokens in, 4 out" in title
     assert "1.50 s (first byte 0.25 s)" in title
 
 
