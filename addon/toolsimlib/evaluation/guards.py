@@ -16,6 +16,7 @@ from toolsimlib.evaluation.scenarios import TITLE, Scenario, ScenarioSettings, c
 from toolsimlib.evaluation.script import Script, after, block, get, patch
 from toolsimlib.evaluation.workspace import Workspace
 from toolsimlib.runtime.loop import FINAL_PROMPT, Outcome
+from toolsimlib.runtime.prompt import calls_from_content_tags
 from toolsimlib.runtime.turn import Answer
 
 SUITE = "guards"
@@ -235,9 +236,14 @@ GUARDS = (
     ),
     Guard(
         Scenario(
-            "disabled_use", _prompt("disabled_use"), _stays_text("<tool_call>"), loop={"tool_use_mode": "disabled"}
+            "disabled_use",
+            _prompt("disabled_use"),
+            _executed(final=None),
+            loop={"tool_use_mode": "disabled"},
+            # A gateway that reads calls out of any text.
+            answer_transform=calls_from_content_tags,
         ),
-        (lambda shown: block("state_get", {}) if "state_patch" not in shown else DONE,),
+        (get(),),
     ),
     Guard(
         Scenario(
