@@ -14,6 +14,7 @@ import pytest
 from support.mitmdump import ROOT, Mitmdump
 from test_house import FLOORS
 from toolsimlib.backends.scripted.script import DIRECTIONS
+from toolsimlib.evaluation import flags, suites
 from toolsimlib.proxy.options import OPTIONS, Option
 
 README = (ROOT / "README.md").read_text()
@@ -67,6 +68,18 @@ def test_every_make_target_is_documented() -> None:
     targets = set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE)) - {"help", "setup"}
     told = set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", README, re.MULTILINE))
     assert {first or second for first, second in told} - {"setup", "help"} == targets
+
+
+def test_the_flags_of_the_evaluation_exist() -> None:
+    """What README tells of the evaluation, its parser takes, and the suites it names are there."""
+    section = README.split("<!-- eval -->")[1].split("<!-- /eval -->")[0]
+    known = set(re.findall(r"--[a-z-]+", flags.parser({}).format_help())) | {"--a", "--b"}
+    told = set(re.findall(r"(?<![\w-])--[a-z-]+", section))
+    assert "--way" in told
+    assert told <= known
+    for suite in ("scenarios", "questions"):
+        assert f"`{suite}`" in section or f"--suite {suite}" in section
+        assert suites.load(suite)
 
 
 def test_files_and_anchors_exist() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from toolsimlib.evaluation.html_page import render
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")]
 
+PICTURES = Path(__file__).parent / "screenshots"
 LONG = "meta-llama/llama-3.3-70b-instruct-with-a-name-that-has-no-end:free"
 STEP = {
     "messages": [{"role": "user", "content": "Hello"}],
@@ -57,3 +59,20 @@ def test_it_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
         assert "the model wrote" in text.lower()
         assert "state_get({})" in text
         assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+def test_the_picture_of_a_report(tmp_path: Path) -> None:
+    """README's picture is made anew of a real report: TOOLSIM_SCREENSHOTS=FOLDER; without one, of the runs above."""
+    folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
+    page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
+    if not folder:
+        page.write_text(render(RUNS, planned=len(RUNS), stamp="20260207T123628Z", target="http://127.0.0.1:1/v1"))
+    path = (PICTURES if folder else tmp_path) / "report.png"
+    with Chromium(width=1000) as browser:
+        browser.open(page.absolute().as_uri())
+        browser.wait_for("document.readyState === 'complete'")
+        last = "[...document.querySelectorAll('section')].find(s => s.querySelector('.plot:last-child svg .rail'))"
+        height = browser.run(f"{last}.getBoundingClientRect().bottom")
+        browser.screenshot(path, width=1000, height=round(height) + 12)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_size < 200_000
