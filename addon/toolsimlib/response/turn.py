@@ -38,12 +38,13 @@ from toolsimlib.events import (
     TextDelta,
 )
 from toolsimlib.plan import Plan, Tool
-from toolsimlib.report import Report
+from toolsimlib.report import Report, entry
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls
 from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
 from toolsimlib.response.pieces import Block, Fragment, Oversize
 from toolsimlib.response.preview import Preview
+from toolsimlib.response.repeats import Repeats
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import FenceMark, Piece, Untagged
 from toolsimlib.response.use_tool import use_tool_text
@@ -72,7 +73,8 @@ class Turn:
         self._preview: Preview | None = None
         self._broken = False
         self._calls = 0
-        self._seen: set[tuple[str, str]] = set()
+        self._repeats = Repeats(all_repeats=plan.policy.tool_block_dedup)
+        self._is_structured = False  # Whether the call at hand came as one from the backend.
         self._out: list[ClientEvent] = []
         self.state = self.state_waiting
         self.cut = False
@@ -127,8 +129,10 @@ class Turn:
         """Take a call that the backend emitted as one."""
         if self.over:
             return []
+        self._is_structured = True
         for verdict in self._judge.structured(call):
             self._verdict(verdict)
+        self._is_structured = False
         return self._flush()
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
@@ -317,11 +321,9 @@ class Turn:
                 self._end_early(why)
             self._report.tool_cutoff = self._report.tool_cutoff or why
             return False
-        if self._plan.policy.tool_block_dedup:
-            if (name, arguments) in self._seen:
-                self._report.warnings.append(f"DUPLICATE_CALL {name}")
-                return False
-            self._seen.add((name, arguments))
+        if self._repeats.is_repeat(name, arguments, structured=self._is_structured):
+            self._report.warnings.append(entry("DUPLICATE_CALL", name))
+            return False
         return True
 
     @property

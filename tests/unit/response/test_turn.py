@@ -66,8 +66,9 @@ def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
 
 def test_structured_calls_join_the_turn() -> None:
     """Calls that the backend emits as such get our ids, in the order of appearance among the others."""
-    told, _, _ = tell(responses(), [TextDelta(CALL), StructuredCall("add", ARGS), Finished("stop"), Closed()])
-    assert told == [*whole_call(1), *whole_call(2), Ended({0: "tool_calls"})]
+    other = '{"a":2}'
+    told, _, _ = tell(responses(), [TextDelta(CALL), StructuredCall("add", other), Finished("stop"), Closed()])
+    assert told == [*whole_call(1), *whole_call(2, arguments=other), Ended({0: "tool_calls"})]
 
 
 def test_text_behind_the_finish_is_passed_over() -> None:

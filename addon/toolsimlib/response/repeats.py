@@ -1,0 +1,60 @@
+"""Calls that an answer makes twice.
+
+Some backends send a call as text **and** as a structured call; handed on both times, a tool that writes would write
+twice. So a call of one kind that means what an unpaired call of the other kind meant is dropped: as many calls are left
+as the backend made of either kind. With ``toolsim_tool_block_dedup`` every call that repeats an earlier one is dropped.
+
+Two calls mean the same if their tools and the values of their arguments are the same, however these are spelled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+type _Key = tuple[str, str]
+
+
+class Repeats:
+    """The calls of one choice so far. ``all_repeats``: drop those of one kind among themselves too."""
+
+    def __init__(self, *, all_repeats: bool) -> None:
+        self._all_repeats = all_repeats
+        self._seen: set[_Key] = set()
+        # Calls that came as text, not looked into until a structured call makes it matter.
+        self._unread: list[_Key] = []
+        self._unpaired: dict[bool, Counter[_Key]] = {False: Counter(), True: Counter()}
+
+    def is_repeat(self, name: str, arguments: str, *, structured: bool) -> bool:
+        """Return whether this call was made already; it counts as made from now on."""
+        if self._all_repeats:
+            key = _meaning(name, arguments)
+            known = key in self._seen
+            self._seen.add(key)
+            return known
+        if not structured and not self._unpaired[True]:
+            self._unread.append((name, arguments))
+            return False
+        self._unpaired[False].update(_meaning(*call) for call in self._unread)
+        self._unread = []
+        key = _meaning(name, arguments)
+        twins = self._unpaired[not structured]
+        if twins[key] > 0:
+            twins[key] -= 1
+            return True
+        self._unpaired[structured][key] += 1
+        return False
+
+
+def _meaning(name: str, arguments: str) -> _Key:
+    try:
+        value = json.loads(arguments, parse_float=_number)
+    except (ValueError, RecursionError):
+        return name, arguments.strip()
+    return name, json.dumps(value, sort_keys=True)
+
+
+def _number(text: str) -> float | int:
+    """Return 1 for 1.0: the same number in JSON."""
+    number = float(text)
+    return int(number) if number.is_integer() else number

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan, tool
+from toolsimlib.events import CallStarted, Closed, Finished, StructuredCall, TextDelta
+from toolsimlib.plan import Dialect
+from toolsimlib.report import Report
+from toolsimlib.response.answer import Answer
+from toolsimlib.response.repeats import Repeats
+
+A, B = ("f", '{"a": 1, "b": [1.0]}'), ("f", '{"a": 2}')
+A_AGAIN = ("f", '{"b":[1],"a":1.0}')
+
+
+@given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
+def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, str], bool]]) -> None:
+    """In any order, each call is left as often as the kind that made it more often, by meaning."""
+    repeats = Repeats(all_repeats=False)
+    left = [call for call, structured in calls if not repeats.is_repeat(*call, structured=structured)]
+    for same in ((A, A_AGAIN), (B,)):
+        made = [sum(call in same for call, structured in calls if structured is kind) for kind in (False, True)]
+        assert sum(call in same for call in left) == max(made)
+
+
+def test_calls_of_one_kind_may_repeat() -> None:
+    """A model may want the same thing twice, unless the operator says otherwise."""
+    assert not any(Repeats(all_repeats=False).is_repeat(*A, structured=kind) for kind in (False, True))
+    strict = Repeats(all_repeats=True)
+    assert [strict.is_repeat(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
+
+
+@pytest.mark.parametrize("client", ["responses", "chat"])
+@pytest.mark.parametrize("text_first", [True, False])
+def test_a_call_sent_as_text_and_as_a_call_runs_once(client: Dialect, text_first: bool) -> None:
+    """The client gets it once, whichever way it came first; the report says that the other was dropped."""
+    report = Report()
+    answer = Answer(plan(client, "chat", True, [tool("f")]), report)
+    text = TextDelta('<tool_call>{"name":"f","arguments":{}}</tool_call>')
+    structured = StructuredCall("f", "{ }")
+    events = [text, structured] if text_first else [structured, text]
+    told = [each for event in (*events, Finished("stop"), Closed()) for each in answer.feed(event)]
+    assert sum(isinstance(each, CallStarted) for each in told) == 1
+    assert report.warnings == ["DUPLICATE_CALL:f"]
