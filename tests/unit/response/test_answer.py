@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from support.answers import plan
 from support.turns import CALL, STRICT, chat, responses, tell, whole_call
 from toolsimlib.errors import ApiError
@@ -136,3 +137,12 @@ def test_answers_that_look_like_success_and_are_none() -> None:
     ):
         _, report, _ = tell(made, [*events, Finished("stop"), Closed()])
         assert report.warnings == warnings
+
+
+@pytest.mark.parametrize("untagged", ["on", "off"])
+@pytest.mark.parametrize("form", [None, {"type": "json_object"}], ids=["words", "json"])
+def test_an_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | None) -> None:
+    """Where the backend writes nothing but a call, its bare JSON is one, whatever else was wished for."""
+    made = chat(constraint={"type": "json_schema"}, answer_format=form, policy={"untagged": untagged})
+    told, _, _ = tell(made, [TextDelta('{"name": "add", "arguments": {"a":1}}'), Finished("stop"), Closed()])
+    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
