@@ -50,6 +50,7 @@ def test_up_to_the_limit(name: str, size: int) -> None:
     assert decoded(answer(encoding, b""), limit=0) == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gzip", "deflate", "deflate without a header", "br", "zstd"])
 def test_bombs(name: str) -> None:
     """What would be 200 MB takes no more memory than the limit and the decoder's own."""

@@ -47,6 +47,7 @@ def test_a_stream_is_nearly_all_repeats() -> None:
         assert repeats > 0.8 * 20 * len(TEXTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_every_single_cut(api: Dialect) -> None:
     """A stream that comes in two pieces says the same wherever the cut is."""
