@@ -17,8 +17,6 @@ from mitmproxy.connection import Client
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
-from mitmproxy.proxy.server_hooks import ServerConnectionHookData
-from mitmproxy.tls import TlsData
 
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Policy
@@ -53,6 +51,8 @@ class ToolSim:
         self._metrics = telemetry.Metrics()
         self._builtin = BuiltinBackend()
         self._connections = Connections()
+        # Loaded with this one: their hooks are called too.
+        self.addons = [self._connections]
         self._is_running = False
 
     def load(self, loader: Loader) -> None:
@@ -74,6 +74,7 @@ class ToolSim:
         settings = parse(ctx.options)
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         check_listeners(settings, [mode.listen_host(ctx.options.listen_host) for mode in modes])
+        self._connections.timeout = settings.limits.connect_timeout
         self._settings, self._modes = settings, modes
         is_reverse = any(isinstance(mode, ReverseMode) for mode in modes)
         if self._settings.needs_lazy_connections(is_reverse) and ctx.options.connection_strategy == "eager":
@@ -161,30 +162,6 @@ class ToolSim:
         for flow_id, exchange in list(OPEN.items()):
             if exchange.client_id == client.id:
                 self._close(flow_id, None, None)
-
-    async def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Limit the time of connecting; async, so that it runs in the task that connects."""
-        self._connections.opening(data.server, self._settings.limits.connect_timeout)
-
-    def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Remember a connection of ours."""
-        self._connections.opened(data.client, data.server)
-
-    def server_connect_error(self, data: ServerConnectionHookData) -> None:
-        """Forget one that could not be opened."""
-        self._connections.closed(data.server)
-
-    def server_disconnected(self, data: ServerConnectionHookData) -> None:
-        """Forget one that was closed."""
-        self._connections.closed(data.server)
-
-    def tls_established_server(self, data: TlsData) -> None:
-        """Stop the clock of connecting."""
-        self._connections.secured(data.conn)
-
-    def tls_failed_server(self, data: TlsData) -> None:
-        """Stop it here too."""
-        self._connections.secured(data.conn)
 
     # -- small parts of the hooks --
 

@@ -16,16 +16,50 @@ from __future__ import annotations
 import asyncio
 
 from mitmproxy.connection import Client, Connection, Server
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.tls import TlsData
 
 _Address = tuple[str, int]
 
 
 class Connections:
-    """The connections that we open, while they are open."""
+    """An addon that knows the connections that we open, while they are open.
+
+    ``timeout``: seconds that connecting may take; 0 = as long as the system tries.
+    """
 
     def __init__(self) -> None:
+        self.timeout = 0.0
         self._passed: dict[_Address, frozenset[_Address]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    # -- hooks --
+
+    async def server_connect(self, data: ServerConnectionHookData) -> None:
+        """Limit the time of connecting; async, so that it runs in the task that connects."""
+        self.opening(data.server, self.timeout)
+
+    def server_connected(self, data: ServerConnectionHookData) -> None:
+        """Remember a connection."""
+        self.opened(data.client, data.server)
+
+    def server_connect_error(self, data: ServerConnectionHookData) -> None:
+        """Forget one that could not be opened."""
+        self.closed(data.server)
+
+    def server_disconnected(self, data: ServerConnectionHookData) -> None:
+        """Forget one that was closed."""
+        self.closed(data.server)
+
+    def tls_established_server(self, data: TlsData) -> None:
+        """Stop the clock of connecting."""
+        self.secured(data.conn)
+
+    def tls_failed_server(self, data: TlsData) -> None:
+        """Stop it here too."""
+        self.secured(data.conn)
+
+    # -- what they know --
 
     def opening(self, server: Server, timeout: float) -> None:
         """Give the running task ``timeout`` seconds to connect; 0 = as long as it takes."""

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 from mitmproxy.connection import Client, Server
-from mitmproxy.test import tflow
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.test import taddons, tflow
+from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.connect import Connections
 
 LISTENER, OTHER_LISTENER = ("127.0.0.1", 8080), ("127.0.0.1", 8081)
@@ -84,3 +86,20 @@ async def test_no_limit() -> None:
     connections.opening(slow, 0)
     await asyncio.sleep(0.02)
     assert connections._timers == {}
+
+
+async def test_mitmproxys_hooks() -> None:
+    """The addon is loaded with toolsim's own, and takes its time limit from the option."""
+    addon = ToolSim()
+    with taddons.context(addon) as context:
+        context.options.add_option("connection_strategy", str, "eager", "")
+        context.configure(addon, toolsim_connect_timeout=7)
+        (connections,) = addon.addons
+        assert context.master.addons.get("connections") is connections
+        assert connections.timeout == 7
+        data = ServerConnectionHookData(server(("127.0.0.1", 50000)), client(("10.0.0.9", 1)))
+        await connections.server_connect(data)
+        connections.server_connected(data)
+        assert connections.is_circle(client(("127.0.0.1", 50000)))
+        connections.server_disconnected(data)
+        assert not connections.is_circle(client(("127.0.0.1", 50000)))
