@@ -206,7 +206,8 @@ def test_concurrent_flows_share_nothing(backend: RawBackend, proxy: Mitmdump) ->
     def run(number: int) -> None:
         tool = {"type": "function", "function": WEATHER["function"] | {"name": f"tool_{number}"}}  # type: ignore[operator]
         tool["function"] = {"name": f"tool_{number}"}
-        body = {"model": "m", "user": str(number), "messages": [], "tools": [tool], "stream": True}
+        messages = [{"role": "user", "content": "hi"}]
+        body = {"model": "m", "user": str(number), "messages": messages, "tools": [tool], "stream": True}
         with Line(proxy.url) as line:
             for _ in range(2):
                 events = line.post("/v1/chat/completions", body).events()

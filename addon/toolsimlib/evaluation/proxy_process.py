@@ -36,7 +36,7 @@ mitmdump()
 """
 
 _LISTENING = re.compile(r"listening at \S+:(\d+)\.")
-_BROKEN = re.compile(r"error in script|Addon error|No such script")
+_BROKEN = re.compile(r"error in script|Addon error|No such script|^\S+ toolsim_\w+: ", re.MULTILINE)
 _MAX_LOG_SHOWN = 2000
 
 
