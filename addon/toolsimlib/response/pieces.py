@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,3 +43,15 @@ class Fragment:
 
 
 Piece = str | Block | Oversize | Fragment
+
+
+def utf8_length(text: str) -> int:
+    """Return how many bytes of UTF-8 ``text`` takes."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def characters_within(text: str, size: int) -> int:
+    """Return how many of the first characters of ``text`` take at most ``size`` bytes of UTF-8."""
+    if text.isascii():
+        return min(size, len(text))
+    return bisect_right(range(len(text) + 1), size, key=lambda n: utf8_length(text[:n])) - 1

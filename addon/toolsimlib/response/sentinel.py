@@ -34,31 +34,22 @@ character is read more than a fixed number of times. Memory is bounded by ``limi
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from typing import Literal
 
 from toolsimlib.response.dialects import begins
 from toolsimlib.response.foreign_end import foreign_end
-from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece
-from toolsimlib.response.tags import held_from, tags
+from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece, characters_within, utf8_length
+from toolsimlib.response.tags import behind_fence, held_from, tags
 
 _STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
 _PLAIN = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _JSON_SPACE = " \t\r\n"
 _BARE_KEY = re.compile(r"[A-Za-z_]\w{0,31}\s{0,8}").match
-_FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
-_HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
 _THINK = "<think>"
 _END_THINK = "</think>"
 # Whitespace between an opening tag and its body beyond this is nothing that a model writes: rule 2 then says prose.
 _MAX_SPACE = 1024
-# Pieces of a body are joined in two steps, so that closing a long block does not join a hundred thousand at once.
-_PIECES = 1024
-
-
-def _utf8_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 class Sentinel:
@@ -82,7 +73,6 @@ class Sentinel:
         self._opening = ""
         self._begin = 0
         self._pieces: list[str] = []
-        self._joined: list[str] = []
         self._size = 0
         self._form: Literal["json", "xml"] = "json"
         # The JSON lexer: last significant character outside strings, nesting depth.
@@ -145,8 +135,7 @@ class Sentinel:
 
     def state_think(self) -> None:
         """Inside ``<think>``: nothing is a block."""
-        text = self._text
-        at = text.find(_END_THINK, self._pos)
+        at = self._text.find(_END_THINK, self._pos)
         if at != -1:
             self.state = self.state_prose
             self._say(at + len(_END_THINK))
@@ -189,11 +178,10 @@ class Sentinel:
         text = self._text
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
         if text.startswith("`", at):
-            if not self._final and _HALF_FENCE(text, at):
+            if (behind := behind_fence(text, at, final=self._final)) is None:
                 self._stash(at)
                 return
-            if fence := _FENCE(text, at):
-                at = fence.end()
+            at = behind
         if self._size + at - self._begin > min(_MAX_SPACE, self._limit):
             self._reject()
         elif at == len(text):
@@ -207,8 +195,7 @@ class Sentinel:
             if self._pos == len(text):
                 self._stash(self._pos)
         else:
-            behind_tag = self._size + at - self._begin == 0
-            match begins(text, at, behind_tag=behind_tag, final=self._final):
+            match begins(text, at, behind_tag=self._size + at == self._begin, final=self._final):
                 case True:
                     self._pos = at
                     self._form = "xml"
@@ -224,17 +211,13 @@ class Sentinel:
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
         if at == len(text):
             self._stash(at)
-        elif text[at] in ("\"'}" if self._last == "{" else "{]"):
+            return
+        key = _BARE_KEY(text, at) if self._last == "{" else None
+        if key and key.end() == len(text) and not self._final:
+            self._stash(at)
+        elif text[at] in ("\"'}" if self._last == "{" else "{]") or (key and text.startswith(":", key.end())):
             self._pos = at
             self.state = self.state_json
-        elif self._last == "{" and (key := _BARE_KEY(text, at)):
-            if key.end() == len(text) and not self._final:
-                self._stash(at)
-            elif text.startswith(":", key.end()):
-                self._pos = at
-                self.state = self.state_json
-            else:
-                self._reject_at(at)
         else:
             self._reject_at(at)
 
@@ -247,9 +230,7 @@ class Sentinel:
         while pos < stop:
             if self._in_string:
                 pos = _STRING(text, pos, stop).end()  # type: ignore[union-attr]
-                if pos == stop:
-                    break
-                if text[pos] == "\\":  # The last character at hand: what it escapes is still to come.
+                if pos == stop or text[pos] == "\\":  # The last character at hand: what it escapes is still to come.
                     break
                 pos += 1
                 self._in_string = False
@@ -321,8 +302,8 @@ class Sentinel:
         stop = min(len(text), self._begin + self._limit - self._size + 1 + len(closing))
         match = self._tags.ends[self._opening].search(text, self._pos, stop)
         if match is None:
-            here = self._final or stop < len(text)
-            self._stash(stop if here else held_from(text, self._pos, (closing, self._opening)))
+            whole = self._final or stop < len(text)
+            self._stash(stop if whole else held_from(text, self._pos, (closing, self._opening)))
         elif match[0] == closing:
             self._close(match.start(), match.end(), self._form)
         else:
@@ -331,30 +312,26 @@ class Sentinel:
     def _stash(self, at: int) -> None:
         """Keep the block's text up to ``at``, hold back the rest, and wait for more."""
         piece = self._text[self._begin : at]
-        size = self._size + _utf8_length(piece)
+        size = self._size + utf8_length(piece)
         if size > self._limit:
             self._overflow(at)
             return
         if self._fragments and self.state != self.state_literal:
-            body = piece if self._pieces or self._joined else piece[len(self._opening) :]
+            body = piece if self._pieces else piece[len(self._opening) :]
             if body:
                 self._out.append(Fragment(body))
         self._size = size
         self._pieces.append(piece)
-        if len(self._pieces) == _PIECES:
-            self._joined.append("".join(self._pieces))
-            self._pieces = []
         self._begin = 0
         self._hold(at)
 
     def _over(self, at: int) -> bool:
-        return self._size + _utf8_length(self._text[self._begin : at]) > self._limit
+        return self._size + utf8_length(self._text[self._begin : at]) > self._limit
 
     def _overflow(self, at: int) -> None:
         """Give up a block that is over the limit at ``at`` (rule 9)."""
         raw = self._raw(at)
-        most = self._limit + len(self._opening)
-        end = most if raw.isascii() else bisect_right(range(len(raw)), most, key=lambda n: _utf8_length(raw[:n])) - 1
+        end = characters_within(raw, self._limit + len(self._opening))
         self._out.append(Oversize(raw[:end]))
         self._reread(raw, end, at)
 
@@ -398,20 +375,19 @@ class Sentinel:
             self._reject()
 
     def _raw(self, at: int) -> str:
-        return "".join([*self._joined, *self._pieces, self._text[self._begin : at]])
+        return "".join([*self._pieces, self._text[self._begin : at]])
 
     def _gather(self, at: int) -> None:
         """Bring the whole open block into the text at hand."""
-        if self._pieces or self._joined:
+        if self._pieces:
             self._text = self._raw(at) + self._text[at:]
             self._begin = 0
-            self._joined = []
             self._pieces = []
             self._size = -len(self._opening)
 
     def _reread(self, raw: str, done: int, at: int) -> None:
         """Leave the block; read on as prose behind the first ``done`` characters of ``raw``, its text up to ``at``."""
-        if self._pieces or self._joined:
+        if self._pieces:
             self._text = raw[done:] + self._text[at:]
             self._pos = 0
         else:
@@ -420,6 +396,5 @@ class Sentinel:
 
     def _leave(self) -> None:
         self._opening = ""
-        self._joined = []
         self._pieces = []
         self.state = self.state_prose

@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+_FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
+_HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
+
 
 @dataclass(frozen=True, slots=True)
 class Tags:
@@ -37,3 +40,11 @@ def held_from(text: str, start: int, words: tuple[str, ...]) -> int:
             return at
         at = text.find("<", at + 1)
     return len(text)
+
+
+def behind_fence(text: str, at: int, *, final: bool) -> int | None:
+    """Return where the opening line of a fence at ``at`` ends, ``at`` if none is there, None while that is open."""
+    if not final and _HALF_FENCE(text, at):
+        return None
+    fence = _FENCE(text, at)
+    return at if fence is None else fence.end()

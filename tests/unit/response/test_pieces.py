@@ -1,10 +1,19 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.response.pieces import Block
+from toolsimlib.response.pieces import Block, characters_within, utf8_length
 
 
 @pytest.mark.parametrize("closing", ["", "</t>", "</t", "</function>"])
 def test_a_block_is_its_parts(closing: str) -> None:
     """A block's raw text is what the model wrote: the tags, whatever they are, and all between them."""
     assert Block("json", "<t>", ' {"a":1}', closing).raw == f'<t> {{"a":1}}{closing}'
+
+
+@pytest.mark.parametrize("text", ["", "abc", "aé🐢b"])
+def test_characters_within(text: str) -> None:
+    """As many characters as fit, never half a one."""
+    for size in range(12):
+        number = characters_within(text, size)
+        assert utf8_length(text[:number]) <= size
+        assert number == len(text) or utf8_length(text[: number + 1]) > size

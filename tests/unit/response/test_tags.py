@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.response.tags import held_from, tags
+from toolsimlib.response.tags import behind_fence, held_from, tags
 
 
 def test_tags() -> None:
@@ -22,3 +22,20 @@ def test_tags() -> None:
 def test_held_from(text: str, at: int) -> None:
     """What is held back is the longest end of the text that is a proper beginning of a tag."""
     assert held_from(text, 0, ("<tag>", "<two>")) == at
+
+
+@pytest.mark.parametrize(
+    ("text", "final", "end"),
+    [
+        ("```json\n{", False, 8),
+        ("```\n  {", False, 6),
+        ("```json", False, None),
+        ("`", False, None),
+        ("`", True, 0),
+        ("`x` {", False, 0),
+        ("{", False, 0),
+    ],
+)
+def test_behind_fence(text: str, final: bool, end: int | None) -> None:
+    """A fence's opening line is passed when it is whole, waited for while it is not, and nothing else is passed."""
+    assert behind_fence(text, 0, final=final) == end
