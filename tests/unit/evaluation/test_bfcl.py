@@ -14,6 +14,9 @@ from toolsimlib.evaluation.bfcl_package import Decoded
 from toolsimlib.evaluation.case import Case, Verdict, sample
 from toolsimlib.runtime.turn import Answer, Call, Request, Send
 
+# Whole categories of another package: nothing for the inner loop.
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("bfcl_eval", reason=f"needs BFCL: {bfcl_package.INSTALL}")
 
 CALLING = [category for category in bfcl.SINGLE_TURN if category not in bfcl.IRRELEVANCE]

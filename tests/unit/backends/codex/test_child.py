@@ -10,6 +10,9 @@ from toolsimlib.backends.codex import child as child_module
 from toolsimlib.backends.codex.errors import Unavailable
 from toolsimlib.backends.codex.server import AppServer
 
+# Each starts a real process.
+pytestmark = pytest.mark.slow
+
 Serve = Callable[..., Awaitable[AppServer]]
 
 
