@@ -59,6 +59,7 @@ async def test_a_question_that_hangs_is_over_in_time() -> None:
     assert ask.steps[0]["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_a_rate_limit_is_waited_for_as_long_as_it_says() -> None:
     """Retry-After is honoured, and does not count as the model's time."""
     limited = ProviderError("slow down", status=429, retry_after=0.2)

@@ -21,6 +21,7 @@ def test_a_check_without_time_is_unsettled() -> None:
     assert (finding.mismatch, finding.settled) == (None, False)
 
 
+@pytest.mark.slow
 def test_a_busy_machine_does_not_spend_the_budget() -> None:
     """Time in which others run is not the check's own: a violation is found, however late."""
 

@@ -64,6 +64,7 @@ async def test_a_turn_has_no_input_of_its_own(tmp_path: Path) -> None:
     assert await ask(tmp_path) == [Opened(model="old"), TextDelta("[]"), Finished("stop"), Closed()]
 
 
+@pytest.mark.slow
 async def test_a_model_that_thinks_for_long_does_not_hold_back_the_headers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
