@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 # No deadlines: how long an example takes on a busy machine says nothing. ``make quick`` looks at fewer examples than
 # ``make test``, ``make fuzz`` for much longer.
-settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("quick", deadline=None, max_examples=8)
 settings.register_profile("fast", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=10_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
