@@ -39,12 +39,12 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry
+from toolsimlib.response.duplicates import Duplicates
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls
 from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
 from toolsimlib.response.pieces import Block, Fragment, Oversize
 from toolsimlib.response.preview import Preview
-from toolsimlib.response.repeats import Repeats
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import FenceMark, Piece, Untagged
 from toolsimlib.response.use_tool import use_tool_text
@@ -73,7 +73,7 @@ class Turn:
         self._preview: Preview | None = None
         self._broken = False
         self._calls = 0
-        self._repeats = Repeats(all_repeats=plan.policy.tool_block_dedup)
+        self._duplicates = Duplicates(all_duplicates=plan.policy.tool_block_dedup)
         self._is_structured = False  # Whether the call at hand came as one from the backend.
         self._out: list[ClientEvent] = []
         self.state = self.state_waiting
@@ -321,7 +321,7 @@ class Turn:
                 self._end_early(why)
             self._report.tool_cutoff = self._report.tool_cutoff or why
             return False
-        if self._repeats.is_repeat(name, arguments, structured=self._is_structured):
+        if self._duplicates.is_duplicate(name, arguments, structured=self._is_structured):
             self._report.warnings.append(entry("DUPLICATE_CALL", name))
             return False
         return True

@@ -15,19 +15,19 @@ from collections import Counter
 type _Key = tuple[str, str]
 
 
-class Repeats:
-    """The calls of one choice so far. ``all_repeats``: drop those of one kind among themselves too."""
+class Duplicates:
+    """The calls of one choice so far. ``all_duplicates``: drop those of one kind among themselves too."""
 
-    def __init__(self, *, all_repeats: bool) -> None:
-        self._all_repeats = all_repeats
+    def __init__(self, *, all_duplicates: bool) -> None:
+        self._all_duplicates = all_duplicates
         self._seen: set[_Key] = set()
         # Calls that came as text, not looked into until a structured call makes it matter.
         self._unread: list[_Key] = []
         self._unpaired: dict[bool, Counter[_Key]] = {False: Counter(), True: Counter()}
 
-    def is_repeat(self, name: str, arguments: str, *, structured: bool) -> bool:
+    def is_duplicate(self, name: str, arguments: str, *, structured: bool) -> bool:
         """Return whether this call was made already; it counts as made from now on."""
-        if self._all_repeats:
+        if self._all_duplicates:
             key = _meaning(name, arguments)
             known = key in self._seen
             self._seen.add(key)

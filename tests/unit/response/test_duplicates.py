@@ -8,7 +8,7 @@ from toolsimlib.events import CallStarted, Closed, Finished, StructuredCall, Tex
 from toolsimlib.plan import Dialect
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
-from toolsimlib.response.repeats import Repeats
+from toolsimlib.response.duplicates import Duplicates
 
 A, B = ("f", '{"a": 1, "b": [1.0]}'), ("f", '{"a": 2}')
 A_AGAIN = ("f", '{"b":[1],"a":1.0}')
@@ -17,8 +17,8 @@ A_AGAIN = ("f", '{"b":[1],"a":1.0}')
 @given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
 def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, str], bool]]) -> None:
     """In any order, each call is left as often as the kind that made it more often, by meaning."""
-    repeats = Repeats(all_repeats=False)
-    left = [call for call, structured in calls if not repeats.is_repeat(*call, structured=structured)]
+    duplicates = Duplicates(all_duplicates=False)
+    left = [call for call, structured in calls if not duplicates.is_duplicate(*call, structured=structured)]
     for same in ((A, A_AGAIN), (B,)):
         made = [sum(call in same for call, structured in calls if structured is kind) for kind in (False, True)]
         assert sum(call in same for call in left) == max(made)
@@ -26,9 +26,9 @@ def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, st
 
 def test_calls_of_one_kind_may_repeat() -> None:
     """A model may want the same thing twice, unless the operator says otherwise."""
-    assert not any(Repeats(all_repeats=False).is_repeat(*A, structured=kind) for kind in (False, True))
-    strict = Repeats(all_repeats=True)
-    assert [strict.is_repeat(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
+    assert not any(Duplicates(all_duplicates=False).is_duplicate(*A, structured=kind) for kind in (False, True))
+    strict = Duplicates(all_duplicates=True)
+    assert [strict.is_duplicate(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
 
 
 @pytest.mark.parametrize("client", ["responses", "chat"])
