@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -12,22 +11,21 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import openai
 
-from toolsimlib.evaluation import compare, flags, html_page, journal, markdown, measure, settings
+from toolsimlib.evaluation import compare, flags, join, journal, measure, report, settings
 from toolsimlib.evaluation.case import Run
 from toolsimlib.evaluation.journal import Journal, NotAReport, Secrets
+from toolsimlib.evaluation.markdown import rate_text
 from toolsimlib.evaluation.measure import Job
 from toolsimlib.evaluation.progress import Progress
 from toolsimlib.evaluation.provider import MODEL, scripted_provider
 from toolsimlib.evaluation.proxy_process import proxies
 from toolsimlib.evaluation.settings import UsageError
-from toolsimlib.evaluation.summary import Rate, summarise
+from toolsimlib.evaluation.summary import Rate
 from toolsimlib.evaluation.ways import Target, Ways
 
-REPORT = "report.json"
 SCRIPTED = "the scripted provider (offline)"
 
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
@@ -42,8 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     A live evaluation that came to its end is a success, whatever it found.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["compare"]:
-        return compare.main(arguments[1:])
+    for name, command in (("compare", compare.main), ("join", join.main)):
+        if arguments[:1] == [name]:
+            return command(arguments[1:])
     try:
         parser = flags.parser(os.environ)
         args, folder = _resumed(parser, arguments)
@@ -78,7 +77,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         log = Journal(folder, Secrets([key]))
         stack.callback(log.close)
         saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}
-        log.write(journal.SETTINGS, json.dumps(saved, indent=2) + "\n")
+        log.write(journal.SETTINGS, report.as_text(saved))
         target = Target(
             url, key or "none", args.client_timeout, args.open_timeout, args.read_timeout or args.client_timeout
         )
@@ -87,9 +86,9 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         stack.push_async_callback(ways.close)
         interrupted = await _measure(jobs, ways, log, args)
         runs = _in_order(jobs, log.runs)
-        write_report(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
+        report.write(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
     broken_off = f"broken off, {len(runs)} of {len(jobs)} runs made: " if interrupted else ""
-    print(f"{broken_off}{markdown.rate_text(Rate.of(runs))} right; {folder / 'report.html'}")
+    print(f"{broken_off}{rate_text(Rate.of(runs))} right; {folder / 'report.html'}")
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_WRONG if offline and not all(run.ok for run in runs) else EXIT_RIGHT
@@ -131,12 +130,3 @@ async def _served(url: str, key: str, args: Namespace) -> list[str]:
             return [model.id for model in (await client.models.list()).data]
         except openai.APIError as error:
             raise UsageError(f"name the models with --models: {url} cannot say which it has ({error})") from error
-
-
-def write_report(log: Journal, runs: Sequence[Run], *, planned: int, target: str, settings: dict[str, Any]) -> None:
-    """Write the report's files."""
-    stamp = log.folder.name
-    figures = summarise(runs, planned=planned, stamp=stamp, settings=settings)
-    log.write(REPORT, json.dumps(figures, ensure_ascii=False, indent=2) + "\n")
-    log.write("report.md", markdown.render(runs, planned=planned, stamp=stamp, target=target))
-    log.write("report.html", html_page.render(runs, planned=planned, stamp=stamp, target=target))

@@ -37,9 +37,9 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str) -> str:
-    """Return the report."""
-    parts = [f"# Evaluation {stamp}", _head(runs, planned, target)]
+def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: str = "") -> str:
+    """Return the report. ``note``: a paragraph of its author's below the head."""
+    parts = [f"# Evaluation {stamp}", _head(runs, planned, target), *([note] if note else [])]
     ways = list(grouped(runs, lambda run: way_name(run.cell)))
     parts += [
         "## By case and way",

@@ -107,8 +107,17 @@ def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> di
 
 
 def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return runs by scenario; a benchmark's single cases say little, so they count by suite."""
-    return grouped(runs, lambda run: run.case if run.suite in ("scenarios", "guards") else run.suite)
+    """Return runs by scenario; a benchmark's single cases say little, so they count by suite.
+
+    Each model stands for itself where there are several: their sum would be nobody's figure.
+    """
+    several = len({run.cell.model for run in runs}) > 1
+
+    def name(run: Run) -> str:
+        case = run.case if run.suite in ("scenarios", "guards") else run.suite
+        return f"{run.cell.model} · {case}" if several else case
+
+    return grouped(runs, name)
 
 
 def way_name(cell: Cell) -> str:

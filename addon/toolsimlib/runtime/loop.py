@@ -27,7 +27,7 @@ from typing import Any, Literal
 from toolsimlib.runtime.dispatcher import ToolDispatcher
 from toolsimlib.runtime.prompt import PromptRunner
 from toolsimlib.runtime.registry import ToolResult
-from toolsimlib.runtime.trace import Trace, untraced
+from toolsimlib.runtime.step_log import Trace, untraced
 from toolsimlib.runtime.turn import Answer, Call, Message, ProviderError, Request, Tool
 
 ToolUseMode = Literal["enforced", "relaxed", "disabled"]

@@ -52,3 +52,10 @@ def test_nearly_all_is_96_percent() -> None:
     for wrong, dependable in ((1, 1), (2, 0)):
         runs = [run(trial=number, ok=number >= wrong) for number in range(25)]
         assert summarise(runs, planned=25, stamp="", settings={})["combinations"]["at_96"] == dependable
+
+
+def test_models_stand_for_themselves() -> None:
+    """Two models in one report are two rows; the sum of both would be nobody's figure."""
+    runs = [run("multiple_1", suite="bfcl:multiple", model=model) for model in ("small", "large")]
+    assert list(by_case(runs)) == ["small · bfcl:multiple", "large · bfcl:multiple"]
+    assert list(by_case(runs[:1])) == ["bfcl:multiple"]

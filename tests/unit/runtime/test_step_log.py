@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from toolsimlib.runtime.trace import JsonLines
+from toolsimlib.runtime.step_log import JsonLines
 
 
 def test_each_step_is_one_line_at_once(tmp_path: Path) -> None:

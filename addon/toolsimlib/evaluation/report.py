@@ -1,0 +1,34 @@
+"""The files of a report: ``report.json``, ``report.md``, ``report.html``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from toolsimlib.evaluation import html_page, markdown
+from toolsimlib.evaluation.case import Run
+from toolsimlib.evaluation.journal import Journal
+from toolsimlib.evaluation.summary import summarise
+
+REPORT = "report.json"
+
+
+def write(
+    log: Journal, runs: Sequence[Run], *, planned: int, target: str, settings: dict[str, Any], note: str = ""
+) -> None:
+    """Write the files into the journal's folder, whose name is the report's stamp.
+
+    ``planned``: how many runs there were to be; ``target``: what was asked, for people; ``note``: a paragraph of the
+    report's author.
+    """
+    stamp = log.folder.name
+    figures = summarise(runs, planned=planned, stamp=stamp, settings=settings)
+    log.write(REPORT, as_text(figures))
+    log.write("report.md", markdown.render(runs, planned=planned, stamp=stamp, target=target, note=note))
+    log.write("report.html", html_page.render(runs, planned=planned, stamp=stamp, target=target))
+
+
+def as_text(data: dict[str, Any]) -> str:
+    """Return data as a report's JSON files hold it."""
+    return json.dumps(data, ensure_ascii=False, indent=2) + "\n"
