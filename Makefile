@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # scripted, codex, or the URL of a real backend, such as http://127.0.0.1:11434/v1
 BACKEND ?= scripted
+# The model that the printed commands name; empty: the first one that BACKEND has
+MODEL ?=
 PORT ?= 8080
 # More options for mitmdump, such as OPTIONS="--set toolsim_backend=chat"
 OPTIONS ?=
@@ -64,7 +66,7 @@ curl -s http://127.0.0.1:$(PORT)/v1/responses -H 'content-type: application/json
 endef
 
 define WELCOME
-Clients use http://127.0.0.1:$(PORT)/v1 as base URL, with any key. Ask for a call:
+Clients use http://127.0.0.1:$(PORT)/v1 as base URL, with any key; it lists its models at /v1/models. Ask for a call:
 
 $(ASK)
 
@@ -75,13 +77,22 @@ $(ANSWER)
 endef
 export WELCOME
 
+# The first word of a list of models that can stand in the commands as it is.
+FIRST_MODEL := sed -nE 's/.*"id": *"([A-Za-z0-9_.:@+\/-]+)".*/\1/p' | head -n 1
+
 run: $(VENV)/.addon  ## Serve BACKEND (scripted, codex or a URL) on 127.0.0.1:PORT
-	@printf '%s\n' "$$WELCOME"
-	@set -e; case '$(BACKEND)' in \
-	http*) set -- --mode "reverse:$$(printf %s '$(BACKEND)' | sed -E 's,^(https?://[^/]+).*,\1,')" \
-		--set 'toolsim_upstream=$(BACKEND)' ;; \
-	*) set -- --set 'toolsim_backend=$(BACKEND)' ;; \
+	@set -e; model='$(MODEL)'; case '$(BACKEND)' in \
+	http://*|https://*) set -- --mode "reverse:$$(printf %s '$(BACKEND)' | sed -E 's,^(https?://[^/]+).*,\1,')" \
+		--set 'toolsim_upstream=$(BACKEND)'; \
+		for path in /models /v1/models; do \
+			test -n "$$model" || model=$$(curl -s -m 5 '$(BACKEND)'"$$path" | tr '{' '\n' | $(FIRST_MODEL)); \
+		done ;; \
+	scripted|codex) set -- --set 'toolsim_backend=$(BACKEND)' ;; \
+	*) echo "BACKEND: got '$(BACKEND)', expected scripted, codex or a URL; did you mean http://$(BACKEND)?"; exit 2 ;; \
 	esac; \
+	$(BIN)/python -c 'import socket; socket.create_server(("127.0.0.1", $(PORT))).close()' 2>/dev/null \
+		|| { echo "PORT: cannot listen on 127.0.0.1:$(PORT); is it taken? Another one: make run PORT=$$(($(PORT) + 1))"; exit 2; }; \
+	printf '%s\n' "$$WELCOME" | sed 's|"model": "any"|"model": "'"$${model:-any}"'"|'; \
 	exec $(BIN)/mitmdump -s addon/toolsim.py --listen-host 127.0.0.1 --listen-port $(PORT) "$$@" $(OPTIONS)
 
 # By file: what a file starts, a proxy or a backend, it starts once. More workers than cores upset tests that wait.

@@ -85,7 +85,46 @@ def test_make_run_before_a_real_backend(path: str, expected: str, tmp_path: Path
         with make_run(tmp_path, f"BACKEND={backend.url}{path}") as (port, _), Line(f"http://127.0.0.1:{port}") as line:
             line.post("/v1/chat/completions", {"messages": []})
             line.post("/v1/embeddings", {})
-            assert [asked.path for asked in backend.asked] == [expected, "/v1/embeddings"]
+            posted = [asked.path for asked in backend.asked if asked.method == "POST"]
+            assert posted == [expected, "/v1/embeddings"]
+
+
+def refused(*variables: str) -> str:
+    """Return what ``make run`` says when it does not start."""
+    command = ["make", "-s", "run", *variables]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode
+    return run.stdout
+
+
+def test_make_run_says_what_is_wrong() -> None:
+    """In one line, with the way out; before it has told anybody to paste anything."""
+    assert refused("BACKEND=localhost:11434") == (
+        "BACKEND: got 'localhost:11434', expected scripted, codex or a URL; did you mean http://localhost:11434?\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refused(f"PORT={port}") == (
+            f"PORT: cannot listen on 127.0.0.1:{port}; is it taken? Another one: make run PORT={port + 1}\n"
+        )
+
+
+@pytest.mark.parametrize(("path", "model"), [("/v1", "org/text-1:4b"), ("", "org/text-1:4b"), ("/v2", "any")])
+def test_make_run_names_a_model_of_the_backend(path: str, model: str, tmp_path: Path) -> None:
+    """The printed commands name the first one: a server that checks names refuses any other."""
+
+    async def models(answer: Answer) -> None:
+        found = {"object": "list", "data": [{"id": "org/text-1:4b", "object": "model"}, {"id": "second"}]}
+        await answer.whole(json.dumps(found).encode(), Content_Type="application/json")
+
+    async def nothing(answer: Answer) -> None:
+        await answer.whole(b"There is no such page.", status=404)
+
+    with RawBackend() as backend:
+        backend.play(nothing)
+        backend.play(models, path="/v1/models")
+        with make_run(tmp_path, f"BACKEND={backend.url}{path}") as (_, printed):
+            assert re.findall(r'"model": "(.*)"', printed) == [model, model]
 
 
 def test_readme_shows_the_same_commands() -> None:

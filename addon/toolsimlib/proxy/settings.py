@@ -126,7 +126,9 @@ def _upstream(value: str) -> Upstream | None:
         return None
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ValueError(f"got {value!r}, expected a URL such as http://127.0.0.1:11434/v1")
+        guess = f"http://{value}" if "://" not in value else ""
+        hint = f"; did you mean {guess}?" if guess and urlsplit(guess).hostname else ""
+        raise ValueError(f"got {value!r}, expected a URL such as http://127.0.0.1:11434/v1{hint}")
     return Upstream(parts.scheme, parts.hostname, _url_port(parts), parts.path.rstrip("/"))
 
 

@@ -62,7 +62,8 @@ BACKENDS = "expected one of auto, responses, chat, codex, scripted"
         ),
         (
             "toolsim_upstream=localhost:11434",
-            "toolsim_upstream: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1",
+            "toolsim_upstream: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1; did you mean "
+            "http://localhost:11434?",
         ),
         (
             "toolsim_cors_origins=example.com",
