@@ -212,6 +212,21 @@ def test_backend_that_is_down(ours: bool, ask: Any) -> None:
             assert error_of(reply)["code"] == "backend_unavailable"
 
 
+def test_models_of_a_backend_that_is_down(tmp_path: Path) -> None:
+    """Asked which models there are, it is a 502 in the API's shape too; that is no turn, so nothing counts it."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+    with Mitmdump(f"http://127.0.0.1:{port}", toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
+        for _ in range(2):
+            reply = line.request("GET", "/v1/models")
+            assert reply.status == 502
+            assert error_of(reply)["code"] == "backend_unavailable"
+        assert line.request("HEAD", "/v1/models").body == b""
+        assert "toolsim {" not in proxy.log()
+        assert not list(tmp_path.iterdir())
+
+
 def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
     """A client that leaves in mid-stream stops the backend, and nothing of its exchange is kept."""
 

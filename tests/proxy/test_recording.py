@@ -16,8 +16,10 @@ from mitmproxy.io import read_flows_from_paths
 from support.line import Line, Reply, arrivals
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
+from support.recording import context
 from support.wire import DONE, chat_frame
-from toolsimlib.recordings.replay import recorded
+from toolsimlib.recordings.capture import dump
+from toolsimlib.recordings.replay import recorded, replay_file
 
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Bonn\\"}"}</tool_call>'
 MEBIBYTE = 1024 * 1024
@@ -180,3 +182,36 @@ def test_server_replay(backend: RawBackend, line: Line, folder: Path, ask: Any) 
 def told(reply: Reply) -> list[Any]:
     """The events without the id, which is random."""
     return [event if event == "[DONE]" else event | {"id": ""} for event in reply.events()]
+
+
+def test_replayed_flows(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
+    """A flow that is sent again gets its calls again, without "Revert" and past the key; both its sides are new."""
+    saved, again, captured = tmp_path / "saved.flow", tmp_path / "again.flow", tmp_path / "captured"
+    with Mitmdump(backend.url, arguments=["-w", str(saved)], toolsim_api_key="k") as first, Line(first.url) as line:
+        for _ in range(2):
+            backend.play(stream_of("The first run. ", CALL))
+            line.post("/v1/chat/completions", ask(stream=True), Authorization="Bearer k")
+    plain, edited = read_flows_from_paths([saved])
+    words = json.loads(edited.request.content)
+    words["messages"][-1]["content"] = "edited by hand"
+    edited.request.content = json.dumps(words).encode()
+    saved.write_bytes(dump([plain, edited]))
+
+    backend.play(stream_of("The second run. ", CALL))
+    backend.asked.clear()
+    replayed = ["-C", str(saved), "-w", str(again)]
+    replaying = Mitmdump(backend.url, arguments=replayed, toolsim_api_key="k", toolsim_capture=str(captured))
+    assert replaying.exit_code() == 0
+    first_body, second_body = (json.loads(asked.body) for asked in backend.asked)
+    assert "CLIENT TOOL CATALOG" in first_body["messages"][0]["content"]
+    assert second_body == words
+    for flow in read_flows_from_paths([again]):
+        assert b'"tool_calls"' in flow.response.content
+        assert flow.metadata["toolsim"]["calls"] == ["get_weather"]
+        flow.revert()
+        assert json.loads(flow.request.content) == ask(stream=True)
+        assert b"The second run." in flow.response.content
+    unedited, _ = sorted(captured.glob("*.flow"))
+    with context():
+        result = replay_file(unedited)
+    assert result.same, str(result)

@@ -20,7 +20,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import cut, keep, options, route, sides, startup, telemetry, trailers
+from toolsimlib.proxy import cut, options, resend, route, sides, startup, telemetry, trailers
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners, is_local
 from toolsimlib.proxy.connect import Connections
@@ -96,12 +96,13 @@ class ToolSim:
 
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Route a request, and let it through as it arrives unless its body has to be read."""
-        request = flow.request
         if flow.response is not None and not is_stored(flow):
             return
         if self._connections.is_circle(flow.client_conn):
             flow.response = error_response(LOOP)
             return
+        resent = resend.Resent(flow) if resend.is_resent(flow) else None
+        request = flow.request
         decision = route.decide(_incoming(flow), self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
             flow.response = self._answer(decision)
@@ -116,10 +117,11 @@ class ToolSim:
                 request.headers["authorization"] = decision.authorization
         if decision.to_builtin:
             self._builtin.admit(flow)
-        if api := route.api_of(request.method, request.path):
+        api = route.api_of(request.method, request.path)
+        if api or route.endpoint(request.path):
             # Whatever ``stream_large_bodies`` says: the body has to be read.
             request.stream = False
-            self._open(flow, Report(client=api.name))
+            self._open(flow, Report(client=api.name if api else ""), resent)
         else:
             request.stream = True
 
@@ -129,6 +131,8 @@ class ToolSim:
         api = route.api_of(flow.request.method, flow.request.path)
         if exchange is None or api is None or (flow.response is not None and not is_stored(flow)):
             return
+        if exchange.resent is not None:
+            exchange.resent.give_body(flow)
         exchange.note_backend_activity()
         exchange.rewrite(flow, api.name, self._policy(flow))
 
@@ -180,18 +184,19 @@ class ToolSim:
     def _cors(self, flow: HTTPFlow) -> dict[str, str]:
         return cors_headers(self._settings.origins, flow.request.headers.get("origin"))
 
-    def _open(self, flow: HTTPFlow, report: Report) -> None:
-        keep.forget(flow)
-        OPEN[flow.id] = Exchange(
+    def _open(self, flow: HTTPFlow, report: Report, resent: resend.Resent | None) -> None:
+        resend.forget(flow)
+        exchange = OPEN[flow.id] = Exchange(
             report,
             client_id=flow.client_conn.id,
             cors=self._cors(flow),
             limits=replace(self._settings.limits, keepalive=self._keepalive),
         )
+        exchange.resent = resent
 
     def _close(self, flow_id: str, flow: HTTPFlow | None, status: int | None) -> None:
         exchange = OPEN.pop(flow_id, None)
-        if exchange is None or (exchange.plan is None and exchange.report.error is None):
+        if exchange is None or not exchange.is_turn or (exchange.plan is None and exchange.report.error is None):
             return
         report, seconds = exchange.report, exchange.seconds()
         if status is None:
@@ -217,4 +222,5 @@ def _incoming(flow: HTTPFlow) -> route.Incoming:
         is_reverse=isinstance(client.proxy_mode, ReverseMode),
         is_direct=is_listener(request.host, request.port, client.sockname),
         is_local=is_local(client),
+        is_resent=resend.is_resent(flow),
     )

@@ -34,7 +34,7 @@ from mitmproxy.net.http import status_codes
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Dialect, Plan, Policy
-from toolsimlib.proxy import telemetry
+from toolsimlib.proxy import resend, sides, telemetry
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.settings import Limits
@@ -79,12 +79,13 @@ class Exchange:
 
     ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
     speak if the backend never answers. ``cors``: headers for answers that we make. ``is_request_too_large``: its body
-    was dropped as it arrived.
+    was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time.
     """
 
     def __init__(self, report: Report, *, client_id: str, cors: Mapping[str, str], limits: Limits) -> None:
         self.plan: Plan | None = None
         self.report = report
+        self.resent: resend.Resent | None = None
         self.client_id = client_id
         self.ours = True
         self.cut = False
@@ -131,13 +132,16 @@ class Exchange:
                 raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
             return
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
-        flow.backup()  # type: ignore[no-untyped-call]
+        sides.begin(flow)
         self.plan = rewritten.plan
         for name in ("content-encoding", "transfer-encoding", MODE_HEADER):
             request.headers.pop(name, None)
         request.headers["accept-encoding"] = "identity"
         request.path = rewritten.path
         request.content = rewritten.body
+        resend.note_sent(flow, rewritten.body)
+        if self.resent is not None and self.resent.words is not None:
+            request.content = self.resent.words
 
     # -- the answer --
 
@@ -171,6 +175,11 @@ class Exchange:
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.feed
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether a model is asked; else it is a list of models, which only fails like a turn."""
+        return bool(self.report.client)
 
     @property
     def finished(self) -> bool:

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from mitmproxy.http import HTTPFlow, Response
 
-from toolsimlib.proxy import sides, telemetry
-from toolsimlib.proxy.notes import REPORT
+from toolsimlib.proxy import sides
 
 MAX_BYTES = 4 * 1024 * 1024
 """Kept of each side of one answer: more than any turn that a person reads, little enough for a long-running proxy."""
-
-
-def forget(flow: HTTPFlow) -> None:
-    """Remove what an earlier run reported on a flow that is replayed; what a person wrote or marked stays."""
-    if flow.metadata.pop(REPORT, None) is None:
-        return
-    if flow.comment.startswith(telemetry.SIGNATURE):
-        flow.comment = ""
-    if flow.marked in telemetry.MARKERS:
-        flow.marked = ""
 
 
 class BoundedBuffer:

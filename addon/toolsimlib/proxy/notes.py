@@ -13,6 +13,8 @@ from toolsimlib.wire.dialect import RESPONSES
 
 REPORT = "toolsim"
 """The key of the report, on every finished exchange of ours."""
+SENT = "toolsim_sent"
+"""The key of a digest of the body that we sent in place of the client's."""
 NOTE = "toolsim_capture"
 """The key under which a recording describes itself: ``side``, ``options`` and more."""
 

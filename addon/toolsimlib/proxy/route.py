@@ -34,7 +34,7 @@ class Incoming:
     """What a decision looks at. ``headers`` has lower-case names, or ignores their case.
 
     ``host``, ``port``: the target. ``is_reverse``, ``is_direct``: the way, see above. ``is_local``: the client is on
-    this machine.
+    this machine. ``is_resent``: a person at this proxy sends it again, who has no key to show.
     """
 
     method: str
@@ -45,6 +45,7 @@ class Incoming:
     is_reverse: bool = False
     is_direct: bool = False
     is_local: bool = True
+    is_resent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     authorization = _authorization(settings, to_builtin=to_builtin) if we_are_the_server or concerns_us else None
     cors = cors_headers(settings.origins, request.headers.get("origin"))
 
-    if is_guarded:
+    if is_guarded and not request.is_resent:
         is_preflight = request.method == "OPTIONS" and concerns_us
         if is_preflight and (allowed := preflight_headers(settings.origins, request.headers)):
             return Answer(headers=allowed)

@@ -23,7 +23,7 @@ from typing import Any
 from mitmproxy.connection import Client, Server
 from mitmproxy.http import HTTPFlow, Message, Request, Response
 
-from toolsimlib.proxy.notes import REPORT
+from toolsimlib.proxy.notes import REPORT, SENT
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,17 @@ def incoming_response(flow: HTTPFlow) -> Response | None:
     return _message(Response, state)
 
 
+def begin(flow: HTTPFlow) -> None:
+    """Let the flow as it stands be what came in, whatever an edit or an earlier run has backed up."""
+    drop(flow)
+    flow.backup()  # type: ignore[no-untyped-call]
+
+
+def drop(flow: HTTPFlow) -> None:
+    """Forget what came in: what the flow holds from now on is both sides."""
+    flow._backup = None
+
+
 def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
     """Store the backend's answer in the backup, if there is one, with the flow's comment, mark and metadata.
 
@@ -54,6 +65,7 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
     if backup is None:
         return
     metadata = deepcopy(flow.metadata)
+    metadata.pop(SENT, None)
     metadata.get(REPORT, {})["side"] = "backend"
     backup |= {"comment": flow.comment, "marked": flow.marked, "metadata": metadata}
     backup["response"] = None if response is None else response.get_state()  # type: ignore[no-untyped-call]

@@ -84,7 +84,7 @@ class Capture:
     def request(self, flow: HTTPFlow) -> None:
         """Note under which options a request was rewritten."""
         exchange = OPEN.get(flow.id)
-        if exchange is not None and flow.live:
+        if exchange is not None and exchange.is_turn and flow.live:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
 

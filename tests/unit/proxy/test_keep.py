@@ -4,7 +4,7 @@ from typing import Any
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.io import FlowReader, FlowWriter
 from mitmproxy.test import tflow
-from toolsimlib.proxy.keep import BodyRecorder, BoundedBuffer, forget
+from toolsimlib.proxy.keep import BodyRecorder, BoundedBuffer
 
 
 def exchanged(*, content: bytes | None) -> HTTPFlow:
@@ -106,21 +106,6 @@ def test_a_kept_exchange_can_be_saved():
     loaded.revert()
     assert loaded.request.content == b"the client's own"
     assert loaded.response.raw_content == b"raw \xff\x00"
-
-
-def test_a_replay_begins_anew():
-    """What was told of the first run goes; what a person wrote or marked stays, and so does a stranger's flow."""
-    flow = exchanged(content=b"")
-    flow.comment = "toolsim: 1 call: f"
-    forget(flow)
-    assert ("toolsim" in flow.metadata, flow.comment, flow.marked) == (False, "", "")
-    flow = exchanged(content=b"")
-    flow.comment, flow.marked = "look at this", ":pig:"
-    forget(flow)
-    assert (flow.comment, flow.marked) == ("look at this", ":pig:")
-    flow.metadata, flow.marked = {}, ":x:"
-    forget(flow)
-    assert flow.marked == ":x:"
 
 
 def test_an_old_answer_does_not_stay():

@@ -79,6 +79,7 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "key: missing": (REVERSE, KEYED, 401),
     "key: wrong": (of(REVERSE, headers=bearer("x")), KEYED, 401),
     "key: right": (of(REVERSE, headers=bearer("k")), KEYED, Pass(authorization="")),
+    "key: not to be shown by who sends a flow again": (of(REVERSE, is_resent=True), KEYED, Pass(authorization="")),
     "key: any path": (of(REVERSE, path="/v1/chat/completion%73"), KEYED, 401),
     "key: any path of the listener": (of(DIRECT, path="//toolsim/metrics"), KEYED, 401),
     "key: any method": (of(REVERSE, method="OPTIONS", path="/v1/files"), KEYED, 401),

@@ -38,6 +38,18 @@ def test_what_came_in() -> None:
     assert not bare.modified()
 
 
+def test_a_flow_begins_anew() -> None:
+    """What was backed up before, by an edit or an earlier run, does not come back."""
+    flow = rewritten()
+    flow.request.content = b"sent again"
+    sides.begin(flow)
+    request = sides.incoming_request(flow)
+    assert request is not None
+    assert request.content == b"sent again"
+    sides.drop(flow)
+    assert not flow.modified()
+
+
 def test_split() -> None:
     """Each side is a flow of its own, and neither can be reverted."""
     flow = rewritten()

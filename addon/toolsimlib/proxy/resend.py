@@ -1,0 +1,71 @@
+"""A flow that is sent once more: "Replay" in mitmweb, ``replay.client`` in the console, ``mitmdump -C FILE``.
+
+mitmproxy sends the request that the flow holds. After "Revert" that is the client's own, and all goes as it did the
+first time. Without it, it is the one that we have rewritten: no tools are in it, and so its answer would pass as it is,
+calls and all, as text. So what is sent is the client's own again, from the flow's backup, under the options of today.
+If someone has edited the rewritten request in between, their words go to the model as they stand; the answer is still
+read by the plan of the client's own request.
+
+mitmproxy reads the body before our first hook, and gives it to the flow after that: so a request is taken back in two
+steps, its head in ``requestheaders`` and its body in ``request``.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from mitmproxy.http import HTTPFlow
+
+from toolsimlib.proxy import sides, telemetry
+from toolsimlib.proxy.notes import REPORT, SENT
+
+
+class Resent:
+    """What a replayed flow holds of its first time. ``words``: the rewritten body that a person has edited."""
+
+    def __init__(self, flow: HTTPFlow) -> None:
+        sent = flow.metadata.get(SENT)
+        own = sides.incoming_request(flow) if sent is not None else None
+        self._body = own.raw_content if own is not None else None
+        self.words: bytes | None = None
+        if own is None:
+            return
+        edited = flow.request.raw_content
+        if edited is not None and digest(edited) != sent:
+            self.words = edited
+        own.timestamp_start, own.timestamp_end = flow.request.timestamp_start, flow.request.timestamp_end
+        flow.request = own
+
+    def give_body(self, flow: HTTPFlow) -> None:
+        """Give the flow the body of the client's own request."""
+        if self._body is not None:
+            flow.request.raw_content = self._body
+
+
+def is_resent(flow: HTTPFlow) -> bool:
+    """Return whether a person, and no client, sends this request."""
+    return flow.is_replay == "request"
+
+
+def note_sent(flow: HTTPFlow, body: bytes) -> None:
+    """Remember what is sent in place of the client's own body."""
+    flow.metadata[SENT] = digest(body)
+
+
+def digest(body: bytes) -> str:
+    """Return what tells whether a body has been edited."""
+    return sha256(body).hexdigest()
+
+
+def forget(flow: HTTPFlow) -> None:
+    """Remove what an earlier run left in a flow that is sent again; what a person wrote or marked stays."""
+    if is_resent(flow):
+        # Else its old answer would stand beside a new one that passes.
+        sides.drop(flow)
+    flow.metadata.pop(SENT, None)
+    if flow.metadata.pop(REPORT, None) is None:
+        return
+    if flow.comment.startswith(telemetry.SIGNATURE):
+        flow.comment = ""
+    if flow.marked in telemetry.MARKERS:
+        flow.marked = ""

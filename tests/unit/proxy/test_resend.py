@@ -1,0 +1,95 @@
+"""Flows that are sent again: whose request goes out, and what is left of the first time."""
+
+from __future__ import annotations
+
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.test import tflow
+from toolsimlib.proxy import resend, sides
+from toolsimlib.proxy.resend import Resent, forget
+
+OWN, SENT = b"the client's own", b"rewritten"
+
+
+def finished() -> HTTPFlow:
+    """Return a flow that was rewritten and answered."""
+    flow = tflow.tflow()
+    flow.request.content, flow.request.path = OWN, "/v1/responses"
+    sides.begin(flow)
+    flow.request.content, flow.request.path = SENT, "/v1/chat/completions"
+    resend.note_sent(flow, SENT)
+    flow.response = Response.make(200, b"to the client")
+    flow.metadata["toolsim"] = {"calls": ["f"]}
+    flow.comment, flow.marked = "toolsim: 1 call: f", ":x:"
+    sides.set_incoming_response(flow, Response.make(200, b"raw"))
+    return flow
+
+
+def replay(flow: HTTPFlow) -> Resent:
+    """Do what mitmproxy and the addon's first two hooks do."""
+    flow.backup()  # type: ignore[no-untyped-call]
+    flow.is_replay, flow.response = "request", None
+    body = flow.request.raw_content
+    resent = Resent(flow)
+    forget(flow)
+    flow.request.raw_content = body
+    resent.give_body(flow)
+    return resent
+
+
+def test_the_clients_own_request_is_sent() -> None:
+    """Without "Revert" too; nothing of the first time is left, so that old and new cannot be paired."""
+    flow = finished()
+    assert replay(flow).words is None
+    assert (flow.request.content, flow.request.path) == (OWN, "/v1/responses")
+    assert (flow.metadata, flow.comment, flow.marked) == ({}, "", "")
+    assert not flow.modified()
+
+
+def test_edited_words_are_kept() -> None:
+    """What a person has made of the rewritten request goes to the model, planned as the client's own."""
+    flow = finished()
+    flow.request.content = b"rewritten, and edited"
+    assert replay(flow).words == b"rewritten, and edited"
+    assert flow.request.content == OWN
+
+
+def test_after_revert_the_flow_is_the_clients_own() -> None:
+    """Edited or not, it is what is sent."""
+    for edit in (None, b"edited"):
+        flow = finished()
+        flow.revert()  # type: ignore[no-untyped-call]
+        if edit is not None:
+            flow.backup()  # type: ignore[no-untyped-call]
+            flow.request.content = edit
+        assert replay(flow).words is None
+        assert flow.request.content == (edit or OWN)
+        assert not flow.modified()
+
+
+def test_what_was_never_rewritten_goes_as_it_is() -> None:
+    """An edit of it is no reason to send what was there before."""
+    flow = tflow.tflow(resp=True)
+    flow.backup()  # type: ignore[no-untyped-call]
+    flow.request.content = b"edited"
+    assert replay(flow).words is None
+    assert flow.request.content == b"edited"
+
+
+def test_what_a_person_wrote_stays() -> None:
+    """A comment and a mark of theirs, and all that is on a flow which we never touched."""
+    flow = finished()
+    flow.comment, flow.marked = "look at this", ":pig:"
+    forget(flow)
+    assert (flow.comment, flow.marked) == ("look at this", ":pig:")
+    stranger = tflow.tflow()
+    stranger.comment, stranger.marked = "toolsim: mine", ":x:"
+    forget(stranger)
+    assert (stranger.comment, stranger.marked) == ("toolsim: mine", ":x:")
+
+
+def test_only_a_person_resends() -> None:
+    """A live request is none, nor is one that server replay answers."""
+    flow = tflow.tflow()
+    assert not resend.is_resent(flow)
+    flow.is_replay = "response"
+    assert not resend.is_resent(flow)
