@@ -22,7 +22,7 @@ _BY_CODE: dict[str, Label] = {
 _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
     (r"is a required property", "missing_required"),
     (r"[Aa]dditional properties", "hallucinated_parameter"),
-    (r"is not of type", "type_coercion"),
+    (r": got \w+, expected ", "type_coercion"),
 )
 # What a call looks like that never became one.
 _CALL_AS_TEXT = re.compile(r"<tool_call|<use_tool|<function=|[\"']arguments[\"']\s*:|[\"']parameters[\"']\s*:")

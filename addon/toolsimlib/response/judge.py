@@ -313,7 +313,7 @@ class Judge:
         repaired = mends or any(code != SEVERAL_CALLS for code in codes)
         if mismatch is not None:
             if tool.strict:
-                expected = f"arguments that conform to its schema, got {mismatch}"
+                expected = f"arguments that conform to its schema; {mismatch}"
                 return self._fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
             if repaired:
                 return self._reject(raw, UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON, tool.name)

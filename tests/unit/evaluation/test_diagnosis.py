@@ -38,7 +38,7 @@ def test_right_is_right() -> None:
         (outcome("Done.", "INVALID_JSON: Invalid control character at"), "title", "escaping_error"),
         (outcome("Done.", "INVALID_ARGUMENTS: 'path' is a required property"), "title", "missing_required"),
         (outcome("Done.", "INVALID_ARGUMENTS: Additional properties are not"), "title", "hallucinated_parameter"),
-        (outcome("Done.", "INVALID_ARGUMENTS: 5 is not of type 'string'"), "title", "type_coercion"),
+        (outcome("Done.", "INVALID_ARGUMENTS: /a: got number, expected string"), "title", "type_coercion"),
         (outcome("Done.", "INVALID_ARGUMENTS: 5 is too big"), "title", "schema_violation"),
         (outcome("Done.", "TYPE_ERROR: x"), "title", "type_coercion"),
         (outcome("Done.", "PATH_NOT_FOUND: x"), "title", "wrong_value"),

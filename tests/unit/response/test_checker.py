@@ -18,7 +18,7 @@ def test_a_mismatch_says_where() -> None:
     """Values that conform have no mismatch; of others it says where they break the schema."""
     checks, warnings = checker()
     assert checks.mismatch(tool("f", city="string"), {"city": "Bonn"}) is None
-    assert "$.city" in str(checks.mismatch(tool("f", city="string"), {"city": 5}))
+    assert checks.mismatch(tool("f", city="string"), {"city": 5}) == "/city: got number, expected string"
     assert warnings == []
 
 
