@@ -1,7 +1,7 @@
 """Calls written in a programmer's syntax, or as the record that the history shows, read as source text.
 
     syntax := name "(" object ")" | name "(" [ value ("," value)* ] ")"
-    value  := [ key "=" ] literal               JSON's literals and Python's: 'a', True, None, (no names, no operators)
+    value  := [ key ("=" | ":") ] literal       JSON's literals and Python's: 'a', True, None, (no names, no operators)
     record := "[function_call " (("id" | "call_id" | "name") "=" word)* "arguments=" (object | string) "]"
 
 A literal is no slip here: Python's quotes and words are the grammar of this form, so they are not counted as repairs.
@@ -16,7 +16,7 @@ from toolsimlib.response.repair import mend
 from toolsimlib.response.written import Json, Written, decode, read_value
 
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
-_KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+=(?!=)")
+_KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
 # A value up to the comma behind it: strings and brackets are passed whole, since commas inside them are content.
 _TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}

@@ -3,8 +3,9 @@
 It reads a form piece by piece, knows strings, brackets and, of a JSON object that may be a call, its keys. It builds no
 values: the form is parsed once, when it is whole.
 
-1. Outside strings stand brackets, ``,``, ``:``, words and whitespace, and in call syntax ``=``; strings are quoted by
-   ``"`` or ``'``. A string, a bracket or a word begins only where a value or a key may stand. Anything else is no form.
+1. Outside strings stand brackets, ``,``, ``:``, words and whitespace, in call syntax ``=`` too, and in JSON a sum's
+   ``+ - * /`` between two words; strings are quoted by ``"`` or ``'``. A string, a bracket or a word begins only where
+   a value or a key may stand. Anything else is no form.
 2. An object that may be a call has only the keys of a call, its ``name`` is on offer, its ``type`` is a call's. Such
    are the outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Keys
    are compared from their first character on, so that other JSON is released at once.
@@ -51,7 +52,7 @@ _STRING = {
 }
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
 # Where a string, a word or a bracket may begin.
-_OPENERS = frozenset("{[(,:=")
+_OPENERS = frozenset("{[(,:=*")
 # What a bracket may hold: the keys of a call, calls, or anything.
 _OUTERMOST, _CALL, _CALLS, _DATA = "outermost", "call", "calls", "data"
 
@@ -72,6 +73,11 @@ class Form:
         self._key = ""  # The last key of a call (rule 2).
         self._role: Literal["key", "value"] | None = None  # What the open string or word is to a call.
         self._token = ""  # That string or word, as far as it has been read.
+
+    @property
+    def lacks_brace(self) -> bool:
+        """Whether nothing but the last brace is missing: the arguments are whole, and nothing is begun behind them."""
+        return self.kind == "json" and self._last == "}" and self._stack == [("}", _CALL)]
 
     def calls(self, *, repair: bool) -> tuple[Sequence[Written | None], str]:
         """Return the calls that the whole form says, None for what is none; and the code that names its kind."""
@@ -98,7 +104,7 @@ class Form:
     def _lex(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
         while pos < stop:
             if self._quote:
-                start, pos = pos, _end(_STRING[self._quote], text, pos, stop)
+                start, pos = pos, end_of(_STRING[self._quote], text, pos, stop)
                 if not self._grow(text[start:pos]):
                     return pos, False
                 if pos == stop or text[pos] == "\\":  # What a backslash at the end escapes is still to come.
@@ -109,7 +115,10 @@ class Form:
                     return pos, False
                 pos += 1
                 continue
-            start, pos = pos, _end(_WORD, text, pos, stop)
+            if self._last == "w" and not self._in_word and text[pos] in "+-" and self._symbol(text[pos]):
+                pos += 1
+                continue
+            start, pos = pos, end_of(_WORD, text, pos, stop)
             if pos > start:
                 if not (self._in_word or self._begin()) or not self._grow(text[start:pos]):
                     return start, False
@@ -121,7 +130,7 @@ class Form:
                 if not self._end_token():
                     return pos, False
             if text[pos] in " \t\r\n":
-                pos = _end(_SPACE, text, pos, stop)
+                pos = end_of(_SPACE, text, pos, stop)
             elif text[pos] == "`" and self._mark and self._last not in ("", "{", "[", ",", ":"):
                 if text.startswith(self._mark, pos):
                     return pos, True
@@ -149,11 +158,14 @@ class Form:
                 self._last = char
                 return True
             case ":":
-                self._last = char
-                return self.kind == "json" or len(self._stack) > 1
+                behind_word, self._last = self._last in 'w"', char
+                return self.kind == "json" or len(self._stack) > 1 or (self.kind == "syntax" and behind_word)
             case "=":
                 self._last = char
                 return self.kind != "json" and len(self._stack) == 1
+            case "*" | "/" | "+" | "-" if self.kind == "json" and self._last == "w":  # A sum: the repairs work it out.
+                self._last = "*"
+                return self._stack[-1][1] == _DATA
         return False
 
     def _open(self, char: str) -> bool:
@@ -212,6 +224,7 @@ class Form:
         return True
 
 
-def _end(pattern: re.Pattern[str], text: str, pos: int, stop: int) -> int:
-    match = pattern.match(text, pos, stop)
+def end_of(pattern: re.Pattern[str], text: str, pos: int, stop: int | None = None) -> int:
+    """Return where the match of ``pattern`` at ``pos`` ends, ``pos`` if there is none."""
+    match = pattern.match(text, pos, len(text) if stop is None else stop)
     return pos if match is None else match.end()

@@ -21,6 +21,14 @@ class Calls:
     calls: tuple[Accepted, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FenceMark:
+    """The opening or the closing line of a fence around tagged blocks: text, unless they are calls."""
+
+    raw: str
+    opening: bool
+
+
 class Held:
     """The text held back. ``size``: its characters; ``calls``: those of the open unit so far."""
 

@@ -30,7 +30,7 @@ from toolsimlib.response.checker import SchemaChecker
 from toolsimlib.response.dialects import read_tagged
 from toolsimlib.response.pieces import Block
 from toolsimlib.response.repair import fit_name
-from toolsimlib.response.repeated import REPEATED_KEYS, split_repeated
+from toolsimlib.response.repeated import REPEATED_KEYS, split_arguments, split_repeated
 from toolsimlib.response.written import SEVERAL_CALLS, Json, Written, name_of, read_json, read_value
 
 # Why something is no call, or a call with a warning.
@@ -214,10 +214,7 @@ class Judge:
         return not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
 
     def _expanded[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
-        """Return the calls, each with repeated keys in its arguments as several, where the schema allows nothing else.
-
-        Two calls often collapse into one: ``{"city": "Rome", "city": "Oslo"}``. JSON would silently drop the first.
-        """
+        """Return the calls, each that several collapsed into as those, where the schema allows nothing else."""
         return [each for written in calls for each in (self._split(written) if written is not None else [written])]
 
     def _split(self, written: Written) -> list[Written]:
@@ -231,15 +228,10 @@ class Judge:
         schema = self._checker.schema(tool) if tool and tool.kind == "function" and given else None
         if tool is None or schema is None or given is None:
             return [written]
-        parts = split_repeated(given.value if isinstance(given.value, str) else given.source)
-        if parts is None:
+        parts = split_arguments(given.value if isinstance(given.value, str) else given.source, schema)
+        if parts is None or not all(self._checker.fits(tool, each.value) for each in parts.objects):
             return [written]
-        declared = [schema.property(key) for key in parts.keys]
-        if any(each is None or "array" in each.types() for each in declared):
-            return [written]
-        if not all(self._checker.fits(tool, each.value) for each in parts.objects):
-            return [written]
-        codes = (*written.codes, REPEATED_KEYS)
+        codes = (*written.codes, parts.code)
         return [replace(written, arguments=each, codes=codes) for each in parts.objects]
 
     def _structured_tool(self, call: StructuredCall) -> Tool | None:

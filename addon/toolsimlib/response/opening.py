@@ -17,13 +17,33 @@ from typing import Literal
 
 from toolsimlib.response.form import Kind
 
-LANGUAGES = ("", "json", "tool_call", "tool_code", "xml")
+LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
 """What may stand behind the opening mark of a fence that holds a call."""
+
+CODE = ("tool_code", "python", "py")
+"""Those of fences that may hold statements around their calls."""
+
+TAUGHT = ("python", "py")
+"""Those of fences that show code far more often than they call."""
+
+_MAX_LANGUAGE = 64
+"""Characters behind a fence's mark that are looked at: a language, and spaces."""
 
 MARK = re.compile(r"`++|~++")
 NAME = re.compile(r"[A-Za-z_][\w.:/-]*+")
+_LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
 _RECORD = "[function_call"
 _MIN_MARK = 3
+
+
+def language_at(text: str, pos: int, *, final: bool) -> tuple[str, int] | Literal["more"] | None:
+    """Return the language behind the opening mark that ends at ``pos`` and the end of that line, None for no such."""
+    found = _LANGUAGE.match(text, pos)
+    assert found is not None
+    word, end = found[1].lower(), found.end()
+    if end == len(text) and not final and end - pos <= _MAX_LANGUAGE:
+        return "more" if any(each.startswith(word) for each in LANGUAGES) else None
+    return (word, end + 1) if text.startswith("\n", end) and word in LANGUAGES else None
 
 
 def opening_at(

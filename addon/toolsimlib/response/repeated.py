@@ -1,7 +1,9 @@
-"""Repeated keys: two calls that a model wrote as one object.
+"""Collapsed calls: several calls that a model wrote as one object.
 
-    {"city": "Rome", "city": "Oslo"}                    two objects, one city each
+    {"city": "Rome", "city": "Oslo"}                    two objects, one city each: REPEATED_KEYS
     {"unit": "C", "city": "Rome", "city": "Oslo"}       a key that stands once is shared
+    {"city": "Rome", "city2": "Oslo"}                   the same, if the tool knows no ``city2``
+    {"city": ["Rome", "Oslo"]}                          the same, if the tool takes no list there: LISTED_VALUES
 
 A JSON parser keeps the last of equal keys and drops the others without a word. Whether several calls are meant, the
 schema must tell: the caller sees to that. Values keep their source.
@@ -10,11 +12,17 @@ schema must tell: the caller sees to that. Values keep their source.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from toolsimlib.response.written import Json, read_pairs
+from toolsimlib.response.written import Json, read_items, read_pairs
+from toolsimlib.schema.validator import Validator
 
 REPEATED_KEYS = "REPEATED_KEYS"
+LISTED_VALUES = "LISTED_VALUES"
+
+_NUMBERED = re.compile(r"_?\d{1,2}\Z")
 
 _MAX_LENGTH = 4096
 """Calls that collapse into one are short; longer arguments are not read once more for this."""
@@ -22,20 +30,57 @@ _MAX_LENGTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The objects that one object with repeated ``keys`` stands for, in order."""
+    """The objects that one with several values for each of ``keys`` stands for, in order; ``code`` names the repair."""
 
+    code: str
     keys: tuple[str, ...]
     objects: tuple[Json, ...]
 
 
 def split_repeated(text: str) -> Repeated | None:
     """Return what an object's text stands for if some of its keys are repeated, each as often; else None."""
-    pairs = read_pairs(text, len(text) - len(text.lstrip())) if len(text) <= _MAX_LENGTH else None
-    if pairs is None:
-        return None
+    return _spread(_grouped(_pairs(text)), REPEATED_KEYS)
+
+
+def split_arguments(text: str, schema: Validator) -> Repeated | None:
+    """Return what the text of one call's arguments stands for if several calls collapsed into it, as ``schema`` tells.
+
+    A key that the schema does not know repeats one that it knows if it differs by a number at its end only. Only what
+    the schema knows, and takes no list for, has several values.
+    """
+    pairs = _pairs(text)
+    known = {key: schema.property(key) for key, _ in pairs}
+    named = [(key if known[key] else _plain(key, schema), value) for key, value in pairs]
+    types = {key: found.types() for key, _ in named if (found := schema.property(key)) is not None}
+    parts = _spread(_grouped(named), REPEATED_KEYS)
+    if parts is not None:
+        return parts if all(key in types and "array" not in types[key] for key in parts.keys) else None
+    listed = {
+        key: read_items(value.source, 0) or [value] if types.get(key) and "array" not in types[key] else [value]
+        for key, value in named
+        if isinstance(value.value, list)
+    }
+    return _spread({key: listed.get(key, [value]) for key, value in named}, LISTED_VALUES)
+
+
+def _plain(key: str, schema: Validator) -> str:
+    plain = _NUMBERED.sub("", key)
+    return key if schema.property(plain) is None else plain
+
+
+def _pairs(text: str) -> list[tuple[str, Json]]:
+    read = read_pairs(text, len(text) - len(text.lstrip())) if len(text) <= _MAX_LENGTH else None
+    return [] if read is None else read[0]
+
+
+def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
     grouped: dict[str, list[Json]] = {}
-    for key, value in pairs[0]:
+    for key, value in pairs:
         grouped.setdefault(key, []).append(value)
+    return grouped
+
+
+def _spread(grouped: Mapping[str, list[Json]], code: str) -> Repeated | None:
     times = max((len(values) for values in grouped.values()), default=0)
     if times < 2 or any(len(values) not in (1, times) for values in grouped.values()):
         return None
@@ -46,4 +91,4 @@ def split_repeated(text: str) -> Repeated | None:
         objects.append(Json("{" + source + "}", {key: value.value for key, value in members.items()}))
     if all(each.value == objects[0].value for each in objects):
         return None  # The same call, written twice by a slip.
-    return Repeated(tuple(key for key, values in grouped.items() if len(values) > 1), tuple(objects))
+    return Repeated(code, tuple(key for key, values in grouped.items() if len(values) > 1), tuple(objects))

@@ -41,12 +41,12 @@ from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.response.duplicates import Duplicates
 from toolsimlib.response.gap import Gap
-from toolsimlib.response.held import Calls
+from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
 from toolsimlib.response.pieces import Block, Fragment, Oversize
 from toolsimlib.response.preview import Preview
 from toolsimlib.response.sentinel import Sentinel
-from toolsimlib.response.untagged import FenceMark, Piece, Untagged
+from toolsimlib.response.untagged import Piece, Untagged
 from toolsimlib.response.use_tool import use_tool_text
 
 # The quotes, the name and the escapes around the arguments; they are not counted as arguments.

@@ -4,17 +4,17 @@ Many models never write a tag that they were not trained on, however they are as
 or in a code fence. What counts here, in addition to a tagged block:
 
     unit  := fence | bare
-    fence := "```" ["json" | "tool_call" | "tool_code" | "xml"] NEWLINE form+ "```" NEWLINE
+    fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python"] NEWLINE form+ "```" NEWLINE
     bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
     form  := object | array | syntax | record
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}]
-    syntax := name(…)                          see call_syntax
+    syntax := name(…)                          see call_syntax; in a fence of code printed or assigned: see statement
     record := [function_call … name=… arguments=…]
 
  1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
     not. One that does not, and all of the unit is text. Nothing here is ever a violation.
  2. A unit counts only at the start of the answer, or at its end: what stands in the middle of other text is talk about
-    calls. Several units with whitespace between them stand together.
+    calls. Several units with whitespace between them stand together. A fence of Python must be the whole answer.
  3. Nothing counts in a thought (``<think>``), in a sentence, in inline code, or in a fence of another language.
  4. Only what may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on offer
     with its parenthesis. It is released as soon as it can be none: at a fence's language, at the first key or name
@@ -29,32 +29,21 @@ or in a code fence. What counts here, in addition to a tagged block:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from toolsimlib.response.code_fence import CodeFence, Place
-from toolsimlib.response.form import Form
-from toolsimlib.response.held import Calls, Held
+from toolsimlib.response.form import Form, end_of
+from toolsimlib.response.held import Calls, FenceMark, Held
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.opening import LANGUAGES, MARK, opening_at
+from toolsimlib.response.opening import CODE, MARK, TAUGHT, language_at, opening_at
 from toolsimlib.response.pieces import Piece as TaggedPiece
 from toolsimlib.response.sentinel import Sentinel
+from toolsimlib.response.statement import Statement
 
-# Characters behind a fence's mark that are looked at: a language, and spaces.
-_MAX_LANGUAGE = 64
 _THINK = "<think>"
 _END_THINK = "</think>"
 _INDENT = re.compile(r"[ \t\r]*+")
 _SPACE = re.compile(r"\s*+")
-_LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
 _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class FenceMark:
-    """The opening or the closing line of a fence around tagged blocks (rule 8): text, unless they are calls."""
-
-    raw: str
-    opening: bool
 
 
 Piece = TaggedPiece | Calls | FenceMark
@@ -82,6 +71,8 @@ class Untagged:
         self._form = Form("json", judge.offers)  # The form that is being read.
         self._code = CodeFence("```", "info")  # The fence of code that is open.
         self._mark = ""  # The opening mark of the open fence, "" outside of one.
+        self._statement: Statement | None = None  # What stands around the calls in the open fence of code.
+        self._is_taught = False  # Whether the run of units holds a fence of Python (rule 2).
 
     def __repr__(self) -> str:
         return f"Untagged({self.state.__name__}, {self._sentinel})"
@@ -102,6 +93,8 @@ class Untagged:
         """Return what is left at the end of the text. Nothing may be fed after it."""
         out = self._take(self._sentinel.finish())
         self._end_of_prose()
+        if self.state == self.state_form and self._form.lacks_brace:
+            self._take_form()
         if self.state in (self.state_behind_form, self.state_behind_fence):
             self._end_unit()
         self._reject()
@@ -136,7 +129,7 @@ class Untagged:
         """Decide over what is held back where the sentinel has found a block (or the beginning of one)."""
         self._end_of_prose()
         if self.state == self.state_before_form:
-            mark = self._held.take_open()
+            mark, self._statement = self._held.take_open(), None
             self._end_run()
             self._out.append(FenceMark(mark, opening=True))
             self.state = self.state_behind_block
@@ -155,7 +148,7 @@ class Untagged:
     def state_start(self) -> None:
         """Before the first visible character; a thought may stand there (rule 3)."""
         text = self._text
-        at = _end(_SPACE, text, self._pos)
+        at = end_of(_SPACE, text, self._pos)
         # The sentinel never cuts these tags: it holds them back until they are whole.
         if text.startswith(_THINK, at):
             self.state = self.state_think
@@ -175,7 +168,7 @@ class Untagged:
 
     def state_line(self) -> None:
         """At the start of a line, where a unit may begin (rule 4)."""
-        self._say(_end(_INDENT, self._text, self._pos))
+        self._say(end_of(_INDENT, self._text, self._pos))
         if self._pos < len(self._text) and not self._begin():
             self.state = self.state_prose
 
@@ -200,23 +193,21 @@ class Untagged:
 
     def state_language(self) -> None:
         """Behind the opening mark of a fence: its language tells whether it may hold a call."""
-        language = _LANGUAGE.match(self._text, self._pos)
-        assert language is not None
-        word = language[1].lower()
-        if self._may_grow(language.end()) and language.end() - self._pos <= _MAX_LANGUAGE:
-            if any(each.startswith(word) for each in LANGUAGES):
-                self._wait()
-                return
-        elif self._text.startswith("\n", language.end()) and word in LANGUAGES:
-            self._keep(language.end() + 1)
+        language = language_at(self._text, self._pos, final=self._final)
+        if language == "more":
+            self._wait()
+        elif language is None or (language[0] in TAUGHT and self._said):
+            self._reject()
+            self._go_on_as_text("info")
+        else:
+            self._statement = Statement() if language[0] in CODE else None
+            self._is_taught = self._is_taught or language[0] in TAUGHT
+            self._keep(language[1])
             self.state = self.state_before_form
-            return
-        self._reject()
-        self._go_on_as_text("info")
 
     def state_before_form(self) -> None:
         """In a fence, before its first form."""
-        self._keep(_end(_SPACE, self._text, self._pos))
+        self._keep(end_of(_SPACE, self._text, self._pos))
         if self._held.size > self._limit or (self._pos < len(self._text) and not self._begin()):
             self._reject()
 
@@ -226,46 +217,49 @@ class Untagged:
         end, is_form = self._form.read(self._text, self._pos, stop)
         self._keep(end)
         if is_form:
-            calls = self._judge.untagged(*self._form.calls(repair=self._repair))
-            self._held.calls += calls or []
-            self.state = self.state_behind_form
-            if calls is None:
-                self._reject()
+            self._take_form()
         elif is_form is False or stop < len(self._text) or (end < stop and self._final):
             self._reject()
         elif end < stop:
             self._wait()
 
+    def _take_form(self) -> None:
+        """Ask the judge about the form that is whole."""
+        calls = self._judge.untagged(*self._form.calls(repair=self._repair))
+        self._held.calls += calls or []
+        self.state = self.state_behind_form
+        if calls is None:
+            self._reject()
+
     def state_behind_form(self) -> None:
         """Behind a form: another one may follow; what else does tells whether the unit stands alone on its lines."""
         if self._hold_space():
             return
-        if self._text[self._pos] in ",;":
+        if self._statement is not None and self._statement.is_open:
+            end = self._statement.behind(self._text, self._pos)
+            self._keep(end) if end > self._pos else self._reject()
+        elif self._text[self._pos] in ",;":
             self._keep(self._pos + 1)
         elif self._mark and self._text[self._pos] == "`":
-            mark = MARK.match(self._text, self._pos)
-            assert mark is not None
-            if self._may_grow(mark.end()):
-                self._wait()
-            elif mark[0].startswith(self._mark):
-                self._keep(mark.end())
+            if (end := self._closing_mark()) > self._pos:
+                self._keep(end)
                 self._mark = ""
                 self.state = self.state_behind_fence
-            else:
+            elif not end:
                 self._reject()
         elif not self._begin():
             self._end_unit() if self._is_whole else self._reject()
 
     def state_behind_fence(self) -> None:
         """Behind the closing mark of a fence: nothing else may stand on its line."""
-        end = _end(_INDENT, self._text, self._pos)
+        end = end_of(_INDENT, self._text, self._pos)
         self._keep_tail(end)
         if self._pos < len(self._text):
             self._end_unit() if self._text[self._pos] == "\n" else self._reject()
 
     def state_between(self) -> None:
         """Behind a unit: another one may follow, or the end of the answer (rule 5)."""
-        end = _end(_SPACE, self._text, self._pos)
+        end = end_of(_SPACE, self._text, self._pos)
         self._held.space(self._text[self._pos : end])
         self._pos = end
         if self._held.size > self._limit or (self._pos < len(self._text) and not self._begin()):
@@ -276,41 +270,49 @@ class Untagged:
         """In a fence around tagged blocks, behind one of them (rule 8)."""
         if self._hold_space():
             return
-        mark = MARK.match(self._text, self._pos)
-        if mark is not None and self._may_grow(mark.end()):
-            self._wait()
-        elif mark is not None and mark[0].startswith(self._mark):
-            self._out.append(FenceMark(self._held.take_tail() + mark[0], opening=False))
+        if (end := self._closing_mark()) > self._pos:
+            self._out.append(FenceMark(self._held.take_tail() + self._text[self._pos : end], opening=False))
             self._mark = ""
-            self._pos = mark.end()
+            self._pos = end
             self.state = self.state_prose
-        else:
+        elif not end:
             self._out += filter(None, [self._held.take_tail()])
             self._go_on_as_text("line")
+
+    def _closing_mark(self) -> int:
+        """Return where the mark ends that closes the fence here, 0 if none does; or wait until that can be told."""
+        mark = MARK.match(self._text, self._pos)
+        if mark is not None and mark.end() == len(self._text) and not self._final:
+            self._wait()
+            return -1
+        return mark.end() if mark is not None and mark[0].startswith(self._mark) else 0
 
     # -- what may begin
 
     def _begin(self) -> bool:
         """Begin the form or the fence that stands here, or wait until that can be told; False: neither stands here."""
-        opening = opening_at(self._text, self._pos, self._names, final=self._final)
+        at: int | None = self._pos
+        if self._statement is not None:
+            at = self._statement.before(self._text, self._pos, final=self._final)
+        opening = "more" if at is None else opening_at(self._text, at, self._names, final=self._final)
         if opening == "more":
             self._wait()
-        elif opening in ("json", "syntax", "record"):
+        elif opening == "syntax" or (opening in ("json", "record") and at == self._pos):
             self._held.join_tail()
+            self._keep(at or self._pos)
             self._form = Form(opening, self._judge.offers, self._mark)
             self.state = self.state_form
         elif opening is None or self._held.is_open:
             return False
         else:
-            mark = MARK.match(self._text, self._pos)
-            assert mark is not None
-            self._mark = mark[0]
+            end = end_of(MARK, self._text, self._pos)
+            self._mark = self._text[self._pos : end]
             if opening == "fence":
-                self._keep(mark.end())
+                self._keep(end)
                 self.state = self.state_language
             else:
                 self._end_run()
-                self._say(mark.end())
+                self._say(end)
                 self._go_on_as_text("info")
         return True
 
@@ -318,13 +320,16 @@ class Untagged:
 
     def _end_unit(self) -> None:
         """Close the open unit, all of whose forms are calls."""
+        if self._statement is not None and self._statement.is_open:
+            return
         self._held.close()
-        self._mark = ""
+        self._mark, self._statement = "", None
         self.state = self.state_between
 
     def _reject(self) -> None:
         """Give out the open unit as text (rule 1)."""
         text = self._held.take_open()
+        self._statement = None
         if not text:
             return
         self._end_run()
@@ -342,7 +347,9 @@ class Untagged:
 
     def _end_run(self, *, last: bool = False) -> None:
         """Decide over the units held back (rule 2): calls at the start and at the end of the answer, else text."""
-        run = self._held.take_run(count=last or not self._said)
+        first = not self._said
+        run = self._held.take_run(count=last and first if self._is_taught else last or first)
+        self._is_taught = False
         self._out += run
         self._said = self._said or bool(run)
 
@@ -368,7 +375,7 @@ class Untagged:
 
     def _hold_space(self) -> bool:
         """Hold back whitespace; return whether there is nothing behind it to be read in this state."""
-        end = _end(_SPACE, self._text, self._pos)
+        end = end_of(_SPACE, self._text, self._pos)
         self._keep_tail(end)
         if self._held.size <= self._limit:
             return end == len(self._text)
@@ -389,12 +396,3 @@ class Untagged:
         """Read the rest again when more text follows."""
         self._rest = self._text[self._pos :]
         self._pos = len(self._text)
-
-    def _may_grow(self, end: int) -> bool:
-        """Return whether what ends at ``end`` may go on in text that is still to come."""
-        return end == len(self._text) and not self._final
-
-
-def _end(pattern: re.Pattern[str], text: str, pos: int) -> int:
-    match = pattern.match(text, pos)
-    return pos if match is None else match.end()

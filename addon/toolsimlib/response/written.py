@@ -161,6 +161,19 @@ def read_pairs(text: str, start: int) -> tuple[list[tuple[str, Json]], int] | No
     return None
 
 
+def read_items(text: str, start: int) -> list[Json] | None:
+    """Read the array that begins at ``start``, keeping each item's own source."""
+    found: list[Json] = []
+    at = _skip(text, start + 1)
+    while (item := decode(text, at)) is not None and len(found) < _MAX_MEMBERS:
+        found.append(Json(text[at : item[1]], item[0]))
+        at = _skip(text, item[1])
+        if text.startswith("]", at):
+            return found
+        at = _skip(text, at + 1)
+    return None
+
+
 def _skip(text: str, at: int) -> int:
     space = _SPACE.match(text, at)
     return at if space is None else space.end()

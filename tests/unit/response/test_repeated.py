@@ -5,7 +5,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.response.repeated import split_repeated
+from toolsimlib.response.repeated import split_arguments, split_repeated
+from toolsimlib.schema import compile_schema
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,47 @@ def test_what_is_one_object(text: str) -> None:
 def test_plain_objects_are_left_alone(value: dict[str, int]) -> None:
     """An object without repeated keys is never split."""
     assert split_repeated(json.dumps(value)) is None
+
+
+SCHEMA = compile_schema(
+    {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "n": {"type": "number"},
+            "n2": {"type": "number"},
+            "any": {},
+        },
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "objects"),
+    [
+        (
+            '{"city": "a", "city2": "b", "n": 1.0}',
+            "REPEATED_KEYS",
+            ['{"city": "a", "n": 1.0}', '{"city": "b", "n": 1.0}'],
+        ),
+        ('{"city_1": "a", "city_2": "b"}', "REPEATED_KEYS", ['{"city": "a"}', '{"city": "b"}']),
+        ('{"city": ["a", "b"], "n": 1}', "LISTED_VALUES", ['{"city": "a", "n": 1}', '{"city": "b", "n": 1}']),
+        ('{"city": [ "a","b" ], "n": [1.0, 2]}', "LISTED_VALUES", ['{"city": "a", "n": 1.0}', '{"city": "b", "n": 2}']),
+        ('{"city": ["a"]}', None, []),
+        ('{"city": []}', None, []),
+        ('{"city": ["a", "b"], "n": [1, 2, 3]}', None, []),
+        ('{"n": 1, "n2": 2}', None, []),
+        ('{"town": "a", "town2": "b"}', None, []),
+        ('{"tags": ["a", "b"]}', None, []),
+        ('{"tags": ["a"], "tags2": ["b"]}', None, []),
+        ('{"any": ["a", "b"]}', None, []),
+        ('{"town": ["a", "b"]}', None, []),
+        ("[]", None, []),
+    ],
+)
+def test_calls_that_collapsed(text: str, code: str | None, objects: list[str]) -> None:
+    """Numbered keys and lists make several calls where the schema knows neither the key nor a list."""
+    got = split_arguments(text, SCHEMA)
+    assert (got and got.code) == code
+    assert [each.source for each in got.objects] == objects if got else not objects

@@ -74,7 +74,7 @@ SCRAPS = [
     '[function_call id=fc_1 name=get_weather arguments={"city": "Bonn"}]', "[function_call", "get_weather",
     "[", "{", "}", "]", "(", '"', "'", "\\", ",", ";", ":", "=", "`", "```", "````", "```json\n", "```python\n",
     "\n```", "\n```\n", "~~~\n", "\n", "\n\n", " ", "\t", "\r\n", "words ", "é", "\u2003", "<think>", "</think>",
-    "<tool_call>", "</tool_call>", f"<tool_call>{CALL}</tool_call>",
+    "print(", "x = ", "<tool_call>", "</tool_call>", f"<tool_call>{CALL}</tool_call>",
     '{"name": ', '"get_weather"', '"arguments": ', '{"name": "get_weather", "arguments": {"city": "',
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=14).map("".join)
@@ -163,7 +163,10 @@ def test_nothing_is_held_back_within_a_line(text: str) -> None:
         ("{{ city }} and {% if %}", 1),
         ("[1] Smith, [2] Doe", 1),
         ("[link](https://example.com)\n[function](x)", 9),
-        ("```python\nprint({})\n```\n", 3),
+        ("```sql\nprint({})\n```\n", 3),
+        ("```python\nprint({})\n```\n", 16),
+        ("```python\nimport os\n```\n", 17),
+        ("So:\n```python\nprint({})\n```\n", 9),
         ('```json\n{"city": 1}\n```\n', 11),
         ("``` `` ` ``` x", 4),
         ("get some air\nget_out\nadd a line\nsearch for it", 6),
@@ -197,7 +200,7 @@ def test_states_show_in_repr() -> None:
     """What a person sees in a debugger is the state, and the sentinel's beside it."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     seen = []
-    for text in ("\n", "x", "\n", "```", "json\n", CALL, "\n```", "\n", "```py", "\n", "x"):
+    for text in ("\n", "x", "\n", "```", "json\n", CALL, "\n```", "\n", "```sq", "\n", "x"):
         parser.feed(text)
         seen.append(repr(parser).split("(")[1].split(",")[0].removeprefix("state_"))
     assert seen == [
