@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "addon" / "toolsimlib"
 # From bottom to top. What stands in one line may not import its neighbours.
 FLOORS = (
-    ("errors", "report"),
+    ("errors", "report", "version"),
     ("events",),
     ("plan",),
     ("conversation", "schema"),
@@ -94,7 +94,7 @@ def test_only_the_top_floors_know_mitmproxy(path: Path) -> None:
 def test_every_room_has_its_test_file(path: Path) -> None:
     """One source file, one test file, under the same name."""
     relative = path.relative_to(PACKAGE)
-    words = ("errors", "events", "plan", "conversation")
+    words = ("errors", "events", "plan", "conversation", "version")
     if str(relative.with_suffix("")) in words:
         pytest.skip("words without behaviour: every other test speaks them")
     assert (ROOT / "tests" / "unit" / relative.parent / f"test_{relative.name}").is_file()

@@ -65,7 +65,9 @@ class Report:
 
     ``parse_failures``, ``strict_failures``, ``repairs`` and ``warnings`` hold ``entry`` strings. ``blocks``: the call
     blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that choice's text);
-    ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON"); ``repairs``.
+    ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON"); ``repairs``. ``mismatches``: for
+    each schema that was broken the tool's name and where, without values
+    ("get_weather:/days: got string, expected integer").
     """
 
     client: str = ""
@@ -78,6 +80,7 @@ class Report:
     strict_failures: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    mismatches: list[str] = field(default_factory=list)
     blocks: list[dict[str, Any]] = field(default_factory=list)
     echoed_calls: int = 0
     outputs_replaced: int = 0

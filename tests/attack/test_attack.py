@@ -80,8 +80,10 @@ def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> 
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
     arguments = ("--listen-port", str(port))
-    with Mitmdump(toolsim_upstream=f"http://{host}:{port}", arguments=arguments) as proxy, Line(proxy.url) as line:
+    # Only there mitmproxy tells of connections.
+    options = {"toolsim_upstream": f"http://{host}:{port}", "toolsim_log": "off"}
+    with Mitmdump(arguments=arguments, **options) as proxy, Line(proxy.url) as line:  # type: ignore[arg-type]
         for _ in range(3):
             reply = line.post("/v1/chat/completions", ask())
             assert (reply.status, reply.json()["error"]["code"]) == (status, code)
-        assert proxy.log().count("client connect") <= 4
+        assert 0 < proxy.log().count("client connect") <= 4

@@ -245,7 +245,7 @@ def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump
     line.close()
     assert backend.asked[-1].gone.wait(5)
     wait_until_idle(proxy)
-    assert '"error": "aborted"' in proxy.wait_for(r"toolsim \{.*aborted.*\}")[0]
+    proxy.wait_for('"error": "aborted"')
 
 
 def test_client_that_leaves_before_an_answer(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:

@@ -37,7 +37,7 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
     log = tmp_path / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            ["make", "run", f"PORT={port}", f"OPTIONS=--set confdir={tmp_path}", *variables],
+            ["make", "run", f"PORT={port}", f"OPTIONS=--set confdir={tmp_path} --set toolsim_log=json", *variables],
             cwd=ROOT,
             stdout=file,
             stderr=file,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import FlowReader
 from proxy.conftest import CALL
@@ -13,6 +15,7 @@ from support.line import Line
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.wire import chat_whole
+from toolsimlib.version import __version__
 
 
 async def whole(answer: Answer) -> None:
@@ -20,7 +23,8 @@ async def whole(answer: Answer) -> None:
 
 
 def told(proxy: Mitmdump) -> list[Any]:
-    return [json.loads(line.partition(" toolsim ")[2]) for line in proxy.log().splitlines() if " toolsim {" in line]
+    lines = [json.loads(line) for line in proxy.log().splitlines() if line.startswith("{")]
+    return [line for line in lines if "tool_call_count" in line]
 
 
 def test_each_exchange_is_told_once(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
@@ -38,11 +42,12 @@ def test_each_exchange_is_told_once(backend: RawBackend, tmp_path: Path, ask: An
         line.post("/v1/chat/completions", ask(tools=1))
         line.post("/v1/chat/completions", ask(tools=[]))
         lines = told(proxy)
-        assert [each["status"] for each in lines] == [200, 200, 400]
-        assert [each["tool_call_count"] for each in lines] == [1, 1, 0]
+        assert [each["status"] for each in lines] == [200, 200, 400, 200]
+        assert [each["tool_call_count"] for each in lines] == [1, 1, 0, 0]
         assert lines[0]["calls"] == lines[1]["calls"] == lines[0]["tools"] == ["get_weather"]
         assert lines[0]["tool_cutoff"] == lines[1]["tool_cutoff"]
         assert lines[2]["error"]
+        assert [each["level"] for each in lines] == ["info", "info", "warning", "info"]
         assert "Bonn" not in proxy.log()
         text = line.request("GET", "/toolsim/metrics").body.decode()
     assert 'toolsim_exchanges_total{client="chat",backend="chat",stream="true",outcome="ok"} 1' in text
@@ -68,3 +73,49 @@ def test_stream_comment_only_on_demand(backend: RawBackend, line: Line, ask: Any
         told = json.loads(body.partition(b"\n: toolsim ")[2].partition(b"\n")[0])
         assert (told["tool_call_count"], told["calls"], told["mode"]) == (1, ["get_weather"], "openai-json")
         assert "blocks" not in told
+
+
+@pytest.mark.slow
+def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
+    """By default: who is served where, and one line a turn, whether there were tools in it or not; nothing else."""
+
+    async def models(answer: Answer) -> None:
+        await answer.whole(b'{"data": [{"id": "llama3"}]}', Content_Type="application/json")
+
+    backend.play(models)
+    with Mitmdump(backend.url, toolsim_log="text") as proxy, Line(proxy.url) as line:
+        proxy.wait_for(r"models +llama3")
+        backend.play(stream_of("Hi ", CALL))
+        line.post("/v1/chat/completions", ask(stream=True))
+        backend.play(whole)
+        line.post("/v1/chat/completions", ask(tools=[]))
+        line.post("/v1/chat/completions", ask(tools=1))
+        line.request("GET", "/toolsim/metrics")
+        proxy.wait_for("✗")
+        said = [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", each) for each in proxy.log().splitlines()]
+    assert said[2].startswith(f"toolsim {__version__} in front of {backend.url}/v1")
+    assert said[3:6] == [
+        f"  base URL for clients  {proxy.url}/v1  (key: any)",
+        f"  metrics               {proxy.url}/toolsim/metrics",
+        "models                llama3",
+    ]
+    assert said[6:] == [
+        "✓ m · chat stream · 1 call get_weather · ",
+        "✓ m · chat · no tools · ",
+        "✗ m · chat · HTTP 400 Invalid type for 'tools': expected an array, but got an integer instead. · ",
+    ]
+
+
+def test_a_backend_says_why(backend: RawBackend, ask: Any) -> None:
+    """The words of a backend's error are told, also where it answers a request that is none of ours."""
+
+    async def refuses(answer: Answer) -> None:
+        error = b'{"error": {"message": "model \'m\' not found"}}'
+        await answer.whole(error, status=404, Content_Type="application/json")
+
+    backend.play(refuses)
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        for tools in (ask()["tools"], []):
+            assert line.post("/v1/chat/completions", ask(tools=tools)).json()["error"]["message"].startswith("model")
+        proxy.wait_for(r"model 'm' not found", count=2)
+        assert [each["problem"] for each in told(proxy)] == ["model 'm' not found"] * 2

@@ -26,6 +26,8 @@ from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners, is_local
 from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.exchange import OPEN, Exchange, error_response
+from toolsimlib.proxy.greeting import Greeting
+from toolsimlib.proxy.log import Log
 from toolsimlib.proxy.notes import REPORT, is_stored, policy_for
 from toolsimlib.proxy.settings import Settings, parse
 from toolsimlib.report import Report
@@ -49,7 +51,9 @@ class ToolSim:
         self._settings = Settings()
         self._modes: list[ProxyMode] = []
         self._metrics = telemetry.Metrics()
+        self._log = Log()
         self._builtin = BuiltinBackend()
+        self._greeting = Greeting(self._builtin)
         self._connections = Connections()
         # Loaded with this one: their hooks are called too.
         self.addons = [self._connections]
@@ -69,6 +73,9 @@ class ToolSim:
 
     def configure(self, updated: Iterable[str]) -> None:
         """Parse the options. Raises OptionsError for a bad value."""
+        updated = set(updated)
+        if updated & {"termlog_verbosity", "rfile", options.PREFIX + "log"}:
+            self._log.configure(ctx.options.toolsim_log)
         if not any(name.startswith(options.PREFIX) or name in ("mode", "listen_host") for name in updated):
             return
         settings = parse(ctx.options)
@@ -85,13 +92,17 @@ class ToolSim:
     def running(self) -> Awaitable[None]:
         """Start the built-in backend. Not async: a reload of the script calls it without waiting."""
         self._is_running = True
-        return self._builtin.start(self._settings, self._modes)
+        started = self._builtin.start(self._settings, self._modes)
+        self._greeting.start(self._settings, started)
+        return started
 
     def done(self) -> Awaitable[None]:
         """Stop it. Not async, for the same reason; at mitmproxy's end the returned task is awaited."""
         self._is_running = False
         cut.uninstall()
         trailers.uninstall()
+        self._log.restore()
+        self._greeting.stop()
         return self._builtin.stop()
 
     def requestheaders(self, flow: HTTPFlow) -> None:
@@ -196,13 +207,17 @@ class ToolSim:
 
     def _close(self, flow_id: str, flow: HTTPFlow | None, status: int | None) -> None:
         exchange = OPEN.pop(flow_id, None)
-        if exchange is None or not exchange.is_turn or (exchange.plan is None and exchange.report.error is None):
+        if exchange is None or not exchange.is_turn:
             return
         report, seconds = exchange.report, exchange.seconds()
+        is_ours = exchange.plan is not None or report.error is not None
         if status is None:
             report.error = report.error or "aborted"
+        problem = exchange.problem() if status is not None and status >= 400 else ""
+        self._log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
+        if not is_ours:
+            return
         self._metrics.count(report, status, seconds)
-        logger.info("toolsim %s", telemetry.line(report, status, seconds))
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
             flow.metadata[REPORT] = report.as_dict() | outcome

@@ -15,6 +15,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from toolsimlib.backends.codex.backend import CodexBackend
 from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
 from toolsimlib.backends.scripted.backend import ScriptedBackend
+from toolsimlib.errors import ApiError
 from toolsimlib.proxy.address import LOOPBACK, is_loopback, leads_here
 from toolsimlib.proxy.settings import Settings
 
@@ -33,6 +34,11 @@ class BuiltinBackend:
     def port(self) -> int | None:
         """Its port on 127.0.0.1, None while it is not up."""
         return self._loopback.port if self._loopback else None
+
+    async def models(self) -> Sequence[str] | str:
+        """Return the models that it has, or what is wrong with it."""
+        models = await self._loopback.backend.models() if self._loopback else []
+        return models.message if isinstance(models, ApiError) else models
 
     # -- its life --
 

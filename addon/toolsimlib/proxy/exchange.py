@@ -41,7 +41,9 @@ from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.wire.errors import NO_WORDS, read_error
 from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.lenient import loaded
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ class Exchange:
         self.ours = True
         self.cut = False
         self.recorder = BodyRecorder()
+        self._problem = ""
         self._cors = cors
         self.limits = limits
         self.is_request_too_large = False
@@ -153,7 +156,7 @@ class Exchange:
         if self.plan is None or not 200 <= response.status_code < 300:
             self.ours = False
             response.stream = not is_present
-            if self.plan is not None and not is_present:
+            if (self.plan is not None or response.status_code >= 400) and not is_present:
                 self.recorder.begin(response.copy())
                 response.stream = self._pass
             return
@@ -293,9 +296,18 @@ class Exchange:
         message = f"The backend's answer has more than {limit} bytes (toolsim_max_answer_bytes)."
         return self.refuse(ApiError(message, code="backend_bad_answer", status=502))
 
+    def problem(self) -> str:
+        """Return in words why there was an HTTP error, ours or the backend's; "" if nobody said."""
+        if self._problem:
+            return self._problem
+        body = loaded(self.recorder.received.content().decode("utf-8", "replace"))
+        told = read_error(body) if body is not None else None
+        return told.message if told is not None and told.message != NO_WORDS.message else ""
+
     def refuse(self, error: ApiError) -> Response:
         """Return an error as the whole answer."""
         self.ours = False
+        self._problem = error.message
         self.report.error = error.code or error.type
         return error_response(error, self._cors)
 

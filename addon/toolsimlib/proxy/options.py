@@ -203,6 +203,13 @@ OPTIONS = (
         "Forward tools that the backend itself would run (web_search, mcp and the like) instead of dropping them.",
     ),
     Option(
+        "log",
+        "text",
+        "Form of the log. text: one line a turn, for people. json: every line one JSON object, for programs. off: "
+        "nothing of turns, and all that mitmproxy itself logs.",
+        ("text", "json", "off"),
+    ),
+    Option(
         "sse_telemetry",
         False,
         "End each event stream with a comment that repeats the log line. Some clients' parsers break on comments.",

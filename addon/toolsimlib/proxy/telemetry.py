@@ -1,10 +1,10 @@
-"""Reporting a finished exchange: log line, flow comment, headers and counters. Counts and names only."""
+"""Reporting a finished exchange: its fields for the log, comment, headers and counters. Counts and names only."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from toolsimlib.report import MAX_NAMES, Report
 
@@ -17,10 +17,9 @@ MARKERS = (":x:", ":warning:")
 """Emoji, by mitmproxy's names: something failed for the client; something to look at."""
 
 
-def line(report: Report, status: int | None, seconds: float) -> str:
-    """Return the exchange as one JSON object; ``status`` None = no answer reached the client."""
-    fields = report.summary() | {"status": status, "seconds": round(seconds, 3)}
-    return json.dumps(fields, ensure_ascii=True)
+def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]:
+    """Return the exchange as plain data; ``status`` None = no answer reached the client."""
+    return report.summary() | {"status": status, "seconds": round(seconds, 3)}
 
 
 def comment(report: Report, status: int | None = None) -> str:

@@ -40,6 +40,7 @@ from toolsimlib.request.transcript import flatten, place, remind
 from toolsimlib.schema import SchemaError, compile_schema
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.lenient import string
 from toolsimlib.wire.output_format import Demand
 from toolsimlib.wire.tools import offered_natively, schema_param
 
@@ -73,6 +74,8 @@ def rewrite_request(
     backend = client if policy.backend == "auto" else APIS[policy.backend]
     # What Python cannot hold without loss (NaN, numbers beyond its own) is left to the backend as well.
     document = parse_object(body, parse_float=_finite, parse_constant=_finite)
+    if document is not None:
+        report.model, report.stream = string(document.get("model")), document.get("stream") is True
     if document is None or (backend is client and not client.uses_tools(document)):
         return None
     report.client, report.backend = client.name, backend.name

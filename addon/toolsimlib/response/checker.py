@@ -40,7 +40,7 @@ class SchemaChecker:
                     self._warn(SCHEMA_UNUSABLE, tool.name)
         return self._validators[tool.name]
 
-    def mismatch(self, tool: Tool, value: Any) -> str | None:
+    def mismatch(self, tool: Tool, value: Any) -> Finding | None:
         """Return where and why arguments break the tool's schema, None if they do not (or nobody can say)."""
         schema = self.schema(tool)
         if schema is None:
@@ -48,7 +48,7 @@ class SchemaChecker:
         finding = self._examine(schema, value)
         if not finding.settled:
             self._warn(SCHEMA_UNSETTLED, tool.name)
-        return finding.mismatch
+        return None if finding.mismatch is None else finding
 
     def fits(self, tool: Tool, value: Any) -> bool:
         """Return whether arguments satisfy the tool's schema beyond doubt; without one any do. Nothing is warned of."""

@@ -24,7 +24,7 @@ from typing import Any
 from toolsimlib.errors import ApiError
 from toolsimlib.events import StructuredCall
 from toolsimlib.plan import Plan, Tool
-from toolsimlib.report import Report
+from toolsimlib.report import Report, entry
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.checker import SchemaChecker
 from toolsimlib.response.dialects import read_tagged
@@ -300,12 +300,13 @@ class Judge:
         if self._too_large(found.text):
             return self._fail_too_large(tool, raw)
         codes = (*codes, *found.codes)
-        mismatch = self._checker.mismatch(tool, found.value)
+        broken = self._checker.mismatch(tool, found.value)
         # Several calls in one block are each judged as if it stood alone; every other repair must satisfy the schema.
         repaired = mends or any(code != SEVERAL_CALLS for code in codes)
-        if mismatch is not None:
+        if broken is not None:
+            self._report.mismatches.append(entry(tool.name, broken.outline))
             if tool.strict:
-                expected = f"arguments that conform to its schema; {mismatch}"
+                expected = f"arguments that conform to its schema; {broken.mismatch}"
                 return self._fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
             if repaired:
                 return self._reject(raw, UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON, tool.name)

@@ -1,4 +1,4 @@
-"""Why a schema cannot be used, and why a value does not conform, in one line for the client."""
+"""Why a schema cannot be used, and why a value does not conform, in one line: for the client, and for the log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from jsonschema import exceptions as jsonschema_exceptions
 
 MAX_MESSAGE = 300
 """jsonschema quotes the whole offending value; a client wants to read a line."""
+
+MAX_OUTLINE = 120
+"""Of a line in the log that says more than this."""
 
 
 class SchemaError(Exception):
@@ -24,13 +27,22 @@ def best(errors: list[Any]) -> Any:
 
 def message(error: Any) -> str:
     """Return where (as a JSON pointer) and why a value does not conform: ``/days: got string, expected integer``."""
-    where = "".join(f"/{_step(each)}" for each in error.absolute_path) or "/"
-    text = f"{where}: {_wrong_type(error) or error.message}"
+    text = f"{_where(error)}: {_wrong_type(error) or error.message}"
     # A path may hold half of a surrogate pair, which no wire can carry.
     text = text.encode("utf-8", "backslashreplace").decode()
     # The value comes first and the reason last: cut between the two.
     half = MAX_MESSAGE // 2
     return text if len(text) <= MAX_MESSAGE else f"{text[: half - 1]}…{text[-half:]}"
+
+
+def outline(error: Any) -> str:
+    """Return the same for logs, which quote nothing of the value: ``/city: is none of the values allowed``."""
+    text = f"{_where(error)}: {_wrong_type(error) or _broken(error)}".encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= MAX_OUTLINE else f"{text[: MAX_OUTLINE - 1]}…"
+
+
+def _where(error: Any) -> str:
+    return "".join(f"/{_step(each)}" for each in error.absolute_path) or "/"
 
 
 def _step(step: object) -> str:
@@ -46,6 +58,19 @@ def _wrong_type(error: Any) -> str:
         return ""
     named = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
     return f"got {_type_name(error.instance)}, expected {' or '.join(map(str, named))}"
+
+
+def _broken(error: Any) -> str:
+    """Return what is wrong with a value of the right type, in words about its schema."""
+    match str(error.validator), error.validator_value:
+        case "required", [*names] if isinstance(error.instance, dict):
+            return f"lacks {', '.join(str(name) for name in names if name not in error.instance)}"
+        case "enum", _:
+            return "is none of the values allowed"
+        case "additionalProperties" | "unevaluatedProperties", _:
+            return "has a property too many"
+        case keyword, _:
+            return f"breaks {keyword}"
 
 
 def _type_name(value: object) -> str:

@@ -11,7 +11,7 @@ from referencing.exceptions import Unresolvable
 
 from toolsimlib.schema.budget import CHECK_SECONDS, PATTERN_SECONDS, Budget
 from toolsimlib.schema.budget import budget as running
-from toolsimlib.schema.errors import best, message
+from toolsimlib.schema.errors import best, message, outline
 
 _MAX_ERRORS_WEIGHED = 16
 """The most telling of this many errors is reported; a long array of wrong items has one error for each."""
@@ -26,10 +26,14 @@ _UNSURE_BELOW = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found: ``mismatch`` is None or one message; not ``settled`` = some part could not be decided."""
+    """What a check found: ``mismatch`` is None or one message; not ``settled`` = some part could not be decided.
+
+    ``outline``: the same for logs, which quote no values.
+    """
 
     mismatch: str | None
     settled: bool = True
+    outline: str = ""
 
 
 class Validator:
@@ -58,7 +62,11 @@ class Validator:
             settled = False
         finally:
             running.reset(token)
-        return Finding(message(best(errors)) if errors else None, settled and not budget.guessed)
+        settled = settled and not budget.guessed
+        if not errors:
+            return Finding(None, settled)
+        worst = best(errors)
+        return Finding(message(worst), settled, outline(worst))
 
     def property(self, name: str) -> Validator | None:
         """Return the schema of one property of an object, None where the schema says nothing of it."""

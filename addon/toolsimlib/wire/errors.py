@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
+
+NO_WORDS = ApiError("The backend reported an error.", status=502)
+"""What ``read_error`` makes of an error that says nothing."""
 
 
 def read_error(error: object) -> ApiError:
@@ -15,13 +19,13 @@ def read_error(error: object) -> ApiError:
         error = error["error"]
     if isinstance(error, dict):
         return ApiError(
-            _text(error.get("message")) or _text(error.get("detail")) or "The backend reported an error.",
+            _text(error.get("message")) or _text(error.get("detail")) or NO_WORDS.message,
             type=_text(error.get("type"), not_="error") or "server_error",
             code=_text(error.get("code")) or None,
             param=_text(error.get("param")) or None,
             status=502,
         )
-    return ApiError(_text(error) or "The backend reported an error.", status=502)
+    return replace(NO_WORDS, message=_text(error) or NO_WORDS.message)
 
 
 def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:

@@ -105,7 +105,7 @@ def test_told_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> 
         addon.error(flow)
         addon.response(flow)
         addon.client_disconnected(flow.client_conn)
-    assert caplog.text.count("toolsim {") == 1
+    assert caplog.text.count("1 call f") == 1
     assert "toolsim_tool_calls_total 1\n" in addon._metrics.text(0)
 
 
@@ -124,7 +124,7 @@ def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogC
             assert list(OPEN) == [flow.id]
             addon.client_disconnected(flow.client_conn)
     assert OPEN == {}
-    assert '"aborted"' in caplog.text
+    assert "the client left" in caplog.text
 
 
 def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mitmproxy.utils import emoji
-from toolsimlib.proxy.telemetry import Metrics, comment, headers, line, marker
+from toolsimlib.proxy.telemetry import Metrics, comment, fields, headers, marker
 from toolsimlib.report import MAX_NAMES, Report
 
 
@@ -26,20 +26,18 @@ def full() -> Report:
     )
 
 
-def test_line() -> None:
-    """One JSON object on one line; what is nothing is left out, the count of calls and the status never are."""
-    told = json.loads(line(full(), 200, 1.23456))
+def test_fields() -> None:
+    """What is nothing is left out, the count of calls and the status never are."""
+    told = fields(full(), 200, 1.23456)
     assert (told["calls"], told["tool_call_count"], told["status"], told["seconds"]) == (["f", "g"], 2, 200, 1.235)
     assert "strict_failures" not in told
-    empty = json.loads(line(Report(), None, 0))
+    empty = fields(Report(), None, 0)
     assert (empty["tool_call_count"], empty["status"]) == (0, None)
 
 
-def test_line_stays_a_line() -> None:
-    """Neither many names nor odd ones make it long or many."""
-    told = line(Report(calls=["a\nb\u2028"] * 1000), 200, 0)
-    assert len(told.splitlines()) == 1
-    calls: Any = json.loads(told)["calls"]
+def test_fields_stay_few() -> None:
+    """Many names are cut, and all of it is JSON."""
+    calls: Any = json.loads(json.dumps(fields(Report(calls=["a"] * 1000), 200, 0)))["calls"]
     assert len(calls) == MAX_NAMES + 1
     assert calls[-1] == f"and {1000 - MAX_NAMES} more"
 
@@ -101,6 +99,6 @@ def test_comment_of_a_refusal() -> None:
     assert comment(Report(error="bad"), 400) == "toolsim: no call · error: bad"
 
 
-def test_line_leaves_the_places_of_blocks_out() -> None:
+def test_fields_leave_the_places_of_blocks_out() -> None:
     """The log holds counts and names; where a block stood is for the view."""
-    assert "blocks" not in json.loads(line(Report(blocks=[{"choice": 0}]), 200, 0))
+    assert "blocks" not in fields(Report(blocks=[{"choice": 0}]), 200, 0)

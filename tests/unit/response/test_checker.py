@@ -18,7 +18,9 @@ def test_a_mismatch_says_where() -> None:
     """Values that conform have no mismatch; of others it says where they break the schema."""
     checks, warnings = checker()
     assert checks.mismatch(tool("f", city="string"), {"city": "Bonn"}) is None
-    assert checks.mismatch(tool("f", city="string"), {"city": 5}) == "/city: got number, expected string"
+    found = checks.mismatch(tool("f", city="string"), {"city": 5})
+    assert found is not None
+    assert found.mismatch == found.outline == "/city: got number, expected string"
     assert warnings == []
 
 

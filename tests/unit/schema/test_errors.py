@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from toolsimlib.schema import compile_schema
-from toolsimlib.schema.errors import MAX_MESSAGE
+from toolsimlib.schema.errors import MAX_MESSAGE, MAX_OUTLINE
 
 
 def test_mismatch_says_where_and_why() -> None:
@@ -34,3 +36,33 @@ def test_types_are_named_as_json_names_them(value: object, told: str) -> None:
     validator = compile_schema({"properties": {"a/b": {"type": ["string", "integer"]}}})
     assert validator.check({"a/b": value}) == f"/a~1b: got {told}, expected string or integer"
     assert compile_schema({"type": "object"}).check([]) == "/: got array, expected object"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "outline"),
+    [
+        ({"properties": {"days": {"type": "integer"}}}, {"days": "secret"}, "/days: got string, expected integer"),
+        (
+            {"properties": {"days": {"type": ["integer", "null"]}}},
+            {"days": "s"},
+            "/days: got string, expected integer or null",
+        ),
+        ({"required": ["a", "b", "c"]}, {"b": "secret"}, "/: lacks a, c"),
+        ({"properties": {"a": {"items": {"enum": [1]}}}}, {"a": [1, "s"]}, "/a/1: is none of the values allowed"),
+        ({"additionalProperties": False}, {"secret": 1}, "/: has a property too many"),
+        ({"properties": {"a": {"maxLength": 1}}}, {"a": "secret"}, "/a: breaks maxLength"),
+        ({"not": {}}, "secret", "/: breaks not"),
+    ],
+)
+def test_an_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
+    """It says where, and what was expected there."""
+    found = compile_schema(schema).examine(value)
+    assert found.outline == outline
+    assert "secret" not in found.outline
+
+
+def test_an_outline_stays_short() -> None:
+    """And can be encoded, whatever a model calls its properties."""
+    found = compile_schema({"additionalProperties": {"type": "integer"}}).examine({"\ud800" + "x" * 1000: "y"})
+    assert len(found.outline) == MAX_OUTLINE
+    found.outline.encode()

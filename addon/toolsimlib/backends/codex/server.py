@@ -45,6 +45,7 @@ from toolsimlib.backends.codex.child import Child, kill_group
 from toolsimlib.backends.codex.errors import RpcError, Unavailable
 from toolsimlib.backends.codex.text_only import text_catalog
 from toolsimlib.errors import ApiError
+from toolsimlib.version import __version__
 from toolsimlib.wire.lenient import mapping, string
 
 logger = logging.getLogger(__name__)
@@ -218,7 +219,7 @@ class AppServer:
 async def _handshake(child: Child) -> None:
     """Greet the child and learn what it is. Raises RpcError if it is too old, _StartFailure without a login."""
     greeting = {
-        "clientInfo": {"name": "toolsim", "title": "toolsim", "version": "1"},
+        "clientInfo": {"name": "toolsim", "title": "toolsim", "version": __version__},
         "capabilities": {"experimentalApi": True},
     }
     greeted = await child.request("initialize", greeting)

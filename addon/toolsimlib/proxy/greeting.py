@@ -1,0 +1,141 @@
+"""What is told once the proxy is up: version, backend, the addresses to use, and the backend's models.
+
+The models are asked for in the background and for a short time, so that a backend which is down or slow delays nothing;
+that it does not answer is worth a line by itself. They are asked for only where people read the log
+(``toolsim_log=text``): a program's backend hears nothing that no client has sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from mitmproxy import ctx
+from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError
+
+from toolsimlib.proxy.address import LOOPBACK, leads_here
+from toolsimlib.proxy.builtin import BuiltinBackend
+from toolsimlib.proxy.route import METRICS, MODELS
+from toolsimlib.proxy.settings import Settings
+from toolsimlib.proxy.turn_line import printable
+from toolsimlib.version import __version__
+from toolsimlib.wire.lenient import loaded, mappings, string
+
+logger = logging.getLogger(__name__)
+
+ASK_SECONDS = 5.0
+"""How long a backend may take to say which models it has. A Codex app-server needs seconds to start."""
+_MAX_SHOWN = 6
+_MAX_LINE_CHARS = 200
+
+_BUILTIN = {"codex": "your Codex login", "scripted": "a scripted model (toolsim_backend=scripted)"}
+
+
+class Greeting:
+    """Greets at each start, after ``builtin`` is up."""
+
+    def __init__(self, builtin: BuiltinBackend) -> None:
+        self._builtin = builtin
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, settings: Settings, started: asyncio.Task[None]) -> None:
+        """Greet in the background once the task ``started`` is done, which starts the built-in backend."""
+        self.stop()
+        if ctx.options.toolsim_log != "off":
+            self._task = asyncio.get_running_loop().create_task(self._greet(settings, started))
+
+    def stop(self) -> None:
+        """Stop asking."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _greet(self, settings: Settings, started: asyncio.Task[None]) -> None:
+        await asyncio.wait([started])
+        is_text = ctx.options.toolsim_log == "text"
+        modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
+        url = backend_url(settings, modes)
+        lines = list(_lines(settings, url, _listeners(), getattr(ctx.master, "web_url", "")))
+        logger.info("%s", ("\n  " if is_text else " · ").join(lines))
+        if not is_text:
+            return
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                models = await self._builtin.models() if settings.builtin else await ask_models(url, settings)
+        except (TimeoutError, OSError) as problem:
+            models = f"it gives no answer ({printable(str(problem), _MAX_LINE_CHARS) or 'timed out'})"
+        if isinstance(models, str):
+            logger.warning("  backend               %s", models)
+        elif models:
+            logger.info("  models                %s", _some(models))
+
+
+async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
+    """Return the models of the backend at a base URL, or what is wrong with it. Raises OSError if nobody answers."""
+    if not url:
+        return []
+    headers = {"authorization": f"Bearer {settings.upstream_key}"} if settings.upstream_key else {}
+    try:
+        answer = await AsyncHTTPClient().fetch(
+            url + MODELS, headers=headers, request_timeout=0, validate_cert=not ctx.options.ssl_insecure
+        )
+    except HTTPClientError as problem:
+        match problem.code:
+            case 401 | 403:
+                if settings.upstream_key:
+                    return f"it refuses toolsim_upstream_key (HTTP {problem.code})"
+                return "it wants a key: clients have to send it, or set toolsim_upstream_key"
+            case 404 | 405:
+                return []
+            case 599:
+                return f"it gives no answer ({printable(str(problem), _MAX_LINE_CHARS)})"
+        return f"it answers {url}{MODELS} with HTTP {problem.code}"
+    listed = loaded(answer.body.decode("utf-8", "replace"))
+    if listed is None:
+        return f"it answers {url}{MODELS}, but not with JSON: is this an API?"
+    return [string(model.get("id")) for model in mappings(listed.get("data"))]
+
+
+def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
+    """Return the base URL of the backend, "" where it is built in or there is none."""
+    if settings.builtin is not None:
+        return ""
+    if (upstream := settings.upstream) is not None:
+        return f"{upstream.scheme}://{_host(upstream.host)}:{upstream.port}{upstream.path or '/v1'}"
+    for mode in modes:
+        if isinstance(mode, ReverseMode) and mode.scheme in ("http", "https"):
+            host, port = mode.address
+            return f"{mode.scheme}://{_host(host)}:{port}/v1"
+    return ""
+
+
+def _lines(settings: Settings, url: str, listeners: Iterable[tuple[str, int]], web: str) -> Iterable[str]:
+    backend = _BUILTIN[settings.builtin] if settings.builtin else url or "no backend: set one, or a reverse mode"
+    yield f"toolsim {__version__} in front of {backend}"
+    for host, port in listeners:
+        origin = f"http://{_host(LOOPBACK if leads_here(host) and host != '::1' else host)}:{port}"
+        yield f"base URL for clients  {origin}/v1  (key: {'toolsim_api_key' if settings.api_key else 'any'})"
+        yield f"metrics               {origin}{METRICS}"
+    if web:
+        yield f"turns in a browser    {web}"
+
+
+def _listeners() -> list[tuple[str, int]]:
+    server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]
+    addresses = dict.fromkeys((str(address[0]), int(address[1])) for address in server.listen_addrs()) if server else []
+    ports: dict[int, str] = {}
+    for host, port in addresses:
+        # Without a host mitmproxy listens on IPv4 and IPv6: one of the two is enough to be told.
+        ports.setdefault(port, host)
+    return [(host, port) for port, host in ports.items()]
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _some(models: Sequence[str]) -> str:
+    shown = ", ".join(printable(model, _MAX_LINE_CHARS) for model in models[:_MAX_SHOWN])
+    return shown + (f" and {len(models) - _MAX_SHOWN} more" if len(models) > _MAX_SHOWN else "")

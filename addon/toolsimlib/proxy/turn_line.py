@@ -1,0 +1,86 @@
+"""One line of log for a turn, for people::
+
+    ✓ llama3 · chat stream · 2 calls search_notes, get_weather · 1.2 s
+    ✗ llama3 · chat over responses · SCHEMA_MISMATCH get_weather: /days: got string, expected integer · 0.4 s
+    ⚠ llama3 · chat · no call, 3 tools · UNKNOWN_TOOL get_wether · 0.9 s
+    ✓ llama3 · responses stream · no tools · 2.0 s
+
+✗: the client got an error; ⚠: worth a look (a block stayed text, an answer was cut off, a client left). Names of
+models and tools come from clients and models: what a terminal would obey is replaced, and long ones are cut. Argument
+values never appear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from toolsimlib.proxy import telemetry
+from toolsimlib.report import Report, code_of
+
+_MARKS = {telemetry.MARKERS[0]: "✗", telemetry.MARKERS[1]: "⚠", "": "✓"}
+_MAX_NAMES = 8
+_MAX_NAME_CHARS = 60
+_MAX_PROBLEM_CHARS = 200
+
+
+def turn_line(report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True) -> str:
+    """Return a finished turn in one line.
+
+    ``status``: what the client got, None = nothing. ``problem``: the words of an error that was the whole answer.
+    ``is_ours``: tools were offered or used, else the request has passed as it was.
+    """
+    phrases = [printable(report.model, _MAX_NAME_CHARS) or "no model named", _way(report)]
+    phrases += _outcome(report, status, problem, is_ours=is_ours)
+    phrases.append(f"{seconds:.1f} s")
+    return f"{_MARKS[telemetry.marker(report, status)]} {' · '.join(phrases)}"
+
+
+def printable(text: str, most: int) -> str:
+    """Return a text as one line of at most ``most`` characters, none of which a terminal obeys."""
+    line = "".join(character if character.isprintable() else "�" for character in " ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _way(report: Report) -> str:
+    over = f" over {report.backend}" if report.backend not in ("", report.client) else ""
+    return f"{report.client}{' stream' if report.stream else ''}{over}"
+
+
+def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool) -> Iterator[str]:
+    failed = status is not None and (status >= 400 or bool(report.error) or bool(report.strict_failures))
+    if report.calls:
+        yield f"{len(report.calls)} call{'s' * (len(report.calls) > 1)} {_names(report.calls)}"
+    elif status is not None and not failed:
+        yield _without_call(report, is_ours=is_ours)
+    yield from _findings(report)
+    if report.repairs:
+        yield f"repaired {_names(sorted({each.partition(':')[2] or each for each in report.repairs}))}"
+    if report.tool_cutoff:
+        yield f"ended early: {printable(report.tool_cutoff, _MAX_NAME_CHARS)}"
+    if status is None:
+        yield "the client left" if report.error in (None, "aborted") else printable(report.error or "", _MAX_NAME_CHARS)
+    elif status >= 400 and not report.strict_failures:
+        yield f"HTTP {status} {printable(problem or report.error or '', _MAX_PROBLEM_CHARS)}".strip()
+    elif report.error and not report.strict_failures:
+        yield printable(report.error, _MAX_NAME_CHARS)
+
+
+def _without_call(report: Report, *, is_ours: bool) -> str:
+    if not is_ours or not report.tools:
+        return "no tools"
+    return f"no call, {len(report.tools)} tool{'s' * (len(report.tools) > 1)}"
+
+
+def _findings(report: Report) -> Iterator[str]:
+    """Yield what was wrong with calls, each kind once; a broken schema with the place where it is broken."""
+    found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.warnings])
+    for each in list(found)[:_MAX_NAMES]:
+        code, _, name = each.partition(":")
+        place = next((broken.partition(":")[2] for broken in report.mismatches if code_of(broken) == name), "")
+        told = f"{code} {name}".strip() + (f": {place}" if place and code == "SCHEMA_MISMATCH" else "")
+        yield printable(told, _MAX_PROBLEM_CHARS)
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(printable(name, _MAX_NAME_CHARS) for name in names[:_MAX_NAMES])
+    return shown + (f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else "")

@@ -1,0 +1,130 @@
+"""What is told at the start, with a stub in the backend's place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.test import taddons
+from support.raw_backend import Answer, RawBackend
+from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.address import Upstream
+from toolsimlib.proxy.builtin import BuiltinBackend
+from toolsimlib.proxy.greeting import Greeting, ask_models, backend_url
+from toolsimlib.proxy.settings import Settings
+
+UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "modes", "url"),
+    [
+        (Settings(), ["regular"], ""),
+        (Settings(), ["reverse:http://localhost:11434"], "http://localhost:11434/v1"),
+        (Settings(), ["regular", "reverse:https://api.example.com"], "https://api.example.com:443/v1"),
+        (Settings(), ["reverse:tcp://localhost:1"], ""),
+        (UPSTREAM, ["reverse:http://localhost:1"], "http://[::1]:8000/base/v1"),
+        (replace(UPSTREAM, builtin="codex"), ["regular"], ""),
+    ],
+)
+def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
+    """The upstream comes before a reverse mode; without a path it is /v1, as everywhere in this field."""
+    assert backend_url(settings, [ProxyMode.parse(mode) for mode in modes]) == url
+
+
+async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | str:
+    """Return what is made of a backend's list of models."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.whole(body, status=status, Content_Type="application/json")
+
+    with RawBackend() as backend, taddons.context(ToolSim()):
+        backend.play(behave)
+        models = await ask_models(f"{backend.url}/v1", Settings(upstream_key=key))
+        [asked] = backend.asked
+        assert asked.path == "/v1/models"
+        assert asked.header("authorization") == (f"Bearer {key}" if key else None)
+    return models
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "key", "expected"),
+    [
+        (200, b'{"data": [{"id": "a"}, {"id": "b"}, 5]}', "", ["a", "b"]),
+        (200, b"<html>", "", "not with JSON"),
+        (401, b"{}", "", "it wants a key"),
+        (401, b"{}", "k", "it refuses toolsim_upstream_key"),
+        (404, b"{}", "", []),
+        (500, b"{}", "", "with HTTP 500"),
+    ],
+)
+async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expected: object) -> None:
+    """Whatever the backend answers."""
+    models = await answered(status, body, key)
+    assert (expected in models) if isinstance(models, str) else (models == expected)
+
+
+class Builtin:
+    """A built-in backend with a list of models."""
+
+    def __init__(self, models: Any) -> None:
+        self._models = models
+
+    async def models(self) -> Any:
+        return await self._models()
+
+
+async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str) -> list[tuple[str, str]]:
+    """Return the level and the text of what is logged."""
+    with taddons.context(ToolSim()) as context, caplog.at_level(logging.INFO):
+        context.options.update(**options)
+        greeting = Greeting(cast(BuiltinBackend, Builtin(models)))
+
+        async def nothing() -> None:
+            return
+
+        greeting.start(Settings(builtin="scripted"), asyncio.create_task(nothing()))
+        if greeting._task is not None:
+            await greeting._task
+    ours = [record for record in caplog.records if record.name.startswith("toolsimlib")]
+    return [(record.levelname, record.getMessage()) for record in ours]
+
+
+async def test_models_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A few of them, after what is known at once."""
+
+    async def models() -> list[str]:
+        return [f"m{number}" for number in range(9)]
+
+    first, second = await greeted(models, caplog)
+    assert first[1].startswith("toolsim 0.1.0 in front of a scripted model")
+    assert second == ("INFO", "  models                m0, m1, m2, m3, m4, m5 and 3 more")
+
+
+async def test_a_slow_backend_is_not_waited_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is worth a warning, after a while."""
+    monkeypatch.setattr("toolsimlib.proxy.greeting.ASK_SECONDS", 0.01)
+
+    async def models() -> None:
+        await asyncio.sleep(60)
+
+    assert (await greeted(models, caplog))[1] == ("WARNING", "  backend               it gives no answer (timed out)")
+
+
+async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """In the form json one line, without a question to the backend; off is silence."""
+
+    async def models() -> None:
+        raise AssertionError
+
+    [line] = await greeted(models, caplog, toolsim_log="json")
+    assert "\n" not in line[1]
+    caplog.clear()
+    assert await greeted(models, caplog, toolsim_log="off") == []

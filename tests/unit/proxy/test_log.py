@@ -1,0 +1,111 @@
+"""The log's three forms, with mitmproxy's own terminal handler."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from mitmproxy.addons.termlog import TermLog
+from mitmproxy.test import taddons
+from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.log import Log
+from toolsimlib.report import Report
+
+TURN = Report(client="chat", backend="chat", model="m", tools=["f"], calls=["f"])
+
+
+class Terminal:
+    """A terminal of some encoding, and mitmproxy's log on it."""
+
+    def __init__(self, encoding: str) -> None:
+        self._bytes = io.BytesIO()
+        self._file = io.TextIOWrapper(self._bytes, encoding=encoding, write_through=True)
+        self.addon = TermLog(self._file)
+
+    def lines(self) -> list[str]:
+        return self._bytes.getvalue().decode(self._file.encoding).splitlines()
+
+
+@pytest.fixture(params=["utf-8"])
+def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    # A handler that is made in one phase of a test stays silent in the others, unless it does not know.
+    with taddons.context(ToolSim()):
+        with monkeypatch.context() as patch:
+            patch.delenv("PYTEST_CURRENT_TEST")
+            shown = Terminal(request.param)
+        logging.getLogger().setLevel(logging.INFO)
+        yield shown
+        shown.addon.uninstall()
+    logging.getLogger().setLevel(logging.WARNING)
+
+
+@pytest.fixture
+def log(terminal: Terminal) -> Iterator[Any]:
+    """A function that takes a form and returns the log in that form."""
+    made = Log()
+
+    def configure(form: str) -> Log:
+        made.configure(form)
+        return made
+
+    yield configure
+    made.restore()
+
+
+def test_text(log: Any, terminal: Terminal) -> None:
+    """A turn is one line with the time before it, and connections are not told of."""
+    made = log("text")
+    logging.getLogger("mitmproxy.proxy.server").info("client connect")
+    made.turn(TURN, 200, 0.25)
+    [line] = terminal.lines()
+    assert line.endswith("] ✓ m · chat · 1 call f · 0.2 s")
+
+
+def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """And so is what is worth a look; everything else is not."""
+    made = log("text")
+    with caplog.at_level(logging.INFO):
+        for report, status in ((TURN, 200), (TURN, 502), (Report(client="chat", parse_failures=["X:f"]), 200)):
+            made.turn(report, status, 0)
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "WARNING"]
+
+
+def test_json(log: Any, terminal: Terminal) -> None:
+    """Every line is one object: turns with their fields, all else with a message, and a traceback if there is one."""
+    made = log("json")
+    made.turn(TURN, 200, 0.25)
+    made.turn(TURN, 404, 0.25, problem="näh\n")
+    logging.getLogger("other").warning("two\nlines")
+    try:
+        raise ValueError("x")
+    except ValueError:
+        logging.getLogger("other").exception("broken")
+    turn, failed, message, broken = [json.loads(line) for line in terminal.lines()]
+    assert (turn["level"], turn["calls"], turn["status"], turn["seconds"]) == ("info", ["f"], 200, 0.25)
+    assert (failed["level"], failed["problem"]) == ("warning", "näh\n")
+    assert (message["level"], message["message"]) == ("warning", "two\nlines")
+    assert broken["traceback"].endswith("ValueError: x")
+    assert all(each["time"].endswith("+00:00") for each in (turn, failed, message, broken))
+
+
+def test_off(log: Any, terminal: Terminal) -> None:
+    """No turn, and mitmproxy as it is."""
+    log("text")
+    made = log("off")
+    made.turn(TURN, 200, 0)
+    logging.getLogger("mitmproxy.proxy.server").info("client connect")
+    assert [line.partition("] ")[2] for line in terminal.lines()] == ["client connect"]
+
+
+@pytest.mark.parametrize("terminal", ["ascii", "cp1252"], indirect=True)
+def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
+    """A line is never an exception in whoever logged it."""
+    made = log("text")
+    made.turn(Report(client="chat", model="模型"), 200, 0)
+    [line] = terminal.lines()
+    assert r"\u6a21\u578b" in line
+    assert line.endswith(" 0.0 s")

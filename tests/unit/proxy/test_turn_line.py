@@ -1,0 +1,87 @@
+"""One line for people, of a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from toolsimlib.proxy.turn_line import printable, turn_line
+from toolsimlib.report import Report
+
+CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "line"),
+    [
+        (
+            {"stream": True, "tools": ["a", "b"], "calls": ["search_notes", "get_weather"]},
+            200,
+            "✓ llama3 · chat stream · 2 calls search_notes, get_weather · 1.2 s",
+        ),
+        ({"tools": ["a", "b", "c"]}, 200, "✓ llama3 · chat · no call, 3 tools · 1.2 s"),
+        ({"tools": ["a"], "backend": "responses"}, 200, "✓ llama3 · chat over responses · no call, 1 tool · 1.2 s"),
+        ({"backend": ""}, 200, "✓ llama3 · chat · no tools · 1.2 s"),
+        ({"model": ""}, 200, "✓ no model named · chat · no tools · 1.2 s"),
+        (
+            {
+                "tools": ["f"],
+                "strict_failures": ["SCHEMA_MISMATCH:f"],
+                "mismatches": ["f:/days: got string, expected integer"],
+                "error": "invalid_tool_call",
+            },
+            422,
+            "✗ llama3 · chat · SCHEMA_MISMATCH f: /days: got string, expected integer · 1.2 s",
+        ),
+        (
+            {
+                "tools": ["f"],
+                "calls": ["f"],
+                "warnings": ["SCHEMA_MISMATCH:f"],
+                "mismatches": ["f:/: lacks city"],
+            },
+            200,
+            "✓ llama3 · chat · 1 call f · SCHEMA_MISMATCH f: /: lacks city · 1.2 s",
+        ),
+        (
+            {"tools": ["f"], "parse_failures": ["UNKNOWN_TOOL:g"]},
+            200,
+            "⚠ llama3 · chat · no call, 1 tool · UNKNOWN_TOOL g · 1.2 s",
+        ),
+        (
+            {"tools": ["f"], "calls": ["f"], "repairs": ["quotes:f", "comma:f"], "tool_cutoff": "text after tools"},
+            200,
+            "✓ llama3 · chat · 1 call f · repaired f · ended early: text after tools · 1.2 s",
+        ),
+        ({"error": "backend_timeout", "stream": True}, 200, "✗ llama3 · chat stream · backend_timeout · 1.2 s"),
+        ({"error": "aborted", "tools": ["f"]}, None, "⚠ llama3 · chat · the client left · 1.2 s"),
+        ({}, 404, "✗ llama3 · chat · HTTP 404 model 'llama3' not found · 1.2 s"),
+    ],
+)
+def test_line(fields: dict[str, Any], status: int | None, line: str) -> None:
+    """Mark, model, way, outcome, time."""
+    problem = "model 'llama3' not found" if status == 404 else ""
+    assert turn_line(Report(**CHAT | fields), status, 1.23, problem=problem) == line
+
+
+def test_a_request_that_passed_has_no_tools() -> None:
+    """It is not ours, and the line says why there are no calls."""
+    assert "· no tools ·" in turn_line(Report(**CHAT), 200, 0, is_ours=False)
+
+
+def test_names_cannot_write_to_the_terminal() -> None:
+    """Whatever models and clients make up: one line, of bounded length, without a control character."""
+    wild = "\x1b[31m\nred\u2028\ud800\u202e" + "x" * 1000
+    report = Report(client="chat", model=wild, calls=[wild] * 1000, warnings=[f"C:{wild}"] * 9, repairs=[f"R:{wild}"])
+    line = turn_line(report, 500, 0, problem=wild)
+    assert len(line) < 2000
+    assert line.isprintable()
+    line.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("a b", "a b"), (" a\n\tb ", "a b"), ("12345", "12345"), ("123456", "1234…"), ("a\x07", "a�")]
+)
+def test_printable(text: str, shown: str) -> None:
+    """White space becomes one blank, what is too long ends in dots, what is not visible is replaced."""
+    assert printable(text, 5) == shown
