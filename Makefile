@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # scripted, codex, or the URL of a real backend, such as http://127.0.0.1:11434/v1
 BACKEND ?= scripted
+# mitmdump, mitmweb or mitmproxy
+MITM ?= mitmdump
 # The model that the printed commands name; empty: the first one that BACKEND has
 MODEL ?=
 PORT ?= 8080
@@ -14,7 +16,7 @@ ARGS ?=
 # Processes of pytest that share all tests
 WORKERS ?= 2
 
-.PHONY: help setup run test quick check clients attack fuzz bench replay flows eval
+.PHONY: help setup run web test quick check clients attack fuzz bench replay flows eval
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -93,7 +95,10 @@ run: $(VENV)/.addon  ## Serve BACKEND (scripted, codex or a URL) on 127.0.0.1:PO
 	$(BIN)/python -c 'import socket; socket.create_server(("127.0.0.1", $(PORT))).close()' 2>/dev/null \
 		|| { echo "PORT: cannot listen on 127.0.0.1:$(PORT); is it taken? Another one: make run PORT=$$(($(PORT) + 1))"; exit 2; }; \
 	printf '%s\n' "$$WELCOME" | sed 's|"model": "any"|"model": "'"$${model:-any}"'"|'; \
-	exec $(BIN)/mitmdump -s addon/toolsim.py --listen-host 127.0.0.1 --listen-port $(PORT) "$$@" $(OPTIONS)
+	exec $(BIN)/$(MITM) -s addon/toolsim.py --listen-host 127.0.0.1 --listen-port $(PORT) "$$@" $(OPTIONS)
+
+web: MITM := mitmweb
+web: run  ## The same, with its turns to be watched in a browser
 
 # By file: what a file starts, a proxy or a backend, it starts once. More workers than cores upset tests that wait.
 test: setup  ## Run all tests (WORKERS=0 for one after the other)

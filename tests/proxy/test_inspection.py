@@ -77,20 +77,22 @@ def test_refusals_are_kept(recorded: Path) -> None:
 
 
 RECIPES = [
-    ("~comment ^toolsim", list(TURNS)),
+    ('~comment "#[0-9]+ turn"', list(TURNS)),
+    ('~comment "#3 "', ["text"]),
     ("~marked", ["unknown", "refused", "eof"]),
     ("~marker :x:", ["refused", "eof"]),
     ("~marker :warning:", ["unknown"]),
     ('~comment "[0-9] call"', ["call", "two", "repair", "tail"]),
     ('~comment "[2-9] calls"', ["two"]),
     ("~comment get_weather", ["call", "two", "repair", "tail"]),
-    ("~comment failure", ["unknown"]),
-    ("~comment repair", ["repair"]),
+    ('~comment "[0-9] .*failure"', ["unknown"]),
+    ('~comment "[0-9] repair"', ["repair"]),
     ('~comment "cut off"', ["tail"]),
     ("~comment error:", ["eof"]),
     ('~comment "HTTP 429"', ["refused"]),
     ("~comment UNKNOWN_TOOL", ["unknown"]),
-    ("~comment ^toolsim & !~marked & !~comment get_weather", ["text"]),
+    ('~comment "#[0-9]+ turn" & !~marked & !~comment get_weather', ["text"]),
+    ('~comment "some words"', ["text"]),
     ('~bq "some words"', ["text"]),
     ('~bs "finish_reason.:.tool_calls"', ["call", "two", "repair", "tail"]),
 ]

@@ -58,7 +58,8 @@ def test_each_exchange_is_told_once(backend: RawBackend, tmp_path: Path, ask: An
         flows = [flow for flow in FlowReader(file).stream() if isinstance(flow, HTTPFlow)]
     assert [flow.metadata.get("toolsim", {}).get("status") for flow in flows[:4]] == [200, 200, 400, None]
     assert flows[0].metadata["toolsim"]["calls"] == ["get_weather"]
-    assert flows[0].comment.startswith("toolsim: 1 call: get_weather · cut off: ")
+    assert flows[0].comment.startswith("1 call: get_weather · cut off: ")
+    assert flows[0].comment.endswith(" · #1 turn 1 · “hi”")
     assert b"# CLIENT TOOL CATALOG" in (flows[0].request.content or b"")
     flows[0].revert()  # type: ignore[no-untyped-call]
     assert json.loads(flows[0].request.content or b"") == ask()

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -26,9 +27,6 @@ MITMWEB = (sys.executable, "-c", "from mitmproxy.tools.main import mitmweb; mitm
 PASSWORD = "correct horse"
 README = (ROOT / "README.md").read_text()
 PICTURES = Path(__file__).parent / "screenshots"
-# The right half of the window: the flow that is looked at.
-PANE = {"x": 700, "width": 700}
-
 TOOLS = [
     {
         "type": "function",
@@ -152,12 +150,24 @@ def view_name(page: Chromium) -> str:
     return str(page.run("document.querySelector('.contentview h5').innerText"))
 
 
-def picture(page: Chromium, name: str, folder: Path, height: int) -> Path:
+def picture(page: Chromium, name: str, folder: Path, height: int, of: str = ".flow-detail") -> Path:
     folder = PICTURES if os.environ.get("TOOLSIM_SCREENSHOTS") else folder
-    top = page.run("document.querySelector('.flow-detail').getBoundingClientRect().top")
+    box = f"document.querySelector('{of}').getBoundingClientRect()"
     path = folder / name
-    page.screenshot(path, y=int(top), height=height, **PANE)
+    left, top, width = (int(page.run(f"{box}.{side}")) for side in ("left", "top", "width"))
+    page.screenshot(path, x=left, y=top, width=width, height=height)
     return path
+
+
+def comments(page: Chromium) -> list[str]:
+    """The comments of the flow list."""
+    return list(page.run("[...document.querySelectorAll('.flow-table td.col-comment')].map(e => e.innerText)"))
+
+
+def open_list(page: Chromium, port: int, recipe: str = "") -> None:
+    page.open("about:blank")
+    page.open(f"http://127.0.0.1:{port}/?token={quote(PASSWORD)}#/flows?s={quote(recipe)}")
+    page.wait_for("!!document.querySelector('.flow-table td.col-path')")
 
 
 def test_two_calls_can_be_read(page: Chromium, tmp_path: Path) -> None:
@@ -222,6 +232,95 @@ def test_a_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend
     assert "❌" not in rows(page)[-1]
 
 
+def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend) -> None:
+    """ "Replay" alone does the same: the rewritten request, without tools, would get the call as text."""
+    open_flow(page, -2)
+    page.click("Request")
+    shown(page, "as the backend gets it")
+    backend.play([says("Once more. ", block("write_file", path="a", content="b"))])
+    page.click("Replay")
+    # mitmweb asks for the answer of an open flow even while there is none, which is an error of its own.
+    page.wait_for(
+        "[...document.querySelectorAll('td.col-comment')].at(-2).innerText.startsWith('1 call: write_file · #')"
+    )
+    page.click("Response")
+    assert "✓ call of write_file" in shown(page, "Once more.")
+
+
+def test_the_list_tells_turns_apart(chromium: Chromium, web_port: int, tmp_path: Path) -> None:
+    """Each row says what came of its turn, of which conversation it is, and what was asked; a scrape is no row."""
+    options = {"web_port": web_port + 1, "web_password": PASSWORD, "web_open_browser": False}
+    with (
+        Mitmdump(command=MITMWEB, toolsim_backend="scripted", toolsim_scripted_delay=0, **options) as proxy,
+        Line(proxy.url) as line,
+    ):
+        proxy.wait_for("scripted backend answers")
+
+        def ask(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+            """Return the conversation with its answer, and with what its calls came to."""
+            tools = [{"type": "function", "function": {**TOOLS[0], "type": None}}]
+            reply = line.post("/v1/chat/completions", {"model": "m", "messages": messages, "tools": tools})
+            if reply.status != 200:
+                return []
+            answer = reply.json()["choices"][0]["message"]
+            calls = answer.get("tool_calls") or []
+            outputs = [{"role": "tool", "tool_call_id": call["id"], "content": "18 degrees"} for call in calls]
+            return [*messages, answer, *outputs]
+
+        first = ask(user("What is the weather in Bonn and in Paris?"))
+        ask(user("Hello"))
+        first = ask(*first)
+        assert line.request("GET", "/toolsim/metrics").status == 200
+        ask(*first, user("And the weather in Rome?"))
+        for direction in ("429", "malformed", "unknown"):
+            ask(user(f"What is the weather in Köln? [{direction}]"))
+        line.request("GET", "/v1/models")
+        open_list(chromium, web_port + 1)
+        chromium.wait_for("document.querySelectorAll('.flow-table td.col-path').length >= 8")
+        assert not any("metrics" in row for row in rows(chromium))
+        assert comments(chromium) == [
+            "2 calls: get_weather, get_weather · #1 turn 1 · “What is the weather in Bonn and in Paris?”",
+            "no call · #2 turn 1 · “Hello”",
+            "no call · #1 turn 1 step 2 · “What is the weather in Bonn and in Paris?”",
+            "1 call: get_weather · #1 turn 2 · “And the weather in Rome?”",
+            "HTTP 429 · #3 turn 1 · “What is the weather in Köln? [429]”",
+            "1 call: get_weather · 1 repair: MISSING_BRACE:get_weather · #4 turn 1"
+            " · “What is the weather in Köln? [malformed]”",
+            "no call · 1 parse failure: UNKNOWN_TOOL:get_weather_of_another_client · #5 turn 1"
+            " · “What is the weather in Köln? [unknown]”",
+            "",
+        ]
+        width = chromium.run("document.querySelector('.flow-table td.col-comment').offsetWidth")
+        assert width > 700
+        assert picture(chromium, "list.png", tmp_path, 290, of=".flow-table").stat().st_size < 120_000
+        open_list(chromium, web_port + 1, '~comment "#1 "')
+        assert len(rows(chromium)) == 3
+        chromium.open("about:blank")
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def test_the_catalogue_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
+    """The very prompt that the model saw is a view away, and so are its own words."""
+    open_flow(page, -2)
+    page.click("Request")
+    assert "the view toolsim-prompt unfolds it" in " ".join(shown(page, "as the backend gets it").split())
+    page.click("View: auto")
+    page.click("toolsim-prompt", ".dropdown-menu a")
+    text = shown(page, "# CLIENT TOOL CATALOG")
+    assert "- The weather of a city, now or on some days." in text
+    assert '  <tool_call>{"name": "get_weather", "arguments": {"city": ' in text
+    assert picture(page, "prompt.png", tmp_path, 845).stat().st_size < 120_000
+    page.click("Response")
+    shown(page, "THE CLIENT GOT")
+    page.click("View: auto")
+    page.click("toolsim-prompt", ".dropdown-menu a")
+    page.wait_for("!document.querySelector('.contentview').innerText.includes('THE CLIENT GOT')")
+    assert TWO_CALLS.text.split("\n")[0] in shown(page, "umbrella.py")
+
+
 def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
     """A refusal by the backend carries a mark in the list, and its message on its page."""
     before, failed = rows(page)[-2:]
@@ -248,11 +347,9 @@ def test_filters_of_readme(page: Chromium, web_port: int) -> None:
     # mitmproxy's own language has ~meta, mitmweb's has not.
     assert [recipe for recipe, is_so in understood.items() if not is_so] == ["~meta x"]
     found = {}
-    for recipe in ("~comment ^toolsim", "~marked", "~comment repair", '~comment "HTTP 429"'):
-        page.open("about:blank")
-        page.open(f"http://127.0.0.1:{web_port}/?token={quote(PASSWORD)}#/flows?s={quote(recipe)}")
-        page.wait_for("!!document.querySelector('.flow-table td.col-path')")
+    for recipe in ('~comment "#[0-9]+ turn"', "~marked", '~comment "[0-9] repair"', '~comment "HTTP 429"'):
+        open_list(page, web_port, recipe)
         found[recipe] = len(rows(page))
-    assert found["~comment ^toolsim"] == everything
-    assert 0 < found["~comment repair"] < everything
+    assert found['~comment "#[0-9]+ turn"'] == everything
+    assert 0 < found['~comment "[0-9] repair"'] < everything
     assert 0 < found['~comment "HTTP 429"'] == found["~marked"]

@@ -15,6 +15,7 @@ _INDENT = "  "
 # Not quite empty: mitmweb shows each line as a block of its own, and an empty block has no height.
 _EMPTY = " "
 _BETWEEN = " · "
+_GOES_ON = "↪ "
 
 
 class Page:
@@ -62,6 +63,12 @@ class Page:
     def line(self, text: str, depth: int = 1) -> None:
         """Write one line that is not wrapped."""
         self._lines.append(_INDENT * depth + one_line(text))
+
+    def verbatim(self, text: str) -> None:
+        """Write text in its own lines; where a line is too long, an arrow says that its rest follows."""
+        for line in text.split("\n"):
+            first, *rest = wrap(line, WIDTH - len(_GOES_ON)) if len(line) > WIDTH else [line]
+            self._lines += [first or _EMPTY, *(_GOES_ON + part for part in rest)]
 
 
 def wrap(line: str, width: int = WIDTH) -> list[str]:

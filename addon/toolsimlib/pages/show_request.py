@@ -91,7 +91,7 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
     for item in items:
         match item:
             case Message():
-                text = "\n".join(_part(part) for part in item.parts)
+                text = "\n".join(part_text(part) for part in item.parts)
                 catalog = find_catalog(text) if item.role != "assistant" else None
                 for kind, segment in _segments(text, item.role, catalog):
                     if segment.strip():
@@ -99,7 +99,7 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
             case Call():
                 yield "call", _call_line(item)
             case CallOutput():
-                yield "output", _output_line(item.call_id, "\n".join(_part(part) for part in item.parts))
+                yield "output", _output_line(item.call_id, "\n".join(part_text(part) for part in item.parts))
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
@@ -198,7 +198,7 @@ def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
             return "assistant"
         case CallOutput():
             _speaker(page, "tool", speaker)
-            _output(page, item.call_id, "\n".join(_part(part) for part in item.parts))
+            _output(page, item.call_id, "\n".join(part_text(part) for part in item.parts))
             return "tool"
 
 
@@ -211,7 +211,7 @@ def _speaker(page: Page, who: str, before: str = "") -> None:
 def _message(page: Page, message: Message, who: str, catalog: Catalog | None) -> None:
     _speaker(page, who)
     for part in message.parts:
-        text = _part(part)
+        text = part_text(part)
         found = find_catalog(text) if message.role != "assistant" else None
         tag = catalog.tag if catalog is not None else "tool_call"
         for kind, segment in _segments(text, message.role, found, tag):
@@ -226,7 +226,7 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
         case "catalog" if catalog is not None:
             names = clip(", ".join(tool.name for tool in catalog.tools), 200)
             size = f"{plural(len(catalog.tools), 'tool')}, {plural(catalog.end - catalog.start, 'character')}"
-            page.text(f"▸ the tool catalog, folded: {size} ({names})")
+            page.text(f"▸ the tool catalog, folded: {size} ({names}); the view toolsim-prompt unfolds it")
         case "block":
             page.text(segment, bar=_BAR)
         case _:
@@ -298,7 +298,8 @@ def _output(page: Page, call_id: str, output: str) -> None:
     page.text(shown, 2)
 
 
-def _part(part: Part) -> str:
+def part_text(part: Part) -> str:
+    """Return a part as a page shows it: text as it is, anything else in brackets."""
     match part:
         case Text(text):
             return text

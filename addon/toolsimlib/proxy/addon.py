@@ -19,8 +19,9 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.errors import ApiError
+from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import cut, options, resend, route, sides, startup, telemetry, trailers
+from toolsimlib.proxy import cut, flow_list, options, resend, route, sides, startup, telemetry, trailers
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners, is_local
 from toolsimlib.proxy.connect import Connections
@@ -28,7 +29,7 @@ from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.exchange import OPEN, Exchange, error_response
 from toolsimlib.proxy.greeting import Greeting
 from toolsimlib.proxy.log import Log
-from toolsimlib.proxy.notes import REPORT, is_stored, policy_for
+from toolsimlib.proxy.notes import COMMENT, PAGE, REPORT, is_stored, policy_for
 from toolsimlib.proxy.settings import Settings, parse
 from toolsimlib.report import Report
 
@@ -55,6 +56,7 @@ class ToolSim:
         self._builtin = BuiltinBackend()
         self._greeting = Greeting(self._builtin)
         self._connections = Connections()
+        self._conversations = Conversations()
         # Loaded with this one: their hooks are called too.
         self.addons = [self._connections]
         self._is_running = False
@@ -67,6 +69,7 @@ class ToolSim:
             for problem in problems:
                 logger.error(problem)
             raise OptionsError("\n".join(problems))  # type: ignore[no-untyped-call]
+        flow_list.show_comments(loader.master.options)
         cut.install()
         trailers.install()
         sides.check()
@@ -92,6 +95,7 @@ class ToolSim:
     def running(self) -> Awaitable[None]:
         """Start the built-in backend. Not async: a reload of the script calls it without waiting."""
         self._is_running = True
+        flow_list.make_room(getattr(ctx.master, "app", None))
         started = self._builtin.start(self._settings, self._modes)
         self._greeting.start(self._settings, started)
         return started
@@ -117,6 +121,8 @@ class ToolSim:
         decision = route.decide(_incoming(flow), self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
             flow.response = self._answer(decision)
+            if decision.page:
+                flow.metadata[PAGE] = decision.page
             return
         if isinstance(decision, route.Forward):
             target = decision.upstream
@@ -146,6 +152,8 @@ class ToolSim:
             exchange.resent.give_body(flow)
         exchange.note_backend_activity()
         exchange.rewrite(flow, api.name, self._policy(flow))
+        if exchange.topic is not None:
+            exchange.place = exchange.topic.where(self._conversations.number(exchange.topic))
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Decide how an answer reaches the client."""
@@ -167,6 +175,8 @@ class ToolSim:
             assert flow.response is not None
             add_cors(flow.response.headers, self._cors(flow))
             self._close(flow.id, flow, flow.response.status_code)
+        elif PAGE in flow.metadata:
+            flow_list.hide(flow)
 
     def error(self, flow: HTTPFlow) -> None:
         """Forget an exchange that was aborted."""
@@ -221,7 +231,9 @@ class ToolSim:
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
             flow.metadata[REPORT] = report.as_dict() | outcome
-            flow.comment = flow.comment or telemetry.comment(report, status)
+            if not flow.comment:
+                flow.comment = telemetry.comment(report, status, exchange.words, exchange.place)
+                flow.metadata[COMMENT] = flow.comment
             flow.marked = flow.marked or telemetry.marker(report, status)
             exchange.recorder.store_in(flow)
 

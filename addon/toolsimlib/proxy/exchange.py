@@ -33,6 +33,7 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
 
 from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides, telemetry
 from toolsimlib.proxy.decoding import TooLarge, decoded
@@ -81,13 +82,16 @@ class Exchange:
 
     ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
     speak if the backend never answers. ``cors``: headers for answers that we make. ``is_request_too_large``: its body
-    was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time.
+    was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time. ``topic``: what a
+    request is about that was rewritten; ``place``: which turn of which conversation that is, in words.
     """
 
     def __init__(self, report: Report, *, client_id: str, cors: Mapping[str, str], limits: Limits) -> None:
         self.plan: Plan | None = None
         self.report = report
         self.resent: resend.Resent | None = None
+        self.topic: Topic | None = None
+        self.place = ""
         self.client_id = client_id
         self.ours = True
         self.cut = False
@@ -137,6 +141,7 @@ class Exchange:
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
         sides.begin(flow)
         self.plan = rewritten.plan
+        self.topic = topic_of(rewritten.items)
         for name in ("content-encoding", "transfer-encoding", MODE_HEADER):
             request.headers.pop(name, None)
         request.headers["accept-encoding"] = "identity"
@@ -178,6 +183,11 @@ class Exchange:
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.feed
+
+    @property
+    def words(self) -> str:
+        """The beginning of what the user said, "" if it was not read."""
+        return self.topic.words if self.topic is not None else ""
 
     @property
     def is_turn(self) -> bool:

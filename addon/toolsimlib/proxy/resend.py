@@ -17,7 +17,7 @@ from hashlib import sha256
 from mitmproxy.http import HTTPFlow
 
 from toolsimlib.proxy import sides, telemetry
-from toolsimlib.proxy.notes import REPORT, SENT
+from toolsimlib.proxy.notes import COMMENT, REPORT, SENT
 
 
 class Resent:
@@ -63,9 +63,9 @@ def forget(flow: HTTPFlow) -> None:
         # Else its old answer would stand beside a new one that passes.
         sides.drop(flow)
     flow.metadata.pop(SENT, None)
+    if flow.comment == flow.metadata.pop(COMMENT, None):
+        flow.comment = ""
     if flow.metadata.pop(REPORT, None) is None:
         return
-    if flow.comment.startswith(telemetry.SIGNATURE):
-        flow.comment = ""
     if flow.marked in telemetry.MARKERS:
         flow.marked = ""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolsimlib.report import MAX_NAMES, Report
-
-SIGNATURE = "toolsim: "
-"""The beginning of each comment."""
+from toolsimlib.report import MAX_NAMES, Report, Tally
 
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
@@ -22,27 +19,41 @@ def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]
     return report.summary() | {"status": status, "seconds": round(seconds, 3)}
 
 
-def comment(report: Report, status: int | None = None) -> str:
-    """Return the exchange in one line for people; ``status`` is what the client got."""
-    return SIGNATURE + " ".join(" · ".join(_phrases(report, status)).split())
+def comment(report: Report, status: int | None = None, words: str = "", place: str = "") -> str:
+    """Return the exchange in one line for people, what matters most first.
+
+    ``status`` is what the client got, ``words`` the beginning of what the user said, ``place`` which turn it was.
+    """
+    return " ".join(" · ".join(filter(None, _phrases(report, status, words, place))).split())
 
 
-def _phrases(report: Report, status: int | None) -> Iterator[str]:
-    if not report.calls:
+def _phrases(report: Report, status: int | None, words: str, place: str) -> Iterator[str]:
+    is_refused = status is not None and status >= 400
+    if report.error:
+        yield f"error: {report.error}"
+    elif is_refused:
+        yield f"HTTP {status}"
+    calls, *others = report.tallies()
+    if calls.entries:
+        yield _counted(calls, calls.entries[:MAX_NAMES])
+    elif not report.error and not is_refused:
         yield "no call"
-    for tally in report.tallies():
-        if count := len(tally.entries):
-            # Calls are listed in order, everything else once for each kind.
-            kinds = tally.entries[:MAX_NAMES] if tally.key == "calls" else sorted(set(tally.entries))
-            yield f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
+    for tally in others:
+        if tally.entries:
+            yield _counted(tally, sorted(set(tally.entries)))
     if report.tool_cutoff:
         yield f"cut off: {report.tool_cutoff}"
     if report.truncated:
         yield "truncated"
-    if report.error:
-        yield f"error: {report.error}"
-    elif status is not None and status >= 400:
-        yield f"HTTP {status}"
+    yield place
+    if words:
+        yield f"“{words}”"
+
+
+def _counted(tally: Tally, kinds: Sequence[str]) -> str:
+    """Return a phrase for one tally: calls are listed in order, everything else once for each kind."""
+    count = len(tally.entries)
+    return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
 
 
 def marker(report: Report, status: int | None) -> str:

@@ -1,4 +1,8 @@
-"""The content view ``toolsim``: a turn as people read it, in mitmweb, in the console and in ``mitmdump -vvv``."""
+"""The content views ``toolsim`` and ``toolsim-prompt``, for mitmweb, the console and ``mitmdump -vvv``.
+
+The first is a turn as people read it, and chosen by itself. The second is the prompt as the model read it, for those
+who ask for it: the catalogue is unfolded, and nothing is put into other words.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,14 @@ from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 from mitmproxy.http import HTTPFlow, Message, Request
 
 from toolsimlib.pages.show_answer import AnswerFacts, show_answer
+from toolsimlib.pages.show_prompt import show_prompt, show_words
 from toolsimlib.pages.show_request import RequestFacts, show_request
 from toolsimlib.proxy import route, sides
 from toolsimlib.proxy.notes import NOTE, REPORT
 from toolsimlib.wire.lenient import mapping
 
 NAME = "toolsim"
+PROMPT_NAME = "toolsim-prompt"
 
 # mitmproxy's own views return 1 for what they know best.
 _OURS = 2.0
@@ -107,15 +113,43 @@ def _seconds(flow: HTTPFlow, until: float | None) -> float | None:
     return max(until - began, 0.0) if until else None
 
 
-VIEW = TurnView()
+class PromptView(Contentview):
+    """Shows a request word for word, and of an answer the words that the model wrote."""
+
+    @property
+    def name(self) -> str:
+        """The name in menus and commands."""
+        return PROMPT_NAME
+
+    @property
+    def syntax_highlight(self) -> SyntaxHighlight:
+        """What a prompt holds is of no one language."""
+        return "none"
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        """Return the words of a request or an answer."""
+        flow = metadata.flow
+        if isinstance(metadata.http_message, Request) or not isinstance(flow, HTTPFlow):
+            return show_prompt(data)
+        written = received(flow)
+        return show_words(data if written is None else written)
+
+    def render_priority(self, data: bytes, metadata: Metadata) -> float:
+        """Never claim a body: this view is asked for by its name."""
+        return _NOT_OURS
+
+
+VIEWS = (TurnView(), PromptView())
 
 
 def install() -> None:
-    """Register the view."""
-    contentviews.add(VIEW)
+    """Register the views."""
+    for view in VIEWS:
+        contentviews.add(view)
 
 
 def uninstall() -> None:
-    """Remove it: mitmproxy's registry has no method for that."""
-    if contentviews.registry.get(NAME) is VIEW:
-        del contentviews.registry._by_name[NAME]
+    """Remove them: mitmproxy's registry has no method for that."""
+    for view in VIEWS:
+        if contentviews.registry.get(view.name) is view:
+            del contentviews.registry._by_name[view.name]

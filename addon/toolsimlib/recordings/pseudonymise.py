@@ -160,6 +160,7 @@ def pseudonymise(path: Path, key: bytes | None = None) -> None:
     if unanswerable(backend, client) and client.response is not None:
         # The addon cannot make this answer again, and the recorded one holds the real words.
         client.response.raw_content = b""
+    client.comment = words.text(client.comment)
     accept(client, replay(backend), answered=not unanswerable(backend, client))
     path.write_bytes(dump([backend, client]))
 

@@ -54,11 +54,15 @@ _LONG_HISTORY = 8
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What goes to the backend (``body``: JSON, UTF-8; ``path`` with its query) and the ``plan`` for its answer."""
+    """What goes to the backend (``body``: JSON, UTF-8; ``path`` with its query) and the ``plan`` for its answer.
+
+    ``items``: the conversation as the client sent it, for those who tell people about it.
+    """
 
     plan: Plan
     body: bytes
     path: str
+    items: tuple[Item, ...] = ()
 
 
 def rewrite_request(
@@ -87,7 +91,8 @@ def rewrite_request(
         written = keep(request, planned, body) if native else compose(request, planned, report)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
-    return Rewritten(planned, written, path if backend is client else _exchange_ending(path, client, backend))
+    path = path if backend is client else _exchange_ending(path, client, backend)
+    return Rewritten(planned, written, path, request.items)
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:

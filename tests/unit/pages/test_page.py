@@ -73,3 +73,13 @@ def test_lone_surrogates():
     page = Page()
     page.text("half a \ud83d smile, and \ud83d\ude00 a whole one")
     assert str(page) == "  half a \ufffd smile, and \U0001f600 a whole one\n"
+
+
+def test_verbatim_text_keeps_its_lines():
+    """A line that is too long goes on behind an arrow, so that it cannot pass for two."""
+    page = Page()
+    page.verbatim("  one\n\n" + "x" * WIDTH + "\n" + "word " * 20)
+    lines = str(page).split("\n")
+    assert lines[:3] == ["  one", " ", "x" * WIDTH]
+    assert (lines[3][:4], lines[4][:6], lines[5:]) == ("word", "↪ word", [""])
+    assert len(lines[3].split() + lines[4].split()) == 21

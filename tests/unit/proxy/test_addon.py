@@ -62,7 +62,7 @@ def test_whole_turn(addon: ToolSim) -> None:
     assert flow.response.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f"
     assert flow.response.headers["content-length"] == str(len(flow.response.content or b""))
     assert flow.metadata["toolsim"]["calls"] == ["f"]
-    assert flow.comment == "toolsim: 1 call: f"
+    assert flow.comment == "1 call: f · #1 turn 1 · “hi”"
     assert OPEN == {}
     flow.get_state()  # type: ignore[no-untyped-call]
     flow.revert()  # type: ignore[no-untyped-call]

@@ -19,7 +19,8 @@ def finished() -> HTTPFlow:
     resend.note_sent(flow, SENT)
     flow.response = Response.make(200, b"to the client")
     flow.metadata["toolsim"] = {"calls": ["f"]}
-    flow.comment, flow.marked = "toolsim: 1 call: f", ":x:"
+    flow.comment = flow.metadata["toolsim_comment"] = "1 call: f"
+    flow.marked = ":x:"
     sides.set_incoming_response(flow, Response.make(200, b"raw"))
     return flow
 
@@ -82,9 +83,9 @@ def test_what_a_person_wrote_stays() -> None:
     forget(flow)
     assert (flow.comment, flow.marked) == ("look at this", ":pig:")
     stranger = tflow.tflow()
-    stranger.comment, stranger.marked = "toolsim: mine", ":x:"
+    stranger.comment, stranger.marked = "1 call: f", ":x:"
     forget(stranger)
-    assert (stranger.comment, stranger.marked) == ("toolsim: mine", ":x:")
+    assert (stranger.comment, stranger.marked) == ("1 call: f", ":x:")
 
 
 def test_only_a_person_resends() -> None:

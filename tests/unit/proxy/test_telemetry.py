@@ -44,11 +44,11 @@ def test_fields_stay_few() -> None:
 
 def test_comment() -> None:
     """One line for people."""
-    assert comment(Report()) == "toolsim: no call"
-    assert comment(Report(calls=["a\nb"])) == "toolsim: 1 call: a b"
-    assert comment(full()) == (
-        "toolsim: 2 calls: f, g · 1 parse failure: MALFORMED_JSON · 2 repairs: single quotes, trailing comma · "
-        "cut off: text after a call · truncated · error: x"
+    assert comment(Report()) == "no call"
+    assert comment(Report(calls=["a\nb"])) == "1 call: a b"
+    assert comment(full(), 200, "What is\nthis?", "#3 turn 2") == (
+        "error: x · 2 calls: f, g · 1 parse failure: MALFORMED_JSON · 2 repairs: single quotes, trailing comma · "
+        "cut off: text after a call · truncated · #3 turn 2 · “What is this?”"
     )
 
 
@@ -95,8 +95,8 @@ def test_marker() -> None:
 
 def test_comment_of_a_refusal() -> None:
     """An answer that the backend refused has its status in the comment, unless a reason of our own says more."""
-    assert comment(Report(), 429) == "toolsim: no call · HTTP 429"
-    assert comment(Report(error="bad"), 400) == "toolsim: no call · error: bad"
+    assert comment(Report(), 429, "Hi", "#1 turn 1") == "HTTP 429 · #1 turn 1 · “Hi”"
+    assert comment(Report(error="bad"), 400) == "error: bad"
 
 
 def test_fields_leave_the_places_of_blocks_out() -> None:

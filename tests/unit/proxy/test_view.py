@@ -119,7 +119,7 @@ def test_it_can_be_chosen_for_anything():
     assert show(flow, flow.response, "toolsim")[1].startswith("ANSWER")
     tcp = tflow.ttcpflow()
     assert prettify_message(tcp.messages[0], tcp, "toolsim").text.startswith("REQUEST")
-    assert view.VIEW.render_priority(b"", Metadata()) < 0
+    assert all(each.render_priority(b"", Metadata()) < 0 for each in view.VIEWS)
 
 
 def test_compressed_bodies():
@@ -153,7 +153,7 @@ def test_it_never_fails(data, metadata, reverted):
 
 def test_it_comes_and_goes_with_the_addon(caplog):
     """The view is registered while the addon is loaded, and a reload replaces it without a word of complaint."""
-    assert contentviews.registry["toolsim"] is view.VIEW
+    assert [contentviews.registry[each.name] for each in view.VIEWS] == list(view.VIEWS)
     with caplog.at_level(logging.WARNING):
         view.uninstall()
         assert "toolsim" not in contentviews.registry
@@ -161,3 +161,14 @@ def test_it_comes_and_goes_with_the_addon(caplog):
         view.install()
     assert "toolsim" in contentviews.registry.available_views()
     assert not caplog.records
+
+
+def test_word_for_word():
+    """The view that is asked for by name shows what the model read and wrote, on both sides of a flow."""
+    flow = exchanged()
+    name, text = show(flow, flow.request, "toolsim-prompt")
+    assert (name, text) == ("toolsim-prompt", "▌system\nthe catalog\n \n▌user\nHi\n")
+    assert show(flow, flow.response, "toolsim-prompt")[1] == f"{BLOCK}\n"
+    flow.revert()
+    assert show(flow, flow.request, "toolsim-prompt")[1] == "▌user\nHi\n"
+    assert show(flow, flow.response, "toolsim-prompt")[1] == f"{BLOCK}\n"

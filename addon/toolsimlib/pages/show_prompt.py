@@ -1,0 +1,39 @@
+"""A turn word for word: the prompt as the model got it, the catalogue of tools unfolded, and what it wrote."""
+
+from __future__ import annotations
+
+from toolsimlib.conversation import Message
+from toolsimlib.pages.page import Page
+from toolsimlib.pages.read_answer import read_answer
+from toolsimlib.pages.show_request import conversation_rows, part_text, read_conversation
+
+
+def show_prompt(data: bytes) -> str:
+    """Return the prompt in the request body ``data``, or the body as it is where it holds none. Never raises."""
+    page = Page()
+    items = read_conversation(data)
+    for item in items:
+        page.gap()
+        if isinstance(item, Message):
+            page.verbatim(f"▌{item.role}")
+            for part in item.parts:
+                page.verbatim(part_text(part))
+        else:
+            # Calls and outputs that a backend gets as such; in a text model's prompt they are words.
+            for who, text in conversation_rows([item]):
+                page.verbatim(f"▌{who}\n{text}")
+    if not items:
+        page.verbatim(data.decode(errors="replace"))
+    return str(page)
+
+
+def show_words(data: bytes) -> str:
+    """Return the words of the answer ``data``, or the body as it is where it holds none. Never raises."""
+    page = Page()
+    answer = read_answer(data)
+    for choice in sorted(answer.pieces):
+        page.gap()
+        page.verbatim(answer.text(choice))
+    if not any(map(answer.text, answer.pieces)):
+        page.verbatim(data.decode(errors="replace"))
+    return str(page)

@@ -1,0 +1,79 @@
+"""The list of flows in mitmweb and in the console: what each row shows, and what is no row.
+
+mitmweb has a column for comments, which is where a row says what came of its turn, but leaves it out, and gives it
+room for two words. So the column is chosen, and a few rules are added to mitmweb's style sheet. Without the attributes
+of its web application that this takes, the column stays narrow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from mitmproxy import ctx
+from mitmproxy.http import HTTPFlow
+from mitmproxy.options import Options
+from tornado.web import Application, RequestHandler
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = ("icon", "path", "comment", "status", "size", "time")
+"""mitmweb's columns with ours among them; method and TLS are the same in each row."""
+
+STYLE = """
+.flow-table .col-path { width: 22%; }
+.flow-table .col-comment { width: auto; }
+.flow-table td.col-comment { text-align: left; }
+"""
+
+_OPTION = "web_columns"
+_REMOVE = "view.flows.remove"
+_STYLED = "toolsim_style"
+
+
+def show_comments(options: Options) -> None:
+    """Let mitmweb show the column of comments, unless somebody has chosen its columns."""
+    if _OPTION in options and not options.has_changed(_OPTION):  # type: ignore[no-untyped-call]
+        options.update(**{_OPTION: list(COLUMNS)})  # type: ignore[no-untyped-call]
+
+
+def make_room(application: object) -> None:
+    """Give the comments of mitmweb's list the room that there is. ``application``: mitmweb's, anything elsewhere."""
+    if not isinstance(application, Application) or _STYLED in application.settings:
+        return
+    sheets = list(_style_sheets(application))
+    if not sheets:
+        logger.info("This mitmweb is not one that toolsim knows: its column of comments stays narrow.")
+    application.settings[_STYLED] = True
+    application.add_handlers(".*", [(rf"/static/{sheet.name}", _StyleSheet, {"path": sheet}) for sheet in sheets])
+
+
+def hide(flow: HTTPFlow) -> None:
+    """Take a flow off the list, which is about to be answered."""
+    if _REMOVE not in ctx.master.commands.commands:
+        return
+    # The command stops a flow that is under way.
+    is_live, flow.live = flow.live, False
+    try:
+        ctx.master.commands.call(_REMOVE, [flow])
+    finally:
+        flow.live = is_live
+
+
+def _style_sheets(application: Application) -> Iterator[Path]:
+    folder = application.settings.get("static_path")
+    for path in Path(folder).glob("*.css") if isinstance(folder, str) else ():
+        if ".col-comment" in path.read_text(encoding="utf-8"):
+            yield path
+
+
+class _StyleSheet(RequestHandler):
+    """A style sheet with our rules at its end."""
+
+    def initialize(self, path: Path) -> None:
+        self._path = path
+
+    def get(self) -> None:
+        self.set_header("Content-Type", "text/css")
+        self.finish(self._path.read_text(encoding="utf-8") + STYLE)

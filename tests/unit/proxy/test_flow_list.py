@@ -1,0 +1,68 @@
+"""What mitmweb's and the console's list shows; the list itself is looked at in tests/web."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy.addons.view import View
+from mitmproxy.test import taddons, tflow
+from mitmproxy.tools.web import webaddons
+from mitmproxy.tools.web.app import Application
+from mitmproxy.tools.web.web_columns import AVAILABLE_WEB_COLUMNS
+from toolsimlib.proxy import flow_list
+from tornado import web
+
+STATIC = Path(webaddons.__file__).parent / "static"
+
+
+def test_the_comments_are_shown_unless_others_were_chosen() -> None:
+    """In mitmweb alone; each column is one that it has."""
+    assert set(flow_list.COLUMNS) <= set(AVAILABLE_WEB_COLUMNS)
+    with taddons.context() as plain:
+        flow_list.show_comments(plain.options)
+        assert "web_columns" not in plain.options
+    with taddons.context(webaddons.WebAddon()) as mitmweb:
+        flow_list.show_comments(mitmweb.options)
+        assert mitmweb.options.web_columns == list(flow_list.COLUMNS)
+        mitmweb.options.update(web_columns=["path"])
+        flow_list.show_comments(mitmweb.options)
+        assert mitmweb.options.web_columns == ["path"]
+
+
+def test_room_is_made_once_and_only_where_it_is_known_how() -> None:
+    """A reload of the script changes nothing, nor does another program than mitmweb."""
+    assert issubclass(Application, web.Application)
+    application = web.Application(static_path=str(STATIC))
+    flow_list.make_room(application)
+    rules = len(application.default_router.rules)
+    flow_list.make_room(application)
+    assert len(application.default_router.rules) == rules
+    flow_list.make_room(None)
+
+
+def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is left as it is, and the log says so."""
+    caplog.set_level("INFO")
+    flow_list.make_room(web.Application(static_path=str(tmp_path)))
+    assert "stays narrow" in caplog.text
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
+    """Taking it off the list does not stop it."""
+    view: Any = View()
+    with taddons.context(view):
+        flow, other = tflow.tflow(), tflow.tflow()
+        flow.live = live
+        view.add([flow, other])
+        flow_list.hide(flow)
+        assert list(view) == [other]
+        assert (flow.live, flow.error) == (live, None)
+
+
+def test_there_may_be_no_list() -> None:
+    """In mitmdump nothing is hidden."""
+    with taddons.context():
+        flow_list.hide(tflow.tflow())
