@@ -12,6 +12,10 @@ from typing import Any, Literal
 from toolsimlib.events import ToolKind
 
 Dialect = Literal["responses", "chat"]
+Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
+"""The server behind a backend's address."""
+Feature = Literal["tools", "constraint"]
+"""What a request may ask of a backend that not every one can: tools of its own, and an enforced form of calls."""
 
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
@@ -53,9 +57,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator decided by options; ``proxy/options.py`` documents each one."""
+    """What the operator decided by options; ``proxy/options.py`` documents each one.
+
+    Where an option may be ``auto`` and the backend's engine decides, the default is what ``auto`` means for an unknown
+    one: ``request/engine.py`` decides it for a request.
+    """
 
     backend: Literal["auto", "responses", "chat"] = "auto"
+    engine: Engine | Literal["auto"] = "unknown"
     manifest_role: Literal["auto", "developer", "system", "user"] = "auto"
     manifest: str = "auto"
     history: Literal["auto", "record", "sentinel"] = "auto"
@@ -75,8 +84,8 @@ class Policy:
     tool_block_delimiter: str = "\n"
     tool_allowlist: frozenset[str] = frozenset()
     tool_denylist: frozenset[str] = frozenset()
-    mode: Literal["inject", "native"] = "inject"
-    constrain: Literal["off", "json_schema", "structural_tag"] = "off"
+    mode: Literal["auto", "inject", "native"] = "inject"
+    constrain: Literal["auto", "off", "json_schema", "structural_tag"] = "off"
     max_tool_args_bytes: int = 200_000
     max_tool_output_bytes: int = 200_000
     forward_hosted_tools: bool = False
@@ -107,6 +116,8 @@ class Plan:
     of the first call of this answer. ``stops_after_tools``: the first other text after a call ends the turn.
     ``answer_format``: the flat ``text.format`` that an answer in words has to obey, None for plain text.
     ``constraint``: the flat form in which the backend is to enforce calls, None where it is only asked in words.
+    ``fields``: further fields of the backend's body. ``attempts``: what of all this the backend may refuse, and the
+    request may do without.
     """
 
     client: Dialect
@@ -123,6 +134,8 @@ class Plan:
     first_number: int = 1
     answer_format: Mapping[str, Any] | None = None
     constraint: Mapping[str, Any] | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    attempts: frozenset[Feature] = frozenset()
 
     @property
     def stream(self) -> bool:

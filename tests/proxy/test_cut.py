@@ -236,7 +236,7 @@ def test_http2_backend(h2_backend: H2Backend, ask: Any) -> None:
     mitmproxy speaks HTTP/2 to a backend only for a client that speaks it too.
     """
     target = f"https://127.0.0.1:{h2_backend.port}"
-    with Mitmdump(target, ssl_insecure=True, toolsim_stop_after_tools="on") as proxy:
+    with Mitmdump(target, ssl_insecure=True, toolsim_stop_after_tools="on", toolsim_engine="unknown") as proxy:
         for answer in curl(proxy, ask(stream=True), 3):
             assert answer.count(DONE) == 1
             assert b'"get_weather"' in answer

@@ -83,6 +83,9 @@ class Answer:
         self._writer.close()
 
 
+PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/api/v0/models")
+"""Pages by which servers are recognised: 404 unless a behaviour is set for that very path, and not among ``asked``."""
+
 Behaviour = Callable[[Answer], Awaitable[None]]
 
 
@@ -125,10 +128,15 @@ class RawBackend:
         server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
-        number = self._connections
+        number = 0
         try:
             while (asked := await self._read(reader, number)) is not None:
+                if asked.path.endswith(PAGES) and asked.path not in self._behaviours:
+                    await Answer(asked, reader, writer).whole(b"{}", 404)
+                    continue
+                if not number:
+                    self._connections += 1
+                    number = asked.connection = self._connections
                 self.asked.append(asked)
                 matches = [path for path in self._behaviours if asked.path.startswith(path)]
                 await self._behaviours[max(matches, key=len)](Answer(asked, reader, writer))

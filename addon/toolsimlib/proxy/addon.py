@@ -28,8 +28,10 @@ from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.exchange import OPEN, Exchange, error_response
 from toolsimlib.proxy.greeting import Greeting
+from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.log import Log
 from toolsimlib.proxy.notes import COMMENT, PAGE, REPORT, is_stored, policy_for
+from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.settings import Settings, parse
 from toolsimlib.report import Report
 
@@ -57,8 +59,10 @@ class ToolSim:
         self._greeting = Greeting(self._builtin)
         self._connections = Connections()
         self._conversations = Conversations()
-        # Loaded with this one: their hooks are called too.
-        self.addons = [self._connections]
+        self._known = KnownBackends()
+        self._recogniser = Recogniser(self._known)
+        # Loaded with this one: their hooks are called too, each behind ours.
+        self.addons = [self._connections, self._recogniser]
         self._is_running = False
 
     def load(self, loader: Loader) -> None:
@@ -85,6 +89,7 @@ class ToolSim:
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         check_listeners(settings, [mode.listen_host(ctx.options.listen_host) for mode in modes])
         self._connections.timeout = settings.limits.connect_timeout
+        self._recogniser.key, self._recogniser.is_open = settings.upstream_key, settings.policy.engine == "auto"
         self._settings, self._modes = settings, modes
         is_reverse = any(isinstance(mode, ReverseMode) for mode in modes)
         if self._settings.needs_lazy_connections(is_reverse) and ctx.options.connection_strategy == "eager":
@@ -138,7 +143,10 @@ class ToolSim:
         if api or route.endpoint(request.path):
             # Whatever ``stream_large_bodies`` says: the body has to be read.
             request.stream = False
-            self._open(flow, Report(client=api.name if api else ""), resent)
+            exchange = self._open(flow, Report(client=api.name if api else ""), resent)
+            # Only a backend that the operator named is asked who it is.
+            is_named = isinstance(decision, route.Forward) or isinstance(flow.client_conn.proxy_mode, ReverseMode)
+            exchange.may_ask = api is not None and is_named and not decision.to_builtin
         else:
             request.stream = True
 
@@ -205,21 +213,27 @@ class ToolSim:
     def _cors(self, flow: HTTPFlow) -> dict[str, str]:
         return cors_headers(self._settings.origins, flow.request.headers.get("origin"))
 
-    def _open(self, flow: HTTPFlow, report: Report, resent: resend.Resent | None) -> None:
+    def _open(self, flow: HTTPFlow, report: Report, resent: resend.Resent | None) -> Exchange:
         resend.forget(flow)
+        request = flow.request
         exchange = OPEN[flow.id] = Exchange(
             report,
             client_id=flow.client_conn.id,
             cors=self._cors(flow),
             limits=replace(self._settings.limits, keepalive=self._keepalive),
+            backend=self._known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
         )
         exchange.resent = resent
+        return exchange
 
     def _close(self, flow_id: str, flow: HTTPFlow | None, status: int | None) -> None:
         exchange = OPEN.pop(flow_id, None)
         if exchange is None or not exchange.is_turn:
             return
         report, seconds = exchange.report, exchange.seconds()
+        exchange.learn()
+        if report.error in ("backend_unavailable", "backend_timeout"):
+            self._known.forget(exchange.backend)
         is_ours = exchange.plan is not None or report.error is not None
         if status is None:
             report.error = report.error or "aborted"

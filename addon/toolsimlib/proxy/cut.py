@@ -13,6 +13,9 @@ which asks the ``Exchange`` that it carries. What this leans on, in ``mitmproxy.
 5. ``HttpLayer.connections`` holds failed connections with their ``error``, and answers from it whoever wants the same
    address again. We keep the client's connection over such a failure, so we have to forget it.
 6. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended.
+7. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the event loop has
+   turned: ``Http1Client`` is then as it was at the beginning. Over HTTP/2 each stream is one request: a refusal is only
+   remembered there, and is the client's answer.
 
 A stream keeps its class as long as it lives: loading and unloading the addon only affects new ones.
 """
@@ -32,6 +35,8 @@ from mitmproxy.proxy.layers.http import HttpLayer, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
+    RequestEndOfMessage,
+    RequestHeaders,
     RequestProtocolError,
     RequestTrailers,
     ResponseData,
@@ -125,6 +130,10 @@ class EndableStream(HttpStream):
         exchange = self.exchange
         if exchange is None:
             yield from super().state_consume_response_body(event)
+        elif isinstance(event, ResponseEndOfMessage) and self.is_refused(exchange):
+            # Not at once: the connection that this came over is free only behind this event.
+            self.server_state = self.state_asking_again
+            yield RequestWakeup(0)
         elif isinstance(event, ResponseData) and (
             len(self.response_body_buf) + len(event.data) > exchange.limits.max_answer_bytes
         ):
@@ -132,6 +141,19 @@ class EndableStream(HttpStream):
             yield from self.answer(exchange.answer_too_large())
         elif not isinstance(event, ResponseTrailers):
             yield from super().state_consume_response_body(event)
+
+    def is_refused(self, exchange: Exchange) -> bool:
+        """Return whether the error that has arrived only calls for another request, which is then in the flow."""
+        assert self.flow.response is not None
+        self.flow.response.data.content = bytes(self.response_body_buf)
+        if not exchange.ask_again(self.flow, possible=self.context.server.alpn != b"h2"):
+            return False
+        self.response_body_buf.clear()  # type: ignore[no-untyped-call]
+        return True
+
+    def state_asking_again(self, event: Event) -> CommandGenerator[None]:
+        """Between an error that refuses what was attempted, and the request without it."""
+        yield from ()
 
     @override
     def state_done(self, event: Event) -> CommandGenerator[None]:
@@ -156,9 +178,12 @@ class EndableStream(HttpStream):
             yield from super().handle_protocol_error(event)
 
     def wake(self) -> CommandGenerator[None]:
-        """Let the exchange send a keep-alive or give up, if the backend is silent."""
+        """Let the exchange send a keep-alive or give up, if the backend is silent; or send the request again."""
         exchange = self.exchange
         if exchange is None or self.ended:
+            return
+        if self.server_state == self.state_asking_again:
+            yield from self.send_again()
             return
         if self.server_state == self.state_stream_response_body:
             for data in exchange.tick():
@@ -176,6 +201,15 @@ class EndableStream(HttpStream):
         else:
             return
         yield RequestWakeup(exchange.next_tick())
+
+    def send_again(self) -> CommandGenerator[None]:
+        """Send the flow's request in place of the one that was refused (rule 7)."""
+        self.server_state = self.state_wait_for_response_headers
+        if (yield from self.make_server_connection()):
+            content = self.flow.request.raw_content or b""
+            yield SendHttp(RequestHeaders(self.stream_id, self.flow.request, end_stream=False), self.context.server)
+            yield SendHttp(RequestData(self.stream_id, content), self.context.server)
+            yield SendHttp(RequestEndOfMessage(self.stream_id), self.context.server)
 
     def forget_failed_connections(self) -> None:
         """Let the next request of this client connection try again; mitmproxy would repeat the old error for ever."""

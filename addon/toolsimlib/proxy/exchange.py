@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from collections.abc import Mapping
 
@@ -36,14 +35,15 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides, telemetry
+from toolsimlib.proxy.attempt import ReadRequest, note_missed_calls
+from toolsimlib.proxy.body import Refused, check_unread, read_body
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.keep import BodyRecorder
+from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
-from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.errors import NO_WORDS, read_error
-from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.lenient import loaded
 
 logger = logging.getLogger(__name__)
@@ -54,8 +54,6 @@ MODE_HEADER = "x-proxy-output-mode"
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
 # Statuses whose answers have no body: nothing can be streamed in them.
 _WITHOUT_BODY = (204, 205)
-# A body that mentions tools cannot pass unread: its backend would never be told how to call them.
-_MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
 def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
@@ -69,29 +67,27 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
     return response
 
 
-class _Refused(Exception):
-    """A request that cannot be served, for a reason other than its content."""
-
-    def __init__(self, error: ApiError) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
 class Exchange:
     """Carries a plan from the request to the answer, and watches the time between.
 
     ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
     speak if the backend never answers. ``cors``: headers for answers that we make. ``is_request_too_large``: its body
     was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time. ``topic``: what a
-    request is about that was rewritten; ``place``: which turn of which conversation that is, in words.
+    request is about that was rewritten; ``place``: which turn of which conversation that is, in words. ``backend``:
+    what is known of it; ``may_ask``: it may be asked who it is.
     """
 
-    def __init__(self, report: Report, *, client_id: str, cors: Mapping[str, str], limits: Limits) -> None:
+    def __init__(
+        self, report: Report, *, client_id: str, cors: Mapping[str, str], limits: Limits, backend: Backend | None = None
+    ) -> None:
         self.plan: Plan | None = None
         self.report = report
         self.resent: resend.Resent | None = None
         self.topic: Topic | None = None
         self.place = ""
+        self.backend = backend or Backend(Root("http", "", 0))
+        self.may_ask = False
+        self._attempt: ReadRequest | None = None
         self.client_id = client_id
         self.ours = True
         self.cut = False
@@ -114,7 +110,7 @@ class Exchange:
         """Rewrite the request for its backend, or answer it with an error."""
         try:
             self._rewrite(flow, dialect, policy)
-        except (BadRequest, _Refused) as bad:
+        except (BadRequest, Refused) as bad:
             flow.response = self.refuse(bad.error)
         except Exception:
             logger.exception("toolsim failed to rewrite a request; please report this.")
@@ -122,25 +118,16 @@ class Exchange:
 
     def _rewrite(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> None:
         request = flow.request
-        limit = self.limits.max_request_bytes
-        try:
-            if self.is_request_too_large:
-                raise TooLarge(f"got more than {limit} bytes")
-            body = decoded(request, limit)
-        except TooLarge as problem:
-            message = f"The request body is too large: {problem} (toolsim_max_request_bytes)."
-            raise _Refused(ApiError(message, "invalid_request_error", "request_too_large", status=413)) from problem
-        except ValueError as problem:
-            raise BadRequest(f"The request body cannot be decoded: {problem}") from problem
-        mode = request.headers.get(MODE_HEADER)
-        rewritten = rewrite_request(dialect, request.path, body, policy, output_mode=mode, report=self.report)
+        body = read_body(request, self.limits.max_request_bytes, is_too_large=self.is_request_too_large)
+        read = ReadRequest(dialect, request.path, body, policy, request.headers.get(MODE_HEADER), self.backend)
+        rewritten = read.rewritten(self.report)
         if rewritten is None:
-            if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and not _can_be_read(body):
-                raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
+            check_unread(body)
             return
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
         sides.begin(flow)
         self.plan = rewritten.plan
+        self._attempt = read if rewritten.plan.attempts else None
         self.topic = topic_of(rewritten.items)
         for name in ("content-encoding", "transfer-encoding", MODE_HEADER):
             request.headers.pop(name, None)
@@ -150,6 +137,7 @@ class Exchange:
         resend.note_sent(flow, rewritten.body)
         if self.resent is not None and self.resent.words is not None:
             request.content = self.resent.words
+            self._attempt = None  # Made anew, the request would lose them.
 
     # -- the answer --
 
@@ -158,7 +146,12 @@ class Exchange:
         response = flow.response
         assert response is not None
         is_present = response.raw_content is not None  # made by another addon, or read from a file
-        if self.plan is None or not 200 <= response.status_code < 300:
+        is_error = not 200 <= response.status_code < 300
+        if is_error and self._attempt is not None and not is_present:
+            # Perhaps only what was attempted is refused: its words decide.
+            response.stream = False
+            return
+        if self.plan is None or is_error:
             self.ours = False
             response.stream = not is_present
             if (self.plan is not None or response.status_code >= 400) and not is_present:
@@ -183,6 +176,27 @@ class Exchange:
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.feed
+
+    def ask_again(self, flow: HTTPFlow, *, possible: bool) -> bool:
+        """Take an error that has arrived whole; return whether the request was rewritten, to be sent once more.
+
+        ``possible``: whether it can be sent again.
+        """
+        if self._attempt is None or self.plan is None:
+            return False
+        rewritten = self._attempt.without_refused(flow, self.plan, again=possible)
+        if rewritten is None:
+            return False
+        self.plan, self.report = rewritten
+        if not self.plan.attempts:
+            self._attempt = None
+        flow.response = None
+        return True
+
+    def learn(self) -> None:
+        """Remember what the answer, which is over, says about its backend."""
+        if self.plan is not None:
+            note_missed_calls(self.backend, self.plan, self.report)
 
     @property
     def words(self) -> str:
@@ -217,6 +231,10 @@ class Exchange:
         response = flow.response
         assert response is not None
         if not self.ours or self.plan is None or self._rewriter is not None:
+            return
+        if not 200 <= response.status_code < 300:
+            self.ours = False
+            self.recorder.whole(response)
             return
         try:
             content = decoded(response, self.limits.max_answer_bytes)
@@ -364,15 +382,6 @@ class Exchange:
         response.headers["content-type"] = self._rewriter.content_type
         if response.http_version == "HTTP/1.0":
             response.http_version = "HTTP/1.1"
-
-
-def _can_be_read(body: bytes) -> bool:
-    """Return whether a body is JSON that the rewriter reads: no NaN, no endless numbers, not nested without end."""
-
-    def refuse(constant: str) -> float:
-        raise ValueError(constant)
-
-    return parse_object(body, parse_constant=refuse) is not None
 
 
 OPEN: dict[str, Exchange] = {}

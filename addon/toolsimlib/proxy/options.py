@@ -59,6 +59,14 @@ OPTIONS = (
         "/chat/completions or /models.",
     ),
     Option(
+        "engine",
+        "auto",
+        "Server that the backend is: the auto of other options depends on it. auto: it is asked once, by GETs of pages "
+        "that only one of them has; the first request waits a second for that at most. unknown: it is not asked, and "
+        "nothing is presumed.",
+        ("auto", "unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"),
+    ),
+    Option(
         "manifest",
         "auto",
         "Form in which the tools are shown to the model. auto: the one that real models answer best, now calls. calls: "
@@ -83,9 +91,10 @@ OPTIONS = (
     ),
     Option(
         "sentinel",
-        "tool_call",
-        "Name of the tag that opens a call in the model's text. A private name avoids clashes with texts that talk "
-        "about tool calls.",
+        "auto",
+        "Name of the tag that opens a call in the model's text. auto: tool_call, but call_tool for the models whose "
+        "tool_call Ollama reads itself, and fails over (qwen3, glm-4.7). A private name avoids clashes with texts that "
+        "talk about tool calls.",
     ),
     Option("use_tool", True, "Whether <use_tool> blocks in the model's text count as calls too."),
     Option(
@@ -100,17 +109,19 @@ OPTIONS = (
         "inject",
         "What a backend is told of the tools. inject: nothing but text, they are written into the transcript. native: "
         "the client's own tools, over a backend of the same API; its answers are read for calls that its own parser "
-        "missed.",
-        ("inject", "native"),
+        "missed. auto: native, and inject for the models for which the backend refuses tools or misses a call.",
+        ("auto", "inject", "native"),
     ),
     Option(
         "constrain",
-        "off",
-        "What the backend is told to enforce while it samples. off: nothing, calls are asked for in words. "
+        "auto",
+        "What the backend is told to enforce while it samples. auto: what a recognised engine can, until it refuses; "
+        "json_schema where an answer must call, and structural_tag for strict tools at vLLM and SGLang. off: nothing, "
+        "calls are asked for in words. "
         "json_schema: where an answer must call (tool_choice required, or a named function), it is one JSON "
         "object by the tools' schemas; llama.cpp, vLLM, SGLang, Ollama, LM Studio and most hosted APIs can. "
         "structural_tag: every call obeys its tool's schema, and text stays free; vLLM and SGLang can.",
-        ("off", "json_schema", "structural_tag"),
+        ("auto", "off", "json_schema", "structural_tag"),
     ),
     Option(
         "untagged",

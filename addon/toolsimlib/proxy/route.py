@@ -130,6 +130,12 @@ def endpoint(path: str) -> str:
     return MODELS if path.partition("?")[0].rstrip("/").endswith(MODELS) else ""
 
 
+def prefix(path: str) -> str:
+    """Return what precedes the endpoint in the path of an API request."""
+    plain = path.partition("?")[0].rstrip("/")
+    return plain.removesuffix(endpoint(path))
+
+
 def api_of(method: str, path: str) -> Api | None:
     """Return the API of a request that may declare tools."""
     return api_of_path(path) if method == "POST" else None

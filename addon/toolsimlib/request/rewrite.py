@@ -24,7 +24,7 @@ A request that has nothing to do with tools never comes this way over a backend 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import isfinite
@@ -32,9 +32,10 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import CallOutput, ClientRequest, Item, Message
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Dialect, Plan, Policy, Tool
+from toolsimlib.plan import Dialect, Feature, Plan, Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.request.constrain import constraint
+from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.manifest import manifest, reminder
 from toolsimlib.request.transcript import flatten, place, remind
 from toolsimlib.schema import SchemaError, compile_schema
@@ -66,11 +67,19 @@ class Rewritten:
 
 
 def rewrite_request(
-    dialect: Dialect, path: str, body: bytes, policy: Policy, *, output_mode: str | None, report: Report
+    dialect: Dialect,
+    path: str,
+    body: bytes,
+    policy: Policy,
+    *,
+    output_mode: str | None,
+    report: Report,
+    refused: Collection[tuple[str, Feature]] = (),
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
-    ``dialect``: the client's; ``output_mode``: the client's own wish (a header), before the policy's. Returns None for
+    ``dialect``: the client's; ``output_mode``: the client's own wish (a header), before the policy's. ``refused``: what
+    the backend has refused before, by model. Returns None for
     a request that is not ours and passes byte for byte: no JSON object, or no tools and no history of calls for a
     backend of the same dialect. Raises BadRequest for what deserves a 400.
     """
@@ -86,7 +95,8 @@ def rewrite_request(
     policy = _with_output_mode(policy, output_mode, report)
     try:
         request = read(client, document, report)
-        planned = plan(request, backend, policy, report)
+        policy, attempts = settle(policy, request, backend, refused)
+        planned = plan(request, backend, policy, report, attempts)
         native = policy.mode == "native" and backend is client
         written = keep(request, planned, body) if native else compose(request, planned, report)
     except RecursionError:
@@ -103,7 +113,13 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
     return request
 
 
-def plan(request: ClientRequest, backend: Api, policy: Policy, report: Report) -> Plan:
+def plan(
+    request: ClientRequest,
+    backend: Api,
+    policy: Policy,
+    report: Report,
+    attempts: frozenset[Feature] = frozenset(),
+) -> Plan:
     """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
     for tool in request.tools:
         if tool.strict and tool.parameters is not None:
@@ -132,6 +148,8 @@ def plan(request: ClientRequest, backend: Api, policy: Policy, report: Report) -
         first_number=first_number(request),
         answer_format=request.answer_format,
         constraint=constraint(offered, request.choice, policy=policy, one_call=one_call) if offered else None,
+        fields=engine_fields(policy.engine, request.form.model),
+        attempts=attempts,
     )
 
 
@@ -164,7 +182,8 @@ def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
         messages = _with_manifest(request, plan, items, messages)
     # A backend that enforces the client's form of answer could never write a call: the manifest asks for it in words.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
-    return dump(api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)).encode()
+    body = api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)
+    return dump({**body, **plan.fields}).encode()
 
 
 def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:

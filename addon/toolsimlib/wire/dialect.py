@@ -78,12 +78,14 @@ class Api:
 
     ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
     answer has a place for text behind its calls (an output list does, a chat message does not).
+    ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang).
     """
 
     name: Dialect
     ending: str
     manifest_role: Literal["developer", "system"]
     text_follows_calls: bool
+    takes_structural_tags: bool
     uses_tools: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Mapping[str, Any]], ClientRequest]
     adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
@@ -99,6 +101,7 @@ CHAT = Api(
     # The role that every chat template knows; many servers know no developer.
     manifest_role="system",
     text_follows_calls=False,
+    takes_structural_tags=True,
     uses_tools=chat.uses_tools,
     read=chat.read_request,
     adopt=chat.adopt,
@@ -112,6 +115,7 @@ RESPONSES = Api(
     ending="/responses",
     manifest_role="developer",
     text_follows_calls=True,
+    takes_structural_tags=False,
     uses_tools=responses.uses_tools,
     read=responses.read_request,
     adopt=responses.adopt,

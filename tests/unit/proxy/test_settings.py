@@ -25,9 +25,9 @@ def load(*specs: str) -> Settings:
 
 
 def test_defaults() -> None:
-    """Nothing said: the policy's own defaults, and nothing of the edge."""
+    """Nothing said: the policy's own defaults, but for what the backend's engine decides; nothing of the edge."""
     settings = load()
-    assert settings.policy == Policy()
+    assert settings.policy == Policy(engine="auto", sentinel="auto", constrain="auto")
     assert (settings.builtin, settings.upstream, settings.api_key, settings.limits) == (None, None, "", Limits())
 
 

@@ -1,0 +1,105 @@
+"""A request that attempts what its backend may refuse, and the same request without it.
+
+Some servers take ``tools`` and some an enforced form of the answer; which one does, and for which model, shows in its
+answer. So with ``auto`` the first request tries. An error that names the matter is then no answer: it is remembered,
+logged once, and the client's request is rewritten without the attempt. The stream sends it again in place of the first
+(``cut.py``), so that the client sees one answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mitmproxy.http import HTTPFlow
+
+from toolsimlib.plan import Dialect, Feature, Plan, Policy
+from toolsimlib.proxy import resend
+from toolsimlib.proxy.decoding import decoded
+from toolsimlib.proxy.known import Backend
+from toolsimlib.proxy.notes import NOTE, policy_as_dict
+from toolsimlib.report import Report, entry
+from toolsimlib.request.engine import is_refusal
+from toolsimlib.request.rewrite import Rewritten, rewrite_request
+
+logger = logging.getLogger(__name__)
+
+# An error that says why is short.
+_MAX_ERROR_BYTES = 1024 * 1024
+_LOGGED_CHARACTERS = 300
+_WARNINGS: Mapping[Feature, str] = {
+    "tools": "toolsim: the backend takes no tools for %s: from now on they are written into its text. It said: %s",
+    "constraint": "toolsim: the backend enforces no calls for %s: from now on they are asked for in words. It said: %s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A client's request as it came in, decoded, and the ``backend`` that it goes to."""
+
+    dialect: Dialect
+    path: str
+    body: bytes
+    policy: Policy
+    output_mode: str | None
+    backend: Backend
+
+    def rewritten(self, report: Report) -> Rewritten | None:
+        """Rewrite it by what is known of the backend by now; see ``rewrite_request``."""
+        policy = self.policy
+        if policy.engine == "auto":
+            policy = replace(policy, engine=self.backend.engine or "unknown")
+        return rewrite_request(
+            self.dialect,
+            self.path,
+            self.body,
+            policy,
+            output_mode=self.output_mode,
+            report=report,
+            refused=frozenset(self.backend.refused),
+        )
+
+    def without_refused(self, flow: HTTPFlow, plan: Plan, *, again: bool) -> tuple[Plan, Report] | None:
+        """Rewrite the flow's request without what its response refuses of the attempts of ``plan``.
+
+        Returns the new plan with its report; None, with the flow unchanged, if the response is no such refusal, or
+        cannot be asked for ``again``.
+        """
+        refused = _refused(flow, plan)
+        for feature in refused:
+            self.backend.refuses(plan.form.model, feature)
+        if not refused or not again:
+            return None
+        report = Report(client=self.dialect)
+        rewritten = self.rewritten(report)
+        assert rewritten is not None, "a request that was ours stays ours"
+        report.warnings.extend(entry("REFUSED", feature) for feature in refused)
+        flow.request.path = rewritten.path
+        flow.request.content = rewritten.body
+        resend.note_sent(flow, rewritten.body)
+        if NOTE in flow.metadata:
+            flow.metadata[NOTE]["options"] = policy_as_dict(rewritten.plan.policy)
+        return rewritten.plan, report
+
+
+def note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
+    """Remember a backend that was given tools and whose answer held a call as text: its own parser does not know it."""
+    missed = any(verdict.startswith("call ") for block in report.blocks for verdict in block["verdicts"])
+    if missed and "tools" in plan.attempts:
+        backend.refuses(plan.form.model, "tools")
+
+
+def _refused(flow: HTTPFlow, plan: Plan) -> list[Feature]:
+    response = flow.response
+    if response is None or 200 <= response.status_code < 300:
+        return []
+    try:
+        message = decoded(response, _MAX_ERROR_BYTES).decode("utf-8", "replace")
+    except ValueError:
+        return []
+    refused = [feature for feature in plan.attempts if is_refusal(feature, response.status_code, message)]
+    for feature in refused:
+        said = " ".join(message.split())[:_LOGGED_CHARACTERS]
+        logger.warning(_WARNINGS[feature], plan.form.model or "this model", said)
+    return refused

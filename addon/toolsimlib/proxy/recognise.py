@@ -1,0 +1,125 @@
+"""Recognising a backend: which server answers at its address.
+
+A backend is asked once, by GETs of pages that only one kind of server has (``request/engine.py``), when the first API
+request for it comes in:
+
+1. Only what the operator named is asked: the target of a reverse mode, or ``toolsim_upstream``. A host that a client
+   merely passes through to is none of our business, and a built-in backend needs no asking.
+2. The first request waits for the answers, ``WAIT_SECONDS`` at most; those behind it never wait. Who answers later, or
+   not at all, is asked again after ``REST_SECONDS``, beside the requests.
+3. No secret is sent but ``toolsim_upstream_key``. Redirects are not followed, and an answer has a size limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mitmproxy import ctx
+from mitmproxy.http import HTTPFlow
+from tornado.httpclient import HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from toolsimlib.plan import Engine
+from toolsimlib.proxy.exchange import OPEN
+from toolsimlib.proxy.known import Backend, KnownBackends, Root
+from toolsimlib.request.engine import PROBES, Probe, engine_of
+
+logger = logging.getLogger(__name__)
+
+WAIT_SECONDS = 1.0
+PROBE_SECONDS = 5.0
+REST_SECONDS = 60.0
+_MAX_PAGE_BYTES = 4 * 1024 * 1024
+
+
+class Recogniser:
+    """An addon that finds out a backend's engine before the first request for it is rewritten.
+
+    ``key``: the operator's for the backend; ``is_open``: whether the engine is to be found out.
+    """
+
+    def __init__(self, known: KnownBackends) -> None:
+        self.key = ""
+        self.is_open = False
+        self._known = known
+
+    async def requestheaders(self, flow: HTTPFlow) -> None:
+        """Ask the backend of a request who it is. Called behind the hook that routes it."""
+        exchange = OPEN.get(flow.id)
+        if exchange is None or not exchange.may_ask or not self.is_open or not flow.live:
+            return
+        backend = exchange.backend
+        is_first = backend.asked_at is None
+        task = self._ask(backend)
+        if task is not None and is_first:
+            await asyncio.wait({task}, timeout=WAIT_SECONDS)
+
+    def done(self) -> None:
+        """Stop asking."""
+        for task in self._known.tasks():
+            task.cancel()
+
+    def _ask(self, backend: Backend) -> asyncio.Task[None] | None:
+        now = time.monotonic()
+        rests = backend.asked_at is not None and now - backend.asked_at < REST_SECONDS
+        if backend.engine is None and backend.asking is None and not rests:
+            backend.asked_at = now
+            backend.asking = asyncio.get_running_loop().create_task(self._recognise(backend))
+        return backend.asking
+
+    async def _recognise(self, backend: Backend) -> None:
+        headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        client = SimpleAsyncHTTPClient(
+            force_instance=True, max_clients=len(PROBES), max_body_size=_MAX_PAGE_BYTES, max_header_size=65536
+        )
+        pages = [asyncio.ensure_future(_get(client, backend.root, probe, headers)) for probe in PROBES]
+        try:
+            answered = 0
+            for page in asyncio.as_completed(pages):
+                engine = await page
+                answered += engine is not None
+                if engine is not None and engine != "unknown":
+                    backend.engine = engine
+                    logger.info("toolsim: the backend at %s is %s", backend.root.url(""), engine)
+                    return
+            if answered == len(pages):
+                backend.engine = "unknown"
+        finally:
+            backend.asking = None
+            for page in pages:
+                page.cancel()
+            await asyncio.gather(*pages, return_exceptions=True)
+            client.close()
+
+
+async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, headers: Mapping[str, str]) -> Engine | None:
+    """Return the engine that a page shows, ``unknown`` if it shows none, None if there was no answer."""
+    request = HTTPRequest(
+        root.url(probe.path),
+        headers={"accept": "application/json", **headers},
+        connect_timeout=PROBE_SECONDS,
+        request_timeout=PROBE_SECONDS,
+        follow_redirects=False,
+        validate_cert=not ctx.options.ssl_insecure,
+        ca_certs=ctx.options.ssl_verify_upstream_trusted_ca,
+    )
+    try:
+        answer = await client.fetch(request, raise_error=False)
+    except (OSError, ValueError):
+        return None
+    if answer.code == 599:  # Tornado's own: nothing came back.
+        return None
+    return engine_of(probe, answer.code, answer.headers, _object(answer.body)) or "unknown"
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,141 @@
+"""The server behind a backend's address: how it is recognised, and what follows from it for a request.
+
+Servers speak the same API and differ in what else they do with a request. Each row of ``PROBES`` is a page that only
+one kind of server has, and what must be found there; ``proxy/recognise.py`` asks for them. What follows:
+
+1. *The tag.* Ollama reads ``<tool_call>`` in the answers of some models itself, whether the request has tools or not,
+   and fails with HTTP 500 ``{"error":"EOF"}`` where the body is not in its own form. Those models get a private tag.
+2. *The form of a call.* Each of these servers can be told to write nothing but JSON by a schema: that is done where the
+   answer must call. vLLM and SGLang can also switch a grammar on within free text: that is done for strict tools.
+3. *Special tokens.* vLLM and SGLang drop them from answers to requests without ``tools``, and with them the markers
+   between which some models write their calls. They are kept for these models alone: both servers drop the token that
+   ends a turn in any case, but not what else a model may write.
+
+What a backend has refused for a model is not sent for that model again, as far as it was ``auto`` that chose it. What
+the operator chose is sent, and the backend's error is the client's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from toolsimlib.conversation import ClientRequest
+from toolsimlib.plan import Engine, Feature, Policy
+from toolsimlib.wire.dialect import Api
+
+TAG = "tool_call"
+"""The tag of Hermes, which most models know that were trained on any."""
+PRIVATE_TAG = "call_tool"
+"""A tag that no server's own parser looks for."""
+
+# Models whose answers Ollama parses, however it is asked.
+_PARSED_BY_OLLAMA = re.compile(r"qwen-?3|glm-?4\.7", re.IGNORECASE)
+# Models whose calls stand between special tokens.
+_SPECIAL_TOKENS = re.compile(r"kimi|gemma-?4|(?:mi|mini|magi|dev|code)stral", re.IGNORECASE)
+_VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A page of one engine; ``fits`` returns whether the JSON object found there is that engine's."""
+
+    path: str
+    engine: Engine
+    fits: Callable[[Mapping[str, Any]], bool]
+
+
+PROBES = (
+    Probe("/props", "llama.cpp", lambda body: "default_generation_settings" in body),
+    Probe("/api/version", "ollama", lambda body: _is_version(body.get("version"))),
+    # LocalAI has the same page; its versions begin with a "v".
+    Probe("/version", "vllm", lambda body: body.keys() == {"version"} and _is_version(body["version"])),
+    Probe("/server_info", "sglang", lambda body: "internal_states" in body),
+    Probe("/get_server_info", "sglang", lambda body: "internal_states" in body),
+    Probe("/api/v0/models", "lmstudio", lambda body: body.get("object") == "list" and "data" in body),
+)
+
+
+def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mapping[str, Any]) -> Engine | None:
+    """Return the engine that the answer to a probe shows, None if it shows none.
+
+    ``headers`` ignore case, or are lower-case. ``body`` is empty if it is no JSON object.
+    """
+    if headers.get("server", "").lower() == "llama.cpp":
+        return "llama.cpp"  # Said with an error too: of a missing key, for one.
+    return probe.engine if status == 200 and probe.fits(body) else None
+
+
+def settle(
+    policy: Policy, request: ClientRequest, backend: Api, refused: Collection[tuple[str, Feature]]
+) -> tuple[Policy, frozenset[Feature]]:
+    """Return the policy for one request, without ``auto`` where the engine decides, and what of it is an attempt.
+
+    An attempt is what the backend may refuse, and the request may do without. ``refused``: by model, what it refused.
+    """
+    model = request.form.model
+    mode, constrain = policy.mode, policy.constrain
+    attempts: set[Feature] = set()
+    if mode == "auto":
+        native = backend.name == request.dialect and (model, "tools") not in refused
+        mode = "native" if native else "inject"
+        if native:
+            attempts.add("tools")
+    if constrain == "auto":
+        constrain = "off" if (model, "constraint") in refused else _constraint(policy.engine, request, backend)
+        if constrain != "off" and mode == "inject":
+            attempts.add("constraint")
+    settled = replace(policy, sentinel=_tag(policy, model), mode=mode, constrain=constrain)
+    return settled, frozenset(attempts)
+
+
+def engine_fields(engine: str, model: str) -> dict[str, Any]:
+    """Return the fields that a request without ``tools`` needs besides, at this engine and for this model."""
+    if engine in ("vllm", "sglang") and _SPECIAL_TOKENS.search(model):
+        return {"skip_special_tokens": False}
+    return {}
+
+
+def is_refusal(attempt: Feature, status: int, message: str) -> bool:
+    """Return whether a backend's error says that it cannot do what was attempted.
+
+    Asked only where it was attempted, so it is enough that the error names the matter. A status that speaks of the key,
+    of the time or of the load says nothing about the body.
+    """
+    return 400 <= status < 600 and status not in _OTHER_REASONS and _REFUSAL[attempt].search(message) is not None
+
+
+_OTHER_REASONS = (401, 403, 408, 413, 429, 502, 503, 504)
+_CANNOT = (
+    r"not (?:be )?(?:support|enabled|available|allowed|permitted|implemented)|n.t support|unsupported|requires?\b"
+    r"|unknown|unrecogni[sz]ed|unexpected|extra|no endpoints"
+)
+_REFUSAL: Mapping[Feature, re.Pattern[str]] = {
+    # A client's own mistake about its tools is named by these words too, but not together with the others.
+    "tools": re.compile(
+        rf"(?=.*(?:\btools?\b|tool[_ -](?:us|choice|call)|function[_ -]?call))(?=.*(?:{_CANNOT}))",
+        re.IGNORECASE | re.DOTALL,
+    ),
+    "constraint": re.compile(r"response_format|text\.format|schema|structur|grammar|guided|constrain", re.IGNORECASE),
+}
+
+
+def _tag(policy: Policy, model: str) -> str:
+    if policy.sentinel != "auto":
+        return policy.sentinel
+    return PRIVATE_TAG if policy.engine == "ollama" and _PARSED_BY_OLLAMA.search(model) else TAG
+
+
+def _constraint(engine: str, request: ClientRequest, backend: Api) -> Literal["off", "json_schema", "structural_tag"]:
+    if engine == "unknown":
+        return "off"
+    if request.choice.mode == "required":
+        return "json_schema"
+    strict = any(tool.strict for tool in request.tools)
+    return "structural_tag" if strict and engine in ("vllm", "sglang") and backend.takes_structural_tags else "off"
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, str) and _VERSION.fullmatch(value) is not None

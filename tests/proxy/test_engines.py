@@ -1,0 +1,137 @@
+"""A backend that is recognised, and one that refuses what was attempted, through a real mitmdump."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.raw_backend import Answer, RawBackend
+from support.wire import chat_stream, chat_whole
+
+CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
+NO_JINJA = json.dumps({"error": {"code": 500, "message": "tools param requires --jinja flag"}}).encode()
+# A refusal's connection: kept, said to be closed, and closed in fact.
+ENDS = ("kept", "close", "hang up")
+
+
+@pytest.fixture
+def backend() -> Iterator[RawBackend]:
+    with RawBackend() as backend:
+        yield backend
+
+
+async def _says(answer: Answer, text: str) -> None:
+    if json.loads(answer.asked.body).get("stream"):
+        await answer.head(Content_Type="text/event-stream")
+        await answer.send(chat_stream(text))
+        await answer.end()
+    else:
+        await answer.whole(chat_whole(text), Content_Type="application/json")
+
+
+def refuses(field: str, error: bytes, text: str, end: str = "kept") -> Any:
+    """Return a behaviour: an error for a body with this field, else this text."""
+
+    async def behave(answer: Answer) -> None:
+        if field not in json.loads(answer.asked.body):
+            await _says(answer, text)
+            return
+        headers = {"Connection": "close"} if end == "close" else {}
+        await answer.whole(error, 500, Content_Type="application/json", **headers)
+        if end != "kept":
+            answer.hang_up()
+
+    return behave
+
+
+def called(reply: Any, *, stream: bool) -> str:
+    """Return the arguments of the one call of an answer."""
+    assert reply.status == 200
+    if not stream:
+        return str(reply.json()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])
+    deltas = [call for event in reply.events()[:-1] for call in event["choices"][0]["delta"].get("tool_calls", ())]
+    return "".join(delta["function"].get("arguments", "") for delta in deltas)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_that_are_refused(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
+    """The client gets one answer, with its call; the next request asks in words at once; the log tells it once."""
+    backend.play(refuses("tools", NO_JINJA, f"<tool_call>{CALL}</tool_call>", end))
+    with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
+        for _ in range(3):
+            reply = line.post("/v1/chat/completions", ask(stream=stream))
+            assert json.loads(called(reply, stream=stream)) == {"city": "Bonn"}
+        assert ["tools" in json.loads(asked.body) for asked in backend.asked] == [True, False, False, False]
+        assert proxy.log().count("takes no tools for m") == 1
+        assert "REFUSED:tools" in proxy.log()
+
+
+def test_an_enforced_form_that_is_refused(backend: RawBackend, ask: Any) -> None:
+    """A recognised server that refuses its schema is asked in words instead."""
+
+    async def version(answer: Answer) -> None:
+        await answer.whole(b'{"version": "0.11.0"}', Content_Type="application/json")
+
+    error = b'{"error": {"message": "response_format is not available with this model"}}'
+    backend.play(version, "/version")
+    backend.play(refuses("response_format", error, f"<tool_call>{CALL}</tool_call>"), "/v1")
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        reply = line.post("/v1/chat/completions", ask(tool_choice="required"))
+        assert json.loads(called(reply, stream=False)) == {"city": "Bonn"}
+        assert "is vllm" in proxy.log()
+        assert "enforces no calls for m" in proxy.log()
+
+
+def test_an_enforced_form_that_is_taken(backend: RawBackend, ask: Any) -> None:
+    """The server's JSON is the call."""
+
+    async def version(answer: Answer) -> None:
+        await answer.whole(b'{"version": "0.12.6"}', Content_Type="application/json")
+
+    backend.play(version, "/api/version")
+    backend.play(lambda answer: _says(answer, CALL), "/v1")
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        for stream in (False, True):
+            reply = line.post("/v1/chat/completions", ask(stream=stream, tool_choice="required", model="qwen3:4b"))
+            assert json.loads(called(reply, stream=stream)) == {"city": "Bonn"}
+        body = json.loads(backend.asked[-1].body)
+        assert body["response_format"]["type"] == "json_schema"
+        assert "<call_tool>" in json.dumps(body["messages"])
+        assert "<tool_call>" not in json.dumps(body["messages"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_about_something_else(backend: RawBackend, ask: Any, stream: bool) -> None:
+    """It passes as it is, and the tools are attempted again."""
+    error = b'{"error":{"message":"The context is full.","type":"too_long"}}'
+
+    async def full(answer: Answer) -> None:
+        await answer.whole(error, 400, Content_Type="application/json", X_Own="1")
+
+    backend.play(full)
+    with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
+        for _ in range(2):
+            reply = line.post("/v1/chat/completions", ask(stream=stream))
+            assert (reply.status, reply.body, reply.headers["x-own"]) == (400, error, "1")
+        assert all("tools" in json.loads(asked.body) for asked in backend.asked)
+
+
+def test_a_backend_that_dies_between(backend: RawBackend, ask: Any) -> None:
+    """The second request gets no answer: that is the client's error, in the API's shape, and its connection stays."""
+
+    async def dies(answer: Answer) -> None:
+        if "tools" in json.loads(answer.asked.body):
+            await answer.whole(NO_JINJA, 500)
+        else:
+            answer.hang_up()
+
+    backend.play(dies)
+    with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
+        for _ in range(2):
+            reply = line.post("/v1/chat/completions", ask())
+            assert (reply.status, reply.json()["error"]["code"]) == (502, "backend_unavailable")

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from toolsimlib.proxy import known
+from toolsimlib.proxy.known import KnownBackends, Root
+
+
+def test_a_backend_is_known_by_its_address_and_path() -> None:
+    """Requests of either API and version path are for one backend; another path or port is another one."""
+    backends = KnownBackends()
+    one = backends.at("http", "h", 1, "/v1")
+    assert one.root == Root("http", "h", 1, "")
+    assert backends.at("http", "h", 1) is one
+    assert backends.at("http", "h", 2, "/v1") is not one
+    assert backends.at("http", "h", 1, "/gateway/v1").root.path == "/gateway"
+
+
+def test_addresses_of_pages() -> None:
+    """A page stands beside /v1; an IPv6 address has its brackets."""
+    assert Root("https", "h", 443, "/gateway").url("/props") == "https://h:443/gateway/props"
+    assert Root("http", "::1", 80).url("/props") == "http://[::1]:80/props"
+
+
+def test_a_backend_that_is_gone_is_forgotten() -> None:
+    """With all that was known of it; one that has taken its place since stays."""
+    backends = KnownBackends()
+    old = backends.at("http", "h", 1)
+    old.engine = "vllm"
+    old.refuses("m", "tools")
+    backends.forget(old)
+    new = backends.at("http", "h", 1)
+    assert (new.engine, new.refused) == (None, set())
+    backends.forget(old)
+    assert backends.at("http", "h", 1) is new
+
+
+def test_memory_is_bounded() -> None:
+    """Clients choose addresses and models: the oldest backend goes, and no backend remembers models without end."""
+    backends = KnownBackends()
+    first = backends.at("http", "h", 0)
+    for port in range(1, known._MAX_BACKENDS + 1):
+        backends.at("http", "h", port)
+    assert backends.at("http", "h", 0) is not first
+    for number in range(known._MAX_REFUSED * 2):
+        first.refuses(f"m{number}", "tools")
+        assert len(first.refused) <= known._MAX_REFUSED

@@ -1,0 +1,173 @@
+"""Backends are asked who they are: by whom, how often, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.test import taddons, tflow
+from toolsimlib.proxy import recognise
+from toolsimlib.proxy.exchange import OPEN, Exchange
+from toolsimlib.proxy.known import Backend, KnownBackends
+from toolsimlib.proxy.recognise import Recogniser
+from toolsimlib.proxy.settings import Limits
+from toolsimlib.report import Report
+
+VLLM = {"/version": b'{"version": "0.11.0"}'}
+
+
+class Pages:
+    """A server of pages by path; all others are 404. ``hangs``: it takes requests and never answers."""
+
+    def __init__(self, pages: dict[str, bytes]) -> None:
+        self.pages = pages
+        self.hangs = False
+        self.asked: list[bytes] = []
+        self.port = 0
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.asked.append(head)
+            if self.hangs:
+                await reader.read()
+            page = self.pages.get(head.split()[1].decode())
+            status = b"404 Not Found" if page is None else b"200 OK"
+            writer.write(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n" % (status, len(page or b"")) + (page or b""))
+            await writer.drain()
+        finally:
+            writer.close()
+
+
+@contextlib.asynccontextmanager
+async def serve(pages: dict[str, bytes]) -> AsyncIterator[Pages]:
+    served = Pages(pages)
+    server = await asyncio.start_server(served.connected, "127.0.0.1", 0)
+    served.port = server.sockets[0].getsockname()[1]
+    try:
+        yield served
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def known() -> KnownBackends:
+    return KnownBackends()
+
+
+@pytest.fixture
+async def recogniser(known: KnownBackends) -> AsyncIterator[Recogniser]:
+    recogniser = Recogniser(known)
+    recogniser.is_open = True
+    with taddons.context():
+        yield recogniser
+    recogniser.done()
+    await settled(known)
+    OPEN.clear()
+
+
+Asked = Callable[..., HTTPFlow]
+
+
+def request(backend: Backend, *, may_ask: bool = True, live: bool = True) -> HTTPFlow:
+    flow = tflow.tflow()
+    flow.live = live
+    limits = Limits()
+    exchange = OPEN[flow.id] = Exchange(Report(), client_id="c", cors={}, limits=limits, backend=backend)
+    exchange.may_ask = may_ask
+    return flow
+
+
+async def settled(known: KnownBackends) -> None:
+    while tasks := known.tasks():
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+async def test_the_first_request_waits_for_the_answer(known: KnownBackends, recogniser: Recogniser) -> None:
+    """Then it is known, and nobody asks again."""
+    async with serve(VLLM) as pages:
+        backend = known.at("http", "127.0.0.1", pages.port, "/v1")
+        await recogniser.requestheaders(request(backend))
+        assert backend.engine == "vllm"
+        await settled(known)
+        asked = len(pages.asked)
+        await recogniser.requestheaders(request(backend))
+        assert len(pages.asked) == asked
+        assert all(head.startswith(b"GET ") for head in pages.asked)
+
+
+async def test_a_server_that_is_none_of_them(known: KnownBackends, recogniser: Recogniser) -> None:
+    """Unknown counts as an answer: it is not asked again."""
+    async with serve({"/version": b"[" * 100_000}) as pages:
+        backend = known.at("http", "127.0.0.1", pages.port)
+        await recogniser.requestheaders(request(backend))
+        await settled(known)
+        assert backend.engine == "unknown"
+
+
+async def test_a_server_that_hangs(
+    known: KnownBackends, recogniser: Recogniser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Costs the first request a bounded time, the others none, and is asked again after a rest."""
+    monkeypatch.setattr(recognise, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(recognise, "PROBE_SECONDS", 0.2)
+    async with serve(VLLM) as pages:
+        pages.hangs = True
+        backend = known.at("http", "127.0.0.1", pages.port)
+        async with asyncio.timeout(2):
+            await recogniser.requestheaders(request(backend))
+        assert backend.engine is None
+        asking = backend.asking
+        assert asking is not None
+        await recogniser.requestheaders(request(backend))
+        assert backend.asking is asking
+        await settled(known)
+        pages.hangs = False
+        await recogniser.requestheaders(request(backend))
+        assert backend.asking is None
+        monkeypatch.setattr(recognise, "REST_SECONDS", 0.0)
+        await recogniser.requestheaders(request(backend))
+        await settled(known)
+        assert backend.engine == "vllm"
+
+
+async def test_nobody_there(known: KnownBackends, recogniser: Recogniser) -> None:
+    """A closed port decides nothing."""
+    async with serve(VLLM) as pages:
+        backend = known.at("http", "127.0.0.1", pages.port)
+    await recogniser.requestheaders(request(backend))
+    await settled(known)
+    assert backend.engine is None
+
+
+@pytest.mark.parametrize("why", ["not ours", "switched off", "from a file", "no exchange"])
+async def test_who_is_not_asked(why: str, known: KnownBackends, recogniser: Recogniser) -> None:
+    """A host that the operator did not name, one whose engine was named, and the backend of a stored flow."""
+    async with serve(VLLM) as pages:
+        backend = known.at("http", "127.0.0.1", pages.port)
+        recogniser.is_open = why != "switched off"
+        flow = request(backend, may_ask=why != "not ours", live=why != "from a file")
+        if why == "no exchange":
+            OPEN.clear()
+        await recogniser.requestheaders(flow)
+        assert (backend.asking, pages.asked) == (None, [])
+
+
+@pytest.mark.parametrize("key", ["", "sk-upstream"])
+async def test_the_key(key: str, known: KnownBackends, recogniser: Recogniser) -> None:
+    """The operator's key for the backend is sent, and nothing that the client sent."""
+    recogniser.key = key
+    async with serve({}) as pages:
+        flow: Any = request(known.at("http", "127.0.0.1", pages.port))
+        flow.request.headers["authorization"] = "Bearer sk-client"
+        await recogniser.requestheaders(flow)
+        await settled(known)
+        assert pages.asked
+        for head in pages.asked:
+            assert b"sk-client" not in head
+            assert (b"Bearer sk-upstream" in head) == bool(key)

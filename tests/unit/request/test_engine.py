@@ -1,0 +1,168 @@
+"""Which server answers, and what that decides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from toolsimlib.conversation import ClientRequest
+from toolsimlib.plan import AnswerForm, Choice, Policy, Tool
+from toolsimlib.request.engine import PRIVATE_TAG, PROBES, TAG, engine_fields, engine_of, is_refusal, settle
+from toolsimlib.wire.dialect import CHAT, RESPONSES
+
+AUTO = Policy(engine="unknown", sentinel="auto", constrain="auto", mode="auto")
+TOOL = Tool("f", "f")
+
+# What each server is known to answer.
+PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
+    "llama.cpp": {"/props": (200, {"server": "llama.cpp"}, {"default_generation_settings": {}, "total_slots": 1})},
+    "llama.cpp with a key": {"/props": (401, {"server": "llama.cpp"}, {"error": {"code": 401}})},
+    "ollama": {"/api/version": (200, {}, {"version": "0.12.6"})},
+    "vllm": {"/version": (200, {"server": "uvicorn"}, {"version": "0.11.1rc3.dev12+g1b2c"})},
+    "sglang": {"/server_info": (200, {}, {"version": "0.5.23", "internal_states": [{}]})},
+    "sglang before": {"/get_server_info": (200, {}, {"version": "0.4.1", "internal_states": [{}]})},
+    "lmstudio": {
+        "/api/v0/models": (200, {}, {"object": "list", "data": [{"id": "qwen"}]}),
+        # It answers any other page with a 200 too.
+        "/props": (200, {}, {"error": "Unexpected endpoint or method. (GET /props)"}),
+        "/version": (200, {}, {"error": "Unexpected endpoint or method. (GET /version)"}),
+    },
+    "unknown: LocalAI": {"/version": (200, {}, {"version": "v3.1.0 (1b2c)"})},
+    "unknown: vLLM's other page": {"/server_info": (200, {}, {"vllm_config": "…"})},
+    "unknown: a page of errors": {"/props": (404, {}, {"default_generation_settings": {}})},
+    "unknown: nonsense": {"/version": (200, {}, {"version": 3}), "/api/version": (200, {}, {})},
+}
+
+
+@pytest.mark.parametrize("server", PAGES)
+def test_servers_are_told_apart_by_their_pages(server: str) -> None:
+    """Each server is recognised by one page at least, and by none as another."""
+    missing: tuple[int, dict[str, str], dict[str, Any]] = (404, {}, {})
+    found = {engine_of(probe, *PAGES[server].get(probe.path, missing)) for probe in PROBES} - {None}
+    name = server.partition(":")[0].split()[0]
+    assert found == ({name} if name != "unknown" else set())
+
+
+def request(model: str = "m", *, required: bool = False, strict: bool = False) -> ClientRequest:
+    choice = Choice("required" if required else "auto")
+    return ClientRequest("chat", {}, (), AnswerForm(model=model), tools=(replace(TOOL, strict=strict),), choice=choice)
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "tag"),
+    [
+        ("ollama", "qwen3:4b", PRIVATE_TAG),
+        ("ollama", "qwen3.5:0.8b", PRIVATE_TAG),
+        ("ollama", "hf.co/unsloth/Qwen3-Coder-30B-A3B-Instruct-GGUF:Q4", PRIVATE_TAG),
+        ("ollama", "glm-4.7-flash", PRIVATE_TAG),
+        ("ollama", "qwen2.5-coder:7b", TAG),
+        ("ollama", "llama3.2", TAG),
+        ("vllm", "Qwen/Qwen3-8B", TAG),
+        ("unknown", "qwen3:4b", TAG),
+    ],
+)
+def test_the_tag(engine: Any, model: str, tag: str) -> None:
+    """A private one where Ollama's own parser would read the usual one, and fail; a name that was set always counts."""
+    settled, _ = settle(replace(AUTO, engine=engine), request(model), CHAT, ())
+    assert settled.sentinel == tag
+    assert settled.manifest == "auto"
+    named, _ = settle(replace(AUTO, engine=engine, sentinel="acme"), request(model), CHAT, ())
+    assert named.sentinel == "acme"
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "lmstudio", "vllm", "sglang"])
+def test_a_demanded_call_is_enforced(engine: Any) -> None:
+    """By a schema at every server that is known to enforce one, over either API, and as an attempt."""
+    policy = replace(AUTO, engine=engine, mode="inject")
+    for api in (CHAT, RESPONSES):
+        assert settle(policy, request(required=True), api, ())[0].constrain == "json_schema"
+    assert settle(policy, request(required=True), CHAT, ())[1] == {"constraint"}
+    assert settle(policy, request(), CHAT, ())[0].constrain == "off"
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind"), [("vllm", "structural_tag"), ("sglang", "structural_tag"), ("ollama", "off")]
+)
+def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
+    """Where a grammar can be switched on within text; the Responses API has no word for it."""
+    policy = replace(AUTO, engine=engine, mode="inject")
+    assert settle(policy, request(strict=True), CHAT, ())[0].constrain == kind
+    assert settle(policy, request(strict=True), RESPONSES, ())[0].constrain == "off"
+
+
+def test_nothing_is_presumed_of_an_unknown_server() -> None:
+    """Calls are asked for in words, and without attempts the policy is the default one."""
+    settled, attempts = settle(replace(AUTO, mode="inject"), request(required=True), CHAT, ())
+    assert (settled, attempts) == (Policy(), frozenset())
+
+
+def test_what_was_refused_is_not_attempted_again() -> None:
+    """For that model; what the operator chose is sent all the same, and is no attempt."""
+    policy = replace(AUTO, engine="llama.cpp")
+    refused = {("m", "tools"), ("m", "constraint")}
+    settled, attempts = settle(policy, request(required=True), CHAT, refused)
+    assert (settled.mode, settled.constrain, attempts) == ("inject", "off", frozenset())
+    settled, attempts = settle(policy, request("other", required=True), CHAT, refused)
+    assert (settled.mode, attempts) == ("native", {"tools"})
+    chosen = replace(policy, mode="native", constrain="json_schema")
+    settled, attempts = settle(chosen, request(required=True), CHAT, refused)
+    assert (settled.mode, settled.constrain, attempts) == ("native", "json_schema", frozenset())
+
+
+def test_native_tools_need_a_backend_of_the_same_api() -> None:
+    """A request that is translated carries its tools as text."""
+    assert settle(AUTO, request(), RESPONSES, ())[0].mode == "inject"
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "kept"),
+    [
+        ("vllm", "moonshotai/Kimi-K2-Instruct", True),
+        ("sglang", "google/gemma-4-12b-it", True),
+        ("vllm", "mistralai/Mistral-Small-3.2-24B-Instruct-2506", True),
+        ("vllm", "mistralai/Devstral-Small-2507", True),
+        ("vllm", "Qwen/Qwen3-8B", False),
+        ("llama.cpp", "Kimi-K2", False),
+        ("unknown", "Kimi-K2", False),
+    ],
+)
+def test_special_tokens(engine: str, model: str, kept: bool) -> None:
+    """They are kept for models that write their calls between them, at servers that would drop them."""
+    assert engine_fields(engine, model) == ({"skip_special_tokens": False} if kept else {})
+
+
+REFUSALS = [
+    ("tools", 500, "tools param requires --jinja flag"),
+    ("tools", 400, "registry.ollama.ai/library/gemma3:1b does not support tools"),
+    ("tools", 400, "Unsupported param: tools"),
+    ("tools", 400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+    ("tools", 404, "No endpoints found that support tool use."),
+    ("tools", 422, '[{"type":"extra_forbidden","loc":["body","tools"],"msg":"Extra inputs are not permitted"}]'),
+    ("tools", 400, "Function calling is not enabled for this model"),
+    ("constraint", 400, "'response_format.type' must be 'text'"),
+    ("constraint", 400, "json_schema is not supported"),
+    ("constraint", 500, "Failed to parse grammar"),
+    ("constraint", 400, "Invalid structural tag"),
+]
+OTHERS = [
+    ("tools", 400, "This model's maximum context length is 8192 tokens."),
+    ("tools", 400, "messages with role 'tool' must follow a message with tool_calls"),
+    ("tools", 429, "tools are not supported at this rate"),
+    ("tools", 401, "This key does not support tools"),
+    ("constraint", 400, "Unknown model"),
+    ("constraint", 503, "Loading the grammar"),
+    ("constraint", 200, "grammar"),
+]
+
+
+@pytest.mark.parametrize(("feature", "status", "said"), REFUSALS)
+def test_refusals(feature: Any, status: int, said: str) -> None:
+    """What servers say when they cannot do it, in their own words."""
+    assert is_refusal(feature, status, said)
+
+
+@pytest.mark.parametrize(("feature", "status", "said"), OTHERS)
+def test_other_errors(feature: Any, status: int, said: str) -> None:
+    """An error about anything else is the client's."""
+    assert not is_refusal(feature, status, said)
