@@ -16,7 +16,7 @@ ARGS ?=
 # Processes of pytest that share all tests
 WORKERS ?= 2
 
-.PHONY: help setup run web test quick check clients attack fuzz bench replay flows eval
+.PHONY: help setup run web demo test quick check clients attack fuzz bench replay flows eval
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -100,6 +100,9 @@ run: $(VENV)/.addon  ## Serve BACKEND (scripted, codex or a URL) on 127.0.0.1:PO
 web: MITM := mitmweb
 web: run  ## The same, with its turns to be watched in a browser
 
+demo: $(VENV)/.addon  ## Play one turn of each kind with the scripted model, and go on serving it
+	$(BIN)/toolsim demo --port $(PORT) $(OPTIONS)
+
 # By file: what a file starts, a proxy or a backend, it starts once. More workers than cores upset tests that wait.
 test: setup  ## Run all tests (WORKERS=0 for one after the other)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
@@ -122,10 +125,10 @@ bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, 
 	cd tests && ../$(BIN)/python -m bench $(ROWS) $(if $(QUICK),--quick)
 
 eval: setup  ## Measure the scenarios offline (ARGS="--base-url URL --models NAME" for a real model)
-	$(BIN)/python -m toolsimlib.evaluation $(or $(ARGS),--offline)
+	$(BIN)/toolsim eval $(or $(ARGS),--offline)
 
 replay: $(VENV)/.addon  ## Replay flows/ and compare (UPDATE=1 to accept what came out)
-	$(BIN)/python -m toolsimlib.recordings.replay $(if $(UPDATE),--update) flows
+	$(BIN)/toolsim replay $(if $(UPDATE),--update) flows
 
 flows: setup  ## Make flows/ anew from real runs (ONLY=chat for those with that word in their names)
 	cd tests && ../$(BIN)/python -m flows.make $(ONLY)

@@ -1,11 +1,40 @@
-"""The entry: ``mitmdump -s addon/toolsim.py``."""
+"""The entry: ``mitmdump -s addon/toolsim.py``. As a program (``python -m toolsim``) it is the command ``toolsim``.
 
-from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.commands import Inspect
-from toolsimlib.recordings.capture import Capture
-from toolsimlib.recordings.pseudonymise import Pseudonymise
-from toolsimlib.recordings.replay import Replay
-from toolsimlib.recordings.server_replay import ServerReplay
+A mitmproxy that was installed for something else may be too old, or lack a package. That is told in one line, as an
+error, by which mitmproxy ends its start.
+"""
 
-server_replay = ServerReplay()
-addons = [server_replay, ToolSim(), Capture(), server_replay.handover, Replay(), Pseudonymise(), Inspect()]
+import logging
+import sys
+
+from mitmproxy.version import VERSION
+
+_MITMPROXY = ((12, 2), (13,))
+
+
+def _addons() -> list[object]:
+    if not _MITMPROXY[0] <= tuple(int(part) for part in VERSION.split(".")[:2] if part.isdigit()) < _MITMPROXY[1]:
+        logging.error("toolsim needs mitmproxy>=12.2,<13, and this is mitmproxy %s (%s)", VERSION, sys.executable)
+        return []
+    try:
+        from toolsimlib.proxy.addon import ToolSim
+        from toolsimlib.proxy.commands import Inspect
+        from toolsimlib.recordings.capture import Capture
+        from toolsimlib.recordings.pseudonymise import Pseudonymise
+        from toolsimlib.recordings.replay import Replay
+        from toolsimlib.recordings.server_replay import ServerReplay
+    except ModuleNotFoundError as problem:
+        from toolsimlib.command_line import missing
+
+        logging.error("%s", missing(problem, sys.executable))
+        return []
+    server_replay = ServerReplay()
+    return [server_replay, ToolSim(), Capture(), server_replay.handover, Replay(), Pseudonymise(), Inspect()]
+
+
+if __name__ == "__main__":
+    from toolsimlib.cli.main import main
+
+    sys.exit(main())
+
+addons = _addons()

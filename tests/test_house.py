@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "addon" / "toolsimlib"
 # From bottom to top. What stands in one line may not import its neighbours.
 FLOORS = (
-    ("errors", "report", "version"),
+    ("command_line", "errors", "report", "version"),
     ("events",),
     ("plan",),
     ("conversation", "schema"),
@@ -25,12 +25,13 @@ FLOORS = (
     ("proxy",),
     ("recordings",),
     ("evaluation",),
+    ("cli",),
 )
 FLOOR = {wing: floor for floor, wings in enumerate(FLOORS) for wing in wings}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-EDGES = ("backends", "evaluation", "proxy", "recordings", "runtime")
+EDGES = ("backends", "cli", "evaluation", "proxy", "recordings", "runtime")
 # Those that may know mitmproxy.
-ABOVE_MITMPROXY = ("evaluation", "proxy", "recordings")
+ABOVE_MITMPROXY = ("cli", "evaluation", "proxy", "recordings")
 # Input and output, and what follows from the hour or the place: none of it in the pure part.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from toolsimlib.command_line import Parser
 from toolsimlib.evaluation.case import Cell, Run
 from toolsimlib.evaluation.figures import mcnemar
 from toolsimlib.evaluation.journal import NotAReport, read_runs
@@ -120,7 +121,7 @@ def _p_text(p: float) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return its exit code."""
-    parser = argparse.ArgumentParser(prog="toolsim eval compare", description="Compare two reports, case by case.")
+    parser = Parser(prog="toolsim eval compare", description="Compare two reports, case by case.")
     parser.add_argument("a", type=Path, metavar="A", help="a report folder")
     parser.add_argument("b", type=Path, metavar="B", help="another one, or the same with --a and --b")
     for side in "ab":

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from toolsimlib.command_line import Parser
+
 ENV = "OPENROUTER_"
 DEFAULT_OUT = "build/eval"
 DEFAULT_MODELS = "stable"
@@ -192,7 +194,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
     Raises ValueError for a variable whose value is none of its flag's.
     """
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="toolsim eval",
         description="How often does it work? Without a base URL: offline, against a scripted provider.",
         epilog="toolsim eval compare A B compares two reports. Variables in brackets give other defaults.",

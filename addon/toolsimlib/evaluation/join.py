@@ -10,12 +10,12 @@ of toolsim, asked as if it were the server, is told from the one of today::
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from toolsimlib.command_line import Parser
 from toolsimlib.evaluation import report
 from toolsimlib.evaluation.case import WAYS, Run
 from toolsimlib.evaluation.journal import RUNS, SETTINGS, Journal, NotAReport, Secrets, read_runs, read_settings
@@ -71,7 +71,7 @@ def alike(folders: Sequence[Path]) -> dict[str, object]:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; return its exit code."""
-    parser = argparse.ArgumentParser(prog="toolsim eval join", description="Join reports over the same cases.")
+    parser = Parser(prog="toolsim eval join", description="Join reports over the same cases.")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the joined report; must be new")
     parser.add_argument("parts", type=Path, nargs="+", metavar="REPORT", help="a report folder")
     parser.add_argument(

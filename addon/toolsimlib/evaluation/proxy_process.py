@@ -80,6 +80,9 @@ class Proxies:
         captures = folder / "captures"
         captures.mkdir(parents=True)
         settings = [f"confdir={self._folder / 'confdir'}", f"toolsim_capture={captures}", *options]
+        if not any(option.startswith("toolsim_log=") for option in options):
+            # For programs: a greeting for people would ask the target for its models.
+            settings.append("toolsim_log=json")
         if not any(option.startswith("toolsim_upstream=") for option in options):
             settings.append(f"toolsim_upstream={self._target}")
         command = [sys.executable, "-c", _PROGRAM]

@@ -6,6 +6,7 @@ import ipaddress
 import re
 import socket
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 LOOPBACK = "127.0.0.1"
 
@@ -22,6 +23,27 @@ class Upstream:
     path: str = ""
 
 
+def parse_url(url: str) -> Upstream:
+    """Return the backend of a base URL. Raises ValueError."""
+    if (found := _parsed(url)) is not None:
+        return found
+    guess = f"http://{url}"
+    hint = f"; did you mean {guess}?" if "://" not in url and _parsed(guess) else ""
+    raise ValueError(f"got {url!r}, expected a URL such as http://127.0.0.1:11434/v1{hint}")
+
+
+def _parsed(url: str) -> Upstream | None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return None
+    is_plain = not (parts.query or parts.fragment or parts.username or re.search(r"\s", url))
+    if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+        return None
+    return Upstream(parts.scheme, parts.hostname, port, parts.path.rstrip("/"))
+
+
 def is_loopback(address: str) -> bool:
     """Return whether an IP address in any spelling, or the name ``localhost``, stays on this machine."""
     name = address.lower().rstrip(".")
@@ -35,6 +57,14 @@ def leads_here(address: str) -> bool:
     """Return whether a connection to an address certainly ends on this machine: 0.0.0.0 and :: do too."""
     parsed = _parse(address)
     return is_loopback(address) or (parsed is not None and parsed.is_unspecified)
+
+
+def url_host(host: str) -> str:
+    """Return a host as a URL of this machine's own listener has it: one that stands for all addresses is loopback."""
+    parsed = _parse(host)
+    if (parsed is not None and parsed.is_unspecified) or not host:
+        return LOOPBACK
+    return f"[{host}]" if ":" in host else host
 
 
 def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) -> bool:

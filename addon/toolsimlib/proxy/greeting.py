@@ -15,7 +15,7 @@ from mitmproxy import ctx
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
-from toolsimlib.proxy.address import LOOPBACK, leads_here
+from toolsimlib.proxy.address import url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.route import METRICS, MODELS
 from toolsimlib.proxy.settings import Settings
@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0
 """How long a backend may take to say which models it has. A Codex app-server needs seconds to start."""
+_PAUSE = 0.1
 _MAX_SHOWN = 6
 _MAX_LINE_CHARS = 200
 
@@ -54,6 +55,8 @@ class Greeting:
 
     async def _greet(self, settings: Settings, started: asyncio.Task[None]) -> None:
         await asyncio.wait([started])
+        # mitmproxy ends a start that has logged an error, as a Codex that is missing does: then there is no greeting.
+        await asyncio.sleep(_PAUSE)
         is_text = ctx.options.toolsim_log == "text"
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         url = backend_url(settings, modes)
@@ -103,11 +106,11 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
     if settings.builtin is not None:
         return ""
     if (upstream := settings.upstream) is not None:
-        return f"{upstream.scheme}://{_host(upstream.host)}:{upstream.port}{upstream.path or '/v1'}"
+        return f"{upstream.scheme}://{url_host(upstream.host)}:{upstream.port}{upstream.path or '/v1'}"
     for mode in modes:
         if isinstance(mode, ReverseMode) and mode.scheme in ("http", "https"):
             host, port = mode.address
-            return f"{mode.scheme}://{_host(host)}:{port}/v1"
+            return f"{mode.scheme}://{url_host(host)}:{port}/v1"
     return ""
 
 
@@ -115,7 +118,7 @@ def _lines(settings: Settings, url: str, listeners: Iterable[tuple[str, int]], w
     backend = _BUILTIN[settings.builtin] if settings.builtin else url or "no backend: set one, or a reverse mode"
     yield f"toolsim {__version__} in front of {backend}"
     for host, port in listeners:
-        origin = f"http://{_host(LOOPBACK if leads_here(host) and host != '::1' else host)}:{port}"
+        origin = f"http://{url_host(host)}:{port}"
         yield f"base URL for clients  {origin}/v1  (key: {'toolsim_api_key' if settings.api_key else 'any'})"
         yield f"metrics               {origin}{METRICS}"
     if web:
@@ -130,10 +133,6 @@ def _listeners() -> list[tuple[str, int]]:
         # Without a host mitmproxy listens on IPv4 and IPv6: one of the two is enough to be told.
         ports.setdefault(port, host)
     return [(host, port) for port, host in ports.items()]
-
-
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _some(models: Sequence[str]) -> str:

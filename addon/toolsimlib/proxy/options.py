@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mitmproxy.addonmanager import Loader
+from mitmproxy.optmanager import OptManager
 
 from toolsimlib.request.forms import FORMS
 
@@ -290,7 +291,7 @@ OPTIONS = (
 )
 
 
-def register(loader: Loader, environment: Mapping[str, str]) -> list[str]:
+def register(loader: Loader | OptManager, environment: Mapping[str, str]) -> list[str]:
     """Register all options, with the predecessor's flags as defaults; return a warning for each invalid flag."""
     warnings = []
     for option in OPTIONS:

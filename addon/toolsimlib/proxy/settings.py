@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import SplitResult, urlsplit
 
 from mitmproxy.exceptions import OptionsError
 
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.address import Upstream
+from toolsimlib.proxy.address import Upstream, parse_url
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options import OPTIONS, Option
 
@@ -124,16 +123,7 @@ def _command(value: str) -> tuple[str, ...]:
 def _upstream(value: str) -> Upstream | None:
     if not value:
         return None
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-        guess = f"http://{value}" if "://" not in value else ""
-        hint = f"; did you mean {guess}?" if guess and urlsplit(guess).hostname else ""
-        raise ValueError(f"got {value!r}, expected a URL such as http://127.0.0.1:11434/v1{hint}")
-    return Upstream(parts.scheme, parts.hostname, _url_port(parts), parts.path.rstrip("/"))
-
-
-def _url_port(parts: SplitResult) -> int:
-    return parts.port or (443 if parts.scheme == "https" else 80)
+    return parse_url(value)
 
 
 def _origins(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Replaying recorded exchanges through the addon's own hooks, as mitmproxy calls them for a live one.
 
-``python -m toolsimlib.recordings.replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if
+``toolsim replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if
 what the addon makes of them is not what they hold; ``--update`` writes it into them.
 """
 
@@ -23,6 +23,7 @@ from mitmproxy.io import read_flows_from_paths
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 
+from toolsimlib.command_line import Parser
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.notes import NOTE, REPORT
@@ -225,7 +226,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Replay files and folders; return the exit code."""
-    parser = argparse.ArgumentParser(prog="toolsimlib.recordings.replay", description=__doc__)
+    parser = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare.")
     parser.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
     parser.add_argument("--update", action="store_true", help="write what came out into the files")
     parser.add_argument("--cut", type=int, metavar="SEED", help="cut streams at random places")

@@ -15,7 +15,7 @@ NO_WORDS = ApiError("The backend reported an error.", status=502)
 
 def read_error(error: object) -> ApiError:
     """Return a backend's error of any common shape: an object, flat or nested, or a bare text."""
-    if isinstance(error, dict) and isinstance(error.get("error"), dict):
+    if isinstance(error, dict) and isinstance(error.get("error"), dict | str):
         error = error["error"]
     if isinstance(error, dict):
         return ApiError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from toolsimlib.proxy.address import is_listener, is_loopback
+from toolsimlib.proxy.address import Upstream, is_listener, is_loopback, parse_url, url_host
 
 HERE = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost", "a.localhost"]
 HERE += ["LOCALHOST", "localhost.", "127.1", "0x7f.1", "2130706433", "0177.0.0.1"]
@@ -34,3 +34,35 @@ def test_listener() -> None:
     assert not is_listener("rebound.example", 8080, sockname)
     assert not is_listener("localhost", 8080, None)
     assert is_listener("::1", 8080, ("::1", 8080, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://h", Upstream("http", "h", 80)),
+        ("https://h/base/v1/", Upstream("https", "h", 443, "/base/v1")),
+        ("http://[::1]:8000/v1", Upstream("http", "::1", 8000, "/v1")),
+    ],
+)
+def test_a_url_is_a_backend(url: str, expected: Upstream) -> None:
+    """Its port is the scheme's unless it says another, and its path has no slash at the end."""
+    assert parse_url(url) == expected
+
+
+@pytest.mark.parametrize(
+    "url", ["", "h", "ftp://h", "http://", "http://[::1", "http://h:x", "http://h/?a", "http://a b"]
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
+    """With what was got; where only the scheme is missing, with what may be meant."""
+    with pytest.raises(ValueError, match=r"^got '.*', expected a URL such as") as refused:
+        parse_url(url)
+    assert str(refused.value).endswith("; did you mean http://h?") == (url == "h")
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("", "127.0.0.1"), ("::1", "[::1]"), ("10.0.0.1", "10.0.0.1")],
+)
+def test_the_host_of_a_url(host: str, shown: str) -> None:
+    """An address that stands for all is this machine's."""
+    assert url_host(host) == shown

@@ -67,7 +67,7 @@ BAD = [
     ("upstream=:80", "11434/v1$"),
     ("upstream=ftp://h", "a URL"),
     ("upstream=http://", "a URL"),
-    ("upstream=http://h:99999", "range"),
+    ("upstream=http://h:99999", "expected a URL"),
     ("upstream=http://h/?a=1", "a URL"),
     ("upstream=http://user@h/", "a URL"),
     ("tool_block_max=-1", "0 or more"),

@@ -19,6 +19,7 @@ WHOLE = {"message": "out", "type": "tokens", "code": "rate_limit_exceeded", "par
         ({"type": "error", "message": "out", "code": 429}, ApiError("out", "server_error", "429", None, 502)),
         ({"detail": "out"}, ApiError("out", status=502)),
         ("out", ApiError("out", status=502)),
+        ({"error": "Model m not found"}, ApiError("Model m not found", status=502)),
         ({}, ApiError("The backend reported an error.", status=502)),
         (None, ApiError("The backend reported an error.", status=502)),
         ({"message": {"a": 1}, "code": True}, ApiError("The backend reported an error.", status=502)),

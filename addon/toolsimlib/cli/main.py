@@ -1,0 +1,130 @@
+"""``toolsim``: one command for those who do not want to know mitmproxy's.
+
+What needs mitmproxy is imported where it is needed, so that a package that is missing is one line. Each command is a
+function that takes parsed arguments; ``eval`` and ``replay`` have parsers of their own. Exit codes: 0
+when all is well, 1 when a server or a recording is not as it should be, 2 for a wrong command line, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from toolsimlib.command_line import EXIT_USAGE, Parser, UsageError, missing
+from toolsimlib.version import __version__
+
+EXIT_INTERRUPTED = 130
+
+_DESCRIPTION = "OpenAI function calling for any text-only model backend."
+_EPILOG = "toolsim COMMAND --help says more. Options of --set: see README, or mitmdump --options."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except UsageError as problem:
+        print(f"toolsim: {problem}", file=sys.stderr)
+        return EXIT_USAGE
+    except ModuleNotFoundError as problem:
+        print(missing(problem, sys.executable), file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["eval"]:
+        from toolsimlib.evaluation import command
+
+        return command.main(words[1:])
+    if words[:1] == ["replay"]:
+        from toolsimlib.recordings import replay
+
+        return replay.main(words[1:])
+    made = parser()
+    args = made.parse_args(words)
+    if args.command is None:
+        made.error("the following arguments are required: command")
+    if args.command == "doctor":
+        from toolsimlib.cli import doctor
+
+        return doctor.main(args)
+    from toolsimlib.cli import demo, serve
+
+    start = serve.Start(_backend(args), args.host, args.port, args.web, tuple(args.set))
+    if args.command == "demo":
+        return demo.run(start, once=args.once)
+    if args.command == "record":
+        settings = (*start.settings, f"toolsim_capture={args.folder}")
+        start = serve.Start(start.backend, start.host, start.port, start.web, settings)
+    return serve.run(start)
+
+
+def _backend(args: argparse.Namespace) -> str:
+    match args.command:
+        case "codex":
+            return "codex"
+        case "demo":
+            return "scripted"
+    return str(args.backend)
+
+
+def parser() -> Parser:
+    """Return the parser of all commands; those of ``eval`` and ``replay`` are only named in it."""
+    from toolsimlib.cli import usage
+
+    made = Parser(prog="toolsim", description=_DESCRIPTION, epilog=_EPILOG)
+    made.add_argument("--version", action="version", version=f"toolsim {__version__}")
+    commands = made.add_subparsers(dest="command", metavar="command", parser_class=Parser)
+
+    serve = commands.add_parser("serve", help="stand in front of a backend", description="Stand in front of a backend.")
+    serve.add_argument("backend", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
+    codex = commands.add_parser("codex", help="serve your Codex login", description="Serve your Codex login.")
+    demo = commands.add_parser(
+        "demo",
+        help="play one turn of each kind with a scripted model, and go on serving it",
+        description="Play one turn of each kind with a scripted model, and go on serving it.",
+    )
+    demo.add_argument("--once", action="store_true", help="end after the turns; the exit code says if all went well")
+    record = commands.add_parser(
+        "record",
+        help="serve a backend and record each exchange in a folder",
+        description="Serve a backend and record each exchange in a folder.",
+    )
+    record.add_argument("folder", metavar="DIR", help="folder for one .flow file an exchange, without secrets")
+    record.add_argument(
+        "backend", metavar="URL", type=usage.recorded_backend, help="the backend's base URL, codex or scripted"
+    )
+    for each in (serve, codex, demo, record):
+        _add_listener(each)
+
+    commands.add_parser("replay", help="replay recorded exchanges and compare", add_help=False)
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what a server can, and how to serve it",
+        description="Ask a server what it can, with one short question to a model, and say how to serve it.",
+    )
+    doctor.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
+    doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
+    doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
+    commands.add_parser("eval", help="measure how well models call, and compare reports", add_help=False)
+    return made
+
+
+def _add_listener(parser: argparse.ArgumentParser) -> None:
+    from toolsimlib.cli import usage
+
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")
+    parser.add_argument("--port", type=usage.port, default=8080, help="port to listen on (default: %(default)s)")
+    parser.add_argument("--web", action="store_true", help="show turns in a browser, with mitmweb")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=usage.setting,
+        metavar="NAME=VALUE",
+        help="any option of toolsim's or mitmproxy's; may be given again",
+    )

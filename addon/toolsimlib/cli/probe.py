@@ -1,0 +1,100 @@
+"""One HTTP request to a server that may be anything: up, down, a web page, or an API that wants a key."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
+
+from toolsimlib.proxy.address import is_loopback, parse_url
+from toolsimlib.wire.errors import NO_WORDS, read_error
+from toolsimlib.wire.lenient import loaded
+
+_MAX_BYTES = 4 * 1024 * 1024
+
+
+class Unreachable(Exception):
+    """Nobody answers, or not with HTTP; the message says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back; ``body`` is None where it is no JSON object."""
+
+    status: int
+    content_type: str
+    body: Mapping[str, Any] | None
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is a web page, which no API answers with."""
+        return self.content_type.partition(";")[0].strip().lower() in ("text/html", "application/xhtml+xml")
+
+    @property
+    def problem(self) -> str:
+        """The words of an error, "" if there are none."""
+        if self.body is None:
+            return ""
+        told = read_error(self.body).message
+        return "" if told == NO_WORDS.message else " ".join(told.split())
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect is an answer: a POST would not survive it."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none."""
+
+
+def ask(url: str, *, key: str = "", json_body: object = None, seconds: float = 10.0) -> Answer:
+    """Return the answer to a GET, or to a POST of ``json_body``. Raises Unreachable."""
+    headers = {"accept": "application/json", "user-agent": "toolsim"}
+    if key:
+        headers["authorization"] = f"Bearer {key}"
+    data = None
+    if json_body is not None:
+        headers["content-type"] = "application/json"
+        data = json.dumps(json_body).encode()
+    # A proxy that the environment names is for the world outside.
+    proxies = [ProxyHandler({})] if is_loopback(parse_url(url).host) else []
+    opener = build_opener(_NoRedirect, HTTPHandler, HTTPSHandler, *proxies)
+    try:
+        with opener.open(Request(url, data=data, headers=headers), timeout=seconds) as response:
+            return _read(response.status, response)
+    except HTTPError as error:
+        with error:
+            return _read(error.code, error)
+    except URLError as error:
+        raise Unreachable(_reason(error.reason, seconds)) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreachable(_reason(error, seconds)) from error
+
+
+def _read(status: int, response: Any) -> Answer:
+    text = response.read(_MAX_BYTES).decode("utf-8", "replace")
+    return Answer(status, response.headers.get("content-type", ""), loaded(text))
+
+
+def _reason(problem: object, seconds: float) -> str:
+    match problem:
+        case TimeoutError():
+            return f"no answer within {seconds:g} s"
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted ({problem.verify_message})"
+        case ssl.SSLError():
+            return "it does not speak https; did you mean http://?"
+        case socket.gaierror():
+            return "there is no host of that name"
+        case ConnectionRefusedError():
+            return "the connection is refused: is the server running?"
+        case http.client.HTTPException():
+            return "it does not speak HTTP; did you mean https://?"
+        case OSError():
+            return problem.strerror or str(problem)
+    return str(problem)

@@ -1,0 +1,115 @@
+"""Starting mitmdump or mitmweb with the addon, in this process.
+
+The command line that is made here is one that anybody could type: ``mitmdump -s …/toolsim.py --mode reverse:…``. What
+is added is checks beforehand, so that a mistake is one line, and silence: mitmproxy's own lines at the start say what
+the greeting says better.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import logging
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mitmproxy.master import Master
+from mitmproxy.options import Options
+from mitmproxy.tools import cmdline, main
+from mitmproxy.tools.dump import DumpMaster
+from mitmproxy.tools.web.master import WebMaster
+
+from toolsimlib.cli.usage import check_known, check_settings
+from toolsimlib.command_line import UsageError
+from toolsimlib.proxy.address import parse_url, url_host
+
+# What they log below a warning is in the greeting, or of no interest to those who did not type the line themselves.
+_TALKERS = ("mitmproxy.addons.script", "mitmproxy.proxy.mode_servers", "toolsimlib.proxy.builtin")
+WEB_PORT = 8081
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What to start: ``backend`` is codex, scripted or a URL; ``settings`` are ``NAME=VALUE``."""
+
+    backend: str
+    host: str = "127.0.0.1"
+    port: int = 8080
+    web: bool = False
+    settings: tuple[str, ...] = ()
+
+
+def script() -> str:
+    """Return the path of the addon, as ``-s`` wants it."""
+    spec = importlib.util.find_spec("toolsim")
+    if spec is None or spec.origin is None:
+        raise UsageError("toolsim's script is not installed beside its package: install it anew")
+    return spec.origin
+
+
+def arguments(start: Start) -> list[str]:
+    """Return the arguments for mitmdump or mitmweb."""
+    words = ["-s", script(), "--listen-host", start.host, "--listen-port", str(start.port)]
+    settings = list(start.settings)
+    if start.backend in ("codex", "scripted"):
+        settings.insert(0, f"toolsim_backend={start.backend}")
+    else:
+        target = parse_url(start.backend)
+        words += ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
+        if target.path and not any(each.startswith("toolsim_upstream=") for each in settings):
+            settings.insert(0, f"toolsim_upstream={start.backend}")
+    for each in settings:
+        words += ["--set", each]
+    return words
+
+
+def run(start: Start, *addons: object) -> int:
+    """Serve until a signal comes; ``addons`` are loaded beside toolsim. Raises UsageError; returns the exit code."""
+    words = arguments(start)
+    check_settings([*words[words.index("--set") + 1 :: 2]] if "--set" in words else [], host=start.host)
+    check_free(start.host, start.port, "--port ")
+    if start.web:
+        check_free("127.0.0.1", _web_port(start.settings), "--set web_port=")
+    if not {"toolsim_log=off", "termlog_verbosity=debug"} & set(start.settings):
+        for name in _TALKERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+    base = WebMaster if start.web else DumpMaster
+
+    class Started(base):  # type: ignore[misc, valid-type]
+        """mitmproxy's own, with the names of all options checked as soon as they are known."""
+
+        def __init__(self, options: Options) -> None:
+            super().__init__(options)
+            check_known(options, start.settings)
+            self.addons.add(*addons)
+
+    make_parser = cmdline.mitmweb if start.web else cmdline.mitmdump
+    master: type[Master] = Started
+    try:
+        main.run(master, make_parser, words)
+    except OSError as problem:
+        raise UsageError(str(problem.strerror or problem).splitlines()[0]) from problem
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+def check_free(host: str, port: int, remedy: str) -> None:
+    """Raise UsageError if nobody can listen there; ``remedy``: what sets another port, to which its number is added.
+
+    A port may still be taken a moment later; mitmproxy says so then.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as problem:
+        reason = (problem.strerror or str(problem)).partition(" (")[0]
+        is_port = problem.errno in (errno.EADDRINUSE, errno.EACCES) and port < 65535
+        other = f"; another one: {remedy}{max(port + 1, 8080)}" if is_port else ""
+        raise UsageError(f"cannot listen on {host}:{port} ({reason}){other}") from problem
+
+
+def _web_port(settings: Sequence[str]) -> int:
+    given = [each.partition("=")[2] for each in settings if each.startswith("web_port=")]
+    return int(given[-1]) if given and given[-1].isdigit() else WEB_PORT

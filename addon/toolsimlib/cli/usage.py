@@ -1,0 +1,96 @@
+"""What the command's arguments have to be, and the options among them, before mitmproxy sees them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+
+from mitmproxy.options import Options
+
+from toolsimlib.command_line import UsageError, nearest
+from toolsimlib.proxy import options, startup
+from toolsimlib.proxy.address import parse_url
+
+_ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
+_COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
+
+
+# -- types of arguments; argparse tells what they raise as "argument NAME: …"
+
+
+def backend_url(text: str) -> str:
+    """Return the base URL of a backend, as given. Raises ArgumentTypeError."""
+    if text.lower() in _COMMANDS_OF_OTHERS:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a URL; did you mean toolsim {command_for(text)}?")
+    try:
+        parse_url(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+    if found := _ENDPOINT.search(text):
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected a base URL, without {found[0]}; did you mean {text[: found.start()]}?"
+        )
+    return text
+
+
+def command_for(backend: str) -> str:
+    """Return the command that serves a built-in backend."""
+    return "codex" if backend.lower() == "codex" else "demo"
+
+
+def recorded_backend(text: str) -> str:
+    """Return what to record: codex, scripted or the base URL of a backend. Raises ArgumentTypeError."""
+    return text if text in ("codex", "scripted") else backend_url(text)
+
+
+def port(text: str) -> int:
+    """Return a port number; 0 = any free one. Raises ArgumentTypeError."""
+    if not re.fullmatch(r"\d{1,5}", text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a port number from 0 to 65535")
+    return int(text)
+
+
+def setting(text: str) -> str:
+    """Return a ``NAME=VALUE`` of mitmproxy's or ours. Raises ArgumentTypeError."""
+    name, sign, _ = text.partition("=")
+    if not sign or not name:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")
+    ours = [option.name for option in options.OPTIONS]
+    if name in ours:
+        raise argparse.ArgumentTypeError(f"{name}: no such option; did you mean {options.PREFIX}{name}?")
+    return text
+
+
+# -- options, before mitmproxy sees them
+
+
+def check_settings(given: Iterable[str], *, host: str) -> None:
+    """Raise UsageError for the first of our options that is wrong; ``host``: where the proxy will listen."""
+    manager = Options()
+    manager.update(listen_host=host)  # type: ignore[no-untyped-call]
+    try:
+        manager.set(*given, defer=True)
+    except Exception as problem:
+        raise UsageError(str(problem)) from problem
+    options.register(manager, {})
+    if problems := startup.take_problems(manager):
+        raise UsageError(problems[0])
+
+
+def check_known(manager: Options, given: Iterable[str]) -> None:
+    """Raise UsageError for the first name that no addon has an option for, or a value that it does not take.
+
+    ``manager``: mitmproxy's options, with those of its own addons. Ours are not among them yet.
+    """
+    for each in given:
+        name = each.partition("=")[0]
+        if name.startswith(options.PREFIX):
+            continue
+        if name not in manager:
+            known = [*manager.keys(), *(option.full_name for option in options.OPTIONS)]  # type: ignore[no-untyped-call]
+            raise UsageError(f"{name}: no such option{nearest(name, known)}")
+        try:
+            manager.set(each)
+        except Exception as problem:
+            raise UsageError(str(problem)) from problem

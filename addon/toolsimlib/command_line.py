@@ -1,0 +1,67 @@
+"""Command lines: what is wrong with one is told in one line, with the nearest word where a name is mistyped."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+EXIT_USAGE = 2
+
+
+class UsageError(Exception):
+    """The command line cannot be obeyed; the message says why, in one line."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one line, and which takes no abbreviations."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and exit."""
+        self.exit(EXIT_USAGE, f"{self.prog}: {self.reworded(message)}\n")
+
+    def reworded(self, message: str) -> str:
+        """Return argparse's message, with a hint at the right name where there is one."""
+        if found := re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            known = [word.strip(" '") for word in found[3].split(",")]
+            return f"no such {found[1]}: {found[2]}{nearest(found[2], known) or f'; there are {", ".join(known)}'}"
+        if found := re.match(r"unrecognized arguments: (\S+)", message):
+            return f"no such argument: {found[1]}{nearest(found[1].partition('=')[0], self.flags())}"
+        if found := re.match(r"the following arguments are required: (.*)", message):
+            return f"{found[1]} is missing; {self.prog} --help shows how it is used"
+        return message.removeprefix("argument ")
+
+    def flags(self) -> list[str]:
+        """Return the flags of this parser and of those of its commands."""
+        found = [flag for action in self._actions for flag in action.option_strings]
+        for action in self._actions:
+            commands = action.choices.values() if isinstance(action.choices, dict) else ()
+            found += [flag for parser in commands if isinstance(parser, Parser) for flag in parser.flags()]
+        return list(dict.fromkeys(found))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the known word that is nearest to a mistyped one, "" if none is near."""
+    near = get_close_matches(word.lower(), list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+# Of pyproject.toml, beside mitmproxy itself; what is installed at once is not asked for one by one.
+REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11", "zstandard>=0.22")
+EXTRAS = {"eval": ("openai>=3,<4", "rich>=13,<16")}
+
+
+def missing(problem: ModuleNotFoundError, python: str) -> str:
+    """Return in one line what to install for a module that is not there; ``python``: the interpreter that lacks it."""
+    package = (problem.name or "?").partition(".")[0]
+    wanted: tuple[str, ...] = (package,)
+    for requirements in (REQUIREMENTS, *EXTRAS.values()):
+        if any(re.match(rf"{re.escape(package)}\b", each, re.IGNORECASE) for each in requirements):
+            wanted = requirements
+    quoted = " ".join(f"'{each}'" for each in wanted)
+    return f"toolsim needs the package {package}, which {python} does not have: {python} -m pip install {quoted}"

@@ -1,0 +1,213 @@
+"""The command as people run it: real processes, installed as it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from support.line import Line
+from support.mitmdump import ADDON, CRASHES, ROOT
+from support.raw_backend import Answer, RawBackend, stream_of
+
+pytestmark = pytest.mark.slow
+
+CALL = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn"}}</tool_call>'
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+ASK = {"model": "m", "messages": [{"role": "user", "content": "What is the weather in Bonn?"}], "tools": [TOOL]}
+HERE = (sys.executable, "-m", "toolsim")
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Another home: mitmproxy's folder is in it, and no setting of this machine counts."""
+    return {**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
+
+
+@contextlib.contextmanager
+def running(tmp_path: Path, *arguments: str, program: Sequence[str] = HERE) -> Iterator[tuple[str, Path]]:
+    """Start a command that serves; yields its listener's URL and its log. It has to end well on Ctrl-C."""
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*program, *arguments, "--port", "0"],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        yield wait_for(log, r"base URL for clients +(http://[^/\s]+)/v1", process)[1], log
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(20)
+    assert code == 0, log.read_text()
+    assert not CRASHES.search(log.read_text()), log.read_text()
+
+
+def wait_for(log: Path, pattern: str, process: subprocess.Popen[bytes] | None = None) -> re.Match[str]:
+    end = time.monotonic() + 60
+    while not (found := re.search(pattern, log.read_text())):
+        assert time.monotonic() < end, log.read_text()
+        assert process is None or process.poll() is None, log.read_text()
+        time.sleep(0.05)
+    return found
+
+
+def said(text: str) -> list[str]:
+    """Return the lines without times and seconds."""
+    return [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", line) for line in text.splitlines()]
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    """Each turn comes out as it is meant to, and that is all there is in the log."""
+    command = [*HERE, "demo", "--once", "--port", "0", "--set", "toolsim_scripted_delay=0"]
+    run = subprocess.run(
+        command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    over, responses = "toolsim-scripted · chat", "toolsim-scripted · responses"
+    lines = said(run.stdout)
+    assert lines[4:-1] == [
+        f"✓ {over} stream over responses · 2 calls get_weather, get_weather · ",
+        f"✓ {over} stream over responses · no call, 2 tools · ",
+        f"✓ {responses} · no call, 2 tools · ",
+        f"✓ {over} stream over responses · no tools · ",
+        f"✓ {responses} stream · 1 call search_notes · ",
+        f"✓ {responses} stream · 1 call get_weather · ",
+        f"✓ {over} over responses · 1 call get_weather · SCHEMA_MISMATCH get_weather: /: lacks city · ",
+        f"✓ {over} stream over responses · 1 call get_weather · repaired get_weather · ",
+        f"✓ {over} stream over responses · 1 call get_weather · SCHEMA_MISMATCH get_weather: /city: got number, "
+        "expected string · ",
+        f"✗ {responses} · SCHEMA_MISMATCH get_weather: /city: got number, expected string · ",
+        f"⚠ {over} stream over responses · no call, 2 tools · UNKNOWN_TOOL get_weather_of_another_client · ",
+        f"✗ {over} over responses · HTTP 429 Rate limit reached, as the stage direction [429] asks for. · ",
+        f"✗ {responses} stream · backend_truncated · ",
+        f"✓ {responses} stream · 1 call get_weather · ",
+    ]
+    assert lines[-1].startswith("played 14 turns. Your turn: base URL http://127.0.0.1:")
+    assert run.stderr == ""
+
+
+def test_serve(tmp_path: Path) -> None:
+    """It stands in front of a backend, whose path counts, and greets with what it found there."""
+
+    async def behave(answer: Answer) -> None:
+        if answer.asked.path.endswith("/models"):
+            await answer.whole(b'{"data": [{"id": "llama3"}]}', Content_Type="application/json")
+        else:
+            await stream_of(CALL)(answer)
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        with running(tmp_path, "serve", f"{backend.url}/base/v1") as (url, log), Line(url) as line:
+            wait_for(log, r"models +llama3\n")
+            assert b'"tool_calls"' in line.post("/v1/chat/completions", {**ASK, "stream": True}).body
+            assert {asked.path for asked in backend.asked} == {"/base/v1/models", "/base/v1/chat/completions"}
+            wait_for(log, "✓ m · chat stream · 1 call get_weather")
+            assert line.request("GET", "/toolsim/metrics").status == 200
+
+
+def test_serve_a_backend_that_is_down(tmp_path: Path) -> None:
+    """It starts all the same, says so, and each turn says it again."""
+    with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
+        wait_for(log, r"backend +it gives no answer \(.*refused\)")
+        assert line.post("/v1/chat/completions", ASK).status == 502
+        wait_for(log, r"✗ m · chat · HTTP 502 The backend gave no answer: .*")
+
+
+def test_serve_in_a_browser(tmp_path: Path) -> None:
+    """With --web the greeting has mitmweb's address, and the turns are behind it."""
+    web = ("--set", "web_port=0", "--set", "web_open_browser=false")
+    with running(tmp_path, "demo", "--web", *web, "--set", "toolsim_scripted_delay=0") as (_, log):
+        wait_for(log, r"turns in a browser +http://127\.0\.0\.1:\d+/\?token=\w+")
+        wait_for(log, "played 14 turns")
+
+
+def test_codex_that_is_not_there(tmp_path: Path) -> None:
+    """The command ends and says what to install, and nothing else."""
+    command = [*HERE, "codex", "--port", "0", "--set", "toolsim_codex_command=no-such-codex app-server"]
+    run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1
+    [line] = said(run.stdout)
+    assert line.startswith("Cannot run `no-such-codex` (No such file or directory): install Codex (npm install -g")
+
+
+def test_record_and_replay(tmp_path: Path) -> None:
+    """What was recorded replays without a difference, and with one it is named."""
+    folder = tmp_path / "flows"
+    with running(tmp_path, "record", str(folder), "scripted") as (url, log), Line(url) as line:
+        line.post("/v1/chat/completions", ASK)
+        wait_for(log, "✓ m · chat over responses")
+    replayed = [*HERE, "replay", str(folder)]
+    run = subprocess.run(replayed, capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout.splitlines()[-1]) == (0, "1 recorded exchange, none differ"), run.stderr
+
+
+def test_json_is_what_jq_reads(tmp_path: Path) -> None:
+    """Each line of it, from the first to the last."""
+    command = [*HERE, "demo", "--once", "--port", "0", "--set", "toolsim_scripted_delay=0", "--set", "toolsim_log=json"]
+    run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=True)
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [line.get("status") for line in lines if "tool_call_count" in line][-5:] == [422, 200, 429, 200, 200]
+    assert {line["level"] for line in lines} == {"info", "warning"}
+
+
+def test_a_clean_installation(tmp_path: Path) -> None:
+    """``pip install .`` in a new environment brings a command that works, whose version is the package's."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md"):
+        (source / name).write_bytes((ROOT / name).read_bytes())
+    # Not from the checkout itself: setuptools would leave a folder there.
+    subprocess.run(["cp", "-r", str(ROOT / "addon"), str(source / "addon")], check=True)
+    pip = [str(tmp_path / "env/bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, str(source)], check=True, timeout=600)
+    toolsim = str(tmp_path / "env/bin/toolsim")
+    shown = subprocess.run([*pip[:3], "show", "mitmproxy-toolsim"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run([toolsim, "--version"], capture_output=True, text=True, check=True).stdout
+    assert f"Version: {version.split()[1]}\n" in shown
+    assert "Author: toolsim developers" in shown
+    for program in ((toolsim,), (str(tmp_path / "env/bin/python"), "-m", "toolsim")):
+        with running(tmp_path, "demo", "--set", "toolsim_scripted_delay=0", program=program) as (_, log):
+            wait_for(log, "played 14 turns")
+    doctor = subprocess.run([toolsim, "doctor", "http://127.0.0.1:9"], capture_output=True, text=True, check=False)
+    assert doctor.stderr.endswith("the connection is refused: is the server running?\n")
+    evaluation = subprocess.run([toolsim, "eval"], capture_output=True, text=True, check=False)
+    assert re.fullmatch(r"toolsim needs the package openai, .*-m pip install 'openai.*\n", evaluation.stderr)
+
+
+@pytest.mark.parametrize(
+    ("prelude", "line"),
+    [
+        (
+            "import sys; sys.modules['jsonschema'] = None",
+            r"toolsim needs the package jsonschema, which \S+ does not have: \S+ -m pip install 'brotli>=1\.2' .*",
+        ),
+        (
+            "import mitmproxy.version; mitmproxy.version.VERSION = '11.1.3'",
+            r"toolsim needs mitmproxy>=12\.2,<13, and this is mitmproxy 11\.1\.3 \(.*\)",
+        ),
+    ],
+    ids=["package", "version"],
+)
+@pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])
+def test_a_foreign_mitmproxy(program: str, prelude: str, line: str, tmp_path: Path) -> None:
+    """One that lacks a package, or is too old, does not start, and says in one line what to install where."""
+    code = f"{prelude}\nfrom mitmproxy.tools.main import {program}\n{program}()"
+    command = [sys.executable, "-c", code, "-s", str(ADDON), "--listen-host", "127.0.0.1", "--listen-port", "0"]
+    if program == "mitmweb":
+        command += ["--no-web-open-browser", "--web-port", "0"]
+    run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 1
+    assert [each for each in said(run.stdout) if re.fullmatch(line, each)], run.stdout + run.stderr
+    assert "Traceback" not in run.stdout + run.stderr

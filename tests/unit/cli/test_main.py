@@ -1,0 +1,148 @@
+"""Twenty and more wrong command lines: what the user reads is one line, which is never silent and never a traceback."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from toolsimlib.cli import main as command
+from toolsimlib.cli.main import main
+from toolsimlib.command_line import EXIT_USAGE
+from toolsimlib.version import __version__
+
+URL = "http://127.0.0.1:9"
+
+WRONG = [
+    ("", "toolsim: command is missing; toolsim --help shows how it is used"),
+    ("srve", "toolsim: no such command: srve; did you mean serve?"),
+    ("start", "toolsim: no such command: start; there are serve, codex, demo, record, replay, doctor, eval"),
+    ("--verison", "toolsim: no such argument: --verison; did you mean --version?"),
+    ("serve", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
+    (
+        "serve localhost:11434",
+        "toolsim serve: URL: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1; did you mean "
+        "http://localhost:11434?",
+    ),
+    ("serve codex", "toolsim serve: URL: got 'codex', expected a URL; did you mean toolsim codex?"),
+    (
+        "serve ws://localhost",
+        "toolsim serve: URL: got 'ws://localhost', expected a URL such as http://127.0.0.1:11434/v1",
+    ),
+    (
+        "serve http://localhost:8000/v1/responses",
+        "toolsim serve: URL: got 'http://localhost:8000/v1/responses', expected a base URL, without /responses; did "
+        "you mean http://localhost:8000/v1?",
+    ),
+    (f"serve {URL} --prot 80", "toolsim: no such argument: --prot; did you mean --port?"),
+    (f"serve {URL} --port http", "toolsim serve: --port: got 'http', expected a port number from 0 to 65535"),
+    (f"serve {URL} --port 70000", "toolsim serve: --port: got '70000', expected a port number from 0 to 65535"),
+    (f"serve {URL} --port", "toolsim serve: --port: expected one argument"),
+    (f"serve {URL} --set toolsim_log", "toolsim serve: --set: got 'toolsim_log', expected NAME=VALUE"),
+    (
+        f"serve {URL} --set backend=chat",
+        "toolsim serve: --set: backend: no such option; did you mean toolsim_backend?",
+    ),
+    (
+        f"serve {URL} --set toolsim_bakend=chat",
+        "toolsim: toolsim_bakend: no such option; did you mean toolsim_backend?",
+    ),
+    (
+        f"serve {URL} --set toolsim_backend=ollama",
+        "toolsim: toolsim_backend: got 'ollama', expected one of auto, responses, chat, codex, scripted",
+    ),
+    (
+        f"serve {URL} --set toolsim_idle_timeout=5m",
+        "toolsim: toolsim_idle_timeout: got '5m', expected a whole number, 0 or more",
+    ),
+    (
+        f"serve {URL} --set toolsim_sentinel=think",
+        "toolsim: toolsim_sentinel: got 'think', expected a tag name of at most 64 letters, digits, '_', '-' or '.'",
+    ),
+    (f"serve {URL} --port 0 --set flow_detial=1", "toolsim: flow_detial: no such option; did you mean flow_detail?"),
+    (
+        f"serve {URL} --port 0 --set flow_detail=x",
+        "toolsim: Failed to parse option flow_detail: not an integer: x",
+    ),
+    (f"serve {URL} --host 192.0.2.1", "toolsim: cannot listen on 192.0.2.1:8080 (Cannot assign requested address)"),
+    (
+        "codex --host 0.0.0.0",
+        "toolsim: toolsim_backend=codex on 0.0.0.0 would lend your login to others: set toolsim_api_key.",
+    ),
+    ("demo http://localhost", "toolsim: no such argument: http://localhost"),
+    ("record", "toolsim record: DIR, URL is missing; toolsim record --help shows how it is used"),
+    (
+        "record flows scripte",
+        "toolsim record: URL: got 'scripte', expected a URL such as http://127.0.0.1:11434/v1; did you mean "
+        "http://scripte?",
+    ),
+    ("replay", "toolsim replay: paths is missing; toolsim replay --help shows how it is used"),
+    ("replay flows --updat", "toolsim replay: no such argument: --updat; did you mean --update?"),
+    ("doctor", "toolsim doctor: URL is missing; toolsim doctor --help shows how it is used"),
+    (f"doctor {URL} --key-env NO_SUCH_KEY", "toolsim: --key-env: the environment variable NO_SUCH_KEY is not set"),
+    ("eval --modls m", "toolsim eval: no such argument: --modls; did you mean --models?"),
+    ("eval compare one", "toolsim eval compare: B is missing; toolsim eval compare --help shows how it is used"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), WRONG, ids=[words or "nothing" for words, _ in WRONG])
+def test_a_wrong_command_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line names what was got and what was expected, and the exit code is 2."""
+    if words.startswith("eval"):
+        pytest.importorskip("openai", reason="needs the extra [eval]")
+    try:
+        code = main(words.split())
+    except SystemExit as end:
+        code = int(end.code or 0)
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"{line}\n")
+    assert code == EXIT_USAGE
+
+
+def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
+    """The next one is named as it would be given."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["demo", "--port", str(port)]) == EXIT_USAGE
+        told = f"cannot listen on 127.0.0.1:{port} (Address already in use); another one: --port {port + 1}\n"
+        assert capsys.readouterr().err == f"toolsim: {told}"
+        assert main(["demo", "--port", "0", "--web", "--set", f"web_port={port}"]) == EXIT_USAGE
+        assert f"another one: --set web_port={port + 1}\n" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of a traceback: what to install, and where."""
+    monkeypatch.setitem(sys.modules, "toolsimlib.evaluation.command", None)
+    monkeypatch.delattr("toolsimlib.evaluation.command", raising=False)
+    assert main(["eval"]) == EXIT_USAGE
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("toolsim needs the package ")
+    assert f"{sys.executable} -m pip install" in line
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """That of the package."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"toolsim {__version__}\n"
+
+
+def test_every_command_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what it does."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    for name in ("serve", "codex", "demo", "record", "replay", "doctor", "eval"):
+        assert f"    {name} " in shown
+
+
+def test_recording_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """``record DIR URL`` is ``serve URL`` with one more option."""
+    started = []
+    monkeypatch.setattr("toolsimlib.cli.serve.run", lambda start: started.append(start) or 0)
+    assert main(["record", str(tmp_path), "scripted", "--port", "9", "--set", "toolsim_log=off"]) == 0
+    [start] = started
+    assert (start.backend, start.port) == ("scripted", 9)
+    assert start.settings == ("toolsim_log=off", f"toolsim_capture={tmp_path}")
+    assert command.EXIT_INTERRUPTED == 130

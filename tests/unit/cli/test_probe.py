@@ -1,0 +1,90 @@
+"""One request to a server that may be anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+
+import pytest
+from support.raw_backend import Answer, RawBackend
+from toolsimlib.cli.probe import Unreachable, ask
+
+
+def test_an_answer_is_read() -> None:
+    """Status, type, body, and the words of an error; the key and the body are sent."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.whole(b'{"error": {"message": "no\\nsuch model"}}', status=404, Content_Type="application/json")
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        answer = ask(f"{backend.url}/v1/x", key="k", json_body={"a": 1})
+        [asked] = backend.asked
+    assert (answer.status, answer.problem, answer.is_page) == (404, "no such model", False)
+    assert (asked.method, asked.header("authorization"), json.loads(asked.body)) == ("POST", "Bearer k", {"a": 1})
+
+
+def test_a_page_and_a_redirect_are_no_api() -> None:
+    """Neither is followed or read."""
+
+    async def behave(answer: Answer) -> None:
+        if answer.asked.path == "/page":
+            await answer.whole(b"<html>", Content_Type="text/html; charset=utf-8")
+        else:
+            await answer.whole(b"", status=302, Location="/page")
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        page, redirect = ask(f"{backend.url}/page"), ask(f"{backend.url}/other")
+    assert (page.is_page, page.body, page.problem) == (True, None, "")
+    assert (redirect.status, redirect.is_page) == (302, False)
+
+
+def closed_port() -> int:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port: int = reserved.getsockname()[1]
+        return port
+
+
+def test_nobody_there() -> None:
+    """The reason is one that a person can act on."""
+    with pytest.raises(Unreachable, match="refused: is the server running"):
+        ask(f"http://127.0.0.1:{closed_port()}/v1")
+    with pytest.raises(Unreachable, match="no host of that name"):
+        ask("http://nosuch.invalid/v1")
+
+
+def test_silence() -> None:
+    """Silence has an end."""
+
+    async def behave(answer: Answer) -> None:
+        await asyncio.sleep(1)
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        with pytest.raises(Unreachable, match="no answer within"):
+            ask(f"{backend.url}/v1", seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    ("said", "scheme", "told"),
+    [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not speak HTTP")],
+)
+def test_another_protocol(said: bytes, scheme: str, told: str) -> None:
+    """A server of another protocol is told apart from none."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(said + b"\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with pytest.raises(Unreachable, match=told):
+            ask(f"{scheme}://127.0.0.1:{server.getsockname()[1]}/v1")
+        thread.join(5)

@@ -1,0 +1,62 @@
+"""Wrong command lines in one line, and packages that are missing."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from support.mitmdump import ROOT
+from toolsimlib.command_line import EXTRAS, REQUIREMENTS, Parser, missing, nearest
+
+
+def parser() -> Parser:
+    made = Parser(prog="tool")
+    commands = made.add_subparsers(metavar="command", required=True, parser_class=Parser)
+    serve = commands.add_parser("serve")
+    serve.add_argument("url", metavar="URL")
+    serve.add_argument("--port", type=int)
+    commands.add_parser("record")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("", "tool: command is missing; tool --help shows how it is used"),
+        ("srve", "tool: no such command: srve; did you mean serve?"),
+        ("xyz", "tool: no such command: xyz; there are serve, record"),
+        ("serve", "tool serve: URL is missing; tool serve --help shows how it is used"),
+        ("serve u --prot=80", "tool: no such argument: --prot=80; did you mean --port?"),
+        ("serve u --port x", "tool serve: --port: invalid int value: 'x'"),
+        ("serve u --po 1", "tool: no such argument: --po; did you mean --port?"),
+        ("serve u v", "tool: no such argument: v"),
+    ],
+)
+def test_a_wrong_line_is_told_in_one(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names what was got, and the nearest word; the exit code is that of wrong usage."""
+    with pytest.raises(SystemExit, match="2"):
+        parser().parse_args(words.split())
+    assert capsys.readouterr().err == f"{line}\n"
+
+
+def test_nearest() -> None:
+    """Whatever the case; nothing where nothing is near."""
+    assert nearest("SERV", ["serve", "record"]) == "; did you mean serve?"
+    assert nearest("xyz", ["serve", "record"]) == ""
+
+
+def test_what_is_missing_is_named_with_its_interpreter() -> None:
+    """With all that is likely to be missing beside it."""
+    line = missing(ModuleNotFoundError(name="jsonschema.exceptions"), "/opt/python")
+    assert line.startswith("toolsim needs the package jsonschema, which /opt/python does not have: /opt/python -m pip")
+    assert all(f"'{each}'" in line for each in REQUIREMENTS)
+    assert "'openai>=3,<4' 'rich" in missing(ModuleNotFoundError(name="openai"), "python")
+    assert missing(ModuleNotFoundError(name="other"), "python").endswith("python -m pip install 'other'")
+
+
+def test_requirements_are_those_of_the_package() -> None:
+    """They stand in pyproject.toml too, which is not there where the addon runs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert sorted(REQUIREMENTS) == sorted(set(project["dependencies"]) - {"mitmproxy>=12.2,<13"})
+    for extra, requirements in EXTRAS.items():
+        assert list(requirements) == project["optional-dependencies"][extra]
