@@ -15,6 +15,7 @@ _TALLIED = {
     "strict_failures": "strict failure",
     "repairs": "repair",
     "warnings": "warning",
+    "dropped_calls": "dropped call",
 }
 
 
@@ -67,7 +68,11 @@ class Report:
     blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that choice's text);
     ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON"); ``repairs``. ``mismatches``: for
     each schema that was broken the tool's name and where, without values
-    ("get_weather:/days: got string, expected integer").
+    ("get_weather:/days: got string, expected integer"). ``dropped_calls``: those that the client's or the operator's
+    limit kept back, as ``entry`` strings. ``truncated``: the client's answer lacks something, a call that was dropped
+    or what a backend did not get to. ``tool_cutoff``: why we ended the turn before the backend did.
+    ``stop_after_tools_mode``: what would end it: the option's value, or off. ``tokens``: as the backend counted them,
+    by kind.
     """
 
     client: str = ""
@@ -81,6 +86,9 @@ class Report:
     repairs: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
+    dropped_calls: list[str] = field(default_factory=list)
+    tool_call_ids: list[str] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)
     blocks: list[dict[str, Any]] = field(default_factory=list)
     echoed_calls: int = 0
     outputs_replaced: int = 0
@@ -88,6 +96,7 @@ class Report:
     tool_cutoff: str | None = None
     truncated: bool = False
     mode: str = "openai-json"
+    stop_after_tools_mode: str = "off"
     finish: str | None = None
     error: str | None = None
 
@@ -95,18 +104,23 @@ class Report:
         """Return plain data, as ``flow.metadata`` (which must stay savable) demands."""
         return asdict(self)
 
+    def drop_call(self, name: str | None = None) -> None:
+        """Note that a call beyond the limit is not passed on; its name may not be known yet."""
+        self.dropped_calls.append(entry("OVER_LIMIT", name))
+        self.truncated = True
+
     def tallies(self) -> list[Tally]:
         """Return all that this report counts."""
         return tallies({key: getattr(self, key) for key in _TALLIED})
 
     def summary(self) -> dict[str, Any]:
-        """Return the one-line summary: the number of calls, and all fields that say something.
+        """Return the one-line summary: whether there were calls and how many, and all fields that say something.
 
         Without the places of the blocks, which are for the pages, and which the other fields summarise.
         """
-        fields = {key: value for key, value in self.as_dict().items() if value not in ([], "", None, 0, False)}
+        fields = {key: value for key, value in self.as_dict().items() if value not in ([], {}, "", None, 0, False)}
         fields.pop("blocks", None)
         for key, value in fields.items():
             if isinstance(value, list) and len(value) > MAX_NAMES:
                 fields[key] = [*value[:MAX_NAMES], f"and {len(value) - MAX_NAMES} more"]
-        return fields | {"tool_call_count": len(self.calls)}
+        return fields | {"has_tool_calls": bool(self.calls), "tool_call_count": len(self.calls)}

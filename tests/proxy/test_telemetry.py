@@ -51,7 +51,7 @@ def test_each_exchange_is_told_once(backend: RawBackend, tmp_path: Path, ask: An
         assert "Bonn" not in proxy.log()
         text = line.request("GET", "/toolsim/metrics").body.decode()
     assert 'toolsim_exchanges_total{client="chat",backend="chat",stream="true",outcome="ok"} 1' in text
-    assert "toolsim_tool_calls_total 2" in text
+    assert 'toolsim_tool_calls_total{client="chat"} 2' in text
     assert "toolsim_exchanges_open 0" in text
 
     with saved.open("rb") as file:
@@ -120,3 +120,31 @@ def test_a_backend_says_why(backend: RawBackend, ask: Any) -> None:
             assert line.post("/v1/chat/completions", ask(tools=tools)).json()["error"]["message"].startswith("model")
         proxy.wait_for(r"model 'm' not found", count=2)
         assert [each["problem"] for each in told(proxy)] == ["model 'm' not found"] * 2
+
+
+TWO = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
+
+
+async def two_calls(answer: Answer) -> None:
+    await answer.whole(chat_whole(f"{CALL}{TWO}"), Content_Type="application/json")
+
+
+@pytest.mark.parametrize(("stop", "cutoff"), [("off", None), ("on", "more than 1 calls")])
+def test_a_capped_answer(backend: RawBackend, ask: Any, stop: str, cutoff: str | None) -> None:
+    """Log, header and metrics say that a call was left out, and that the turn was cut off only where it was."""
+    options = {"toolsim_stop_after_tools": stop, "toolsim_tool_block_max": 1, "toolsim_log": "json"}
+    with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
+        backend.play(two_calls)
+        unanswered = {"id": "call_007", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+        history = [*ask()["messages"], {"role": "assistant", "tool_calls": [unanswered]}]
+        reply = line.post("/v1/chat/completions", ask(messages=history))
+        (one,) = told(proxy)
+        text = line.request("GET", "/toolsim/metrics").body.decode()
+    assert reply.headers["x-toolsim-truncated"] == "true"
+    assert reply.headers.get("x-toolsim-tool-cutoff") == one.get("tool_cutoff") == cutoff
+    assert [code.partition(":")[0] for code in one["dropped_calls"]] == ["OVER_LIMIT"]
+    assert (one["has_tool_calls"], one["tool_call_ids"]) == (True, ["call_008"])
+    assert one["stop_after_tools_mode"] == ("burst" if stop == "on" else "off")
+    assert one["warnings"] == ["UNANSWERED_CALL:get_weather"]
+    assert ('toolsim_tool_cutoffs_total{reason="more than 1 calls"} 1' in text) == (cutoff is not None)
+    assert 'toolsim_dropped_calls_total{reason="OVER_LIMIT"} 1' in text

@@ -21,13 +21,37 @@ def test_tallies() -> None:
 
 def test_tallies_of_a_foreign_report() -> None:
     """A flow file may hold anything in the report's place."""
-    assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [(), (), (), ("1", "None"), ()]
+    assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [
+        (),
+        (),
+        (),
+        ("1", "None"),
+        (),
+        (),
+    ]
+
+
+def test_a_call_that_is_dropped() -> None:
+    """The client's answer then lacks something, whether the name is known or not."""
+    report = Report()
+    report.drop_call("f")
+    report.drop_call()
+    assert (report.dropped_calls, report.truncated) == (["OVER_LIMIT:f", "OVER_LIMIT"], True)
 
 
 def test_a_summary_is_short_plain_data() -> None:
     """Empty fields and the places of blocks are left out, long lists are cut, and it is JSON."""
     report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])
     told = report.summary()
-    assert told.keys() == {"client", "tools", "mode", "tool_call_count"}
+    assert told.keys() == {
+        "client",
+        "tools",
+        "mode",
+        "stop_after_tools_mode",
+        "has_tool_calls",
+        "tool_call_count",
+    }
+    assert told["has_tool_calls"] is False
+    assert Report(calls=["f"]).summary()["has_tool_calls"] is True
     assert told["tools"][-1] == "and 5 more"
     json.dumps(told)

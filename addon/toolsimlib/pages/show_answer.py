@@ -250,7 +250,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield tally.title, ", ".join(clip(text, 200) for text in tally.entries[:_MAX_ENTRIES]) + more
     if cutoff := string(report.get("tool_cutoff")):
         yield "ended early", cutoff
-    if report.get("truncated") is True:
+    if report.get("truncated") is True and not report.get("dropped_calls"):
         yield "truncated", "the backend's answer was cut off"
     if (mode := string(report.get("mode"))) and mode != "openai-json":
         yield "output mode", mode

@@ -21,7 +21,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import cut, flow_list, options, resend, route, sides, startup, telemetry, trailers
+from toolsimlib.proxy import cut, flow_list, metrics, options, resend, route, sides, startup, telemetry, trailers
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners, is_local
 from toolsimlib.proxy.connect import Connections
@@ -30,6 +30,7 @@ from toolsimlib.proxy.exchange import OPEN, Exchange, error_response
 from toolsimlib.proxy.greeting import Greeting
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.log import Log
+from toolsimlib.proxy.metrics import Metrics
 from toolsimlib.proxy.notes import COMMENT, PAGE, REPORT, is_stored, policy_for
 from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.settings import Settings, parse
@@ -53,7 +54,7 @@ class ToolSim:
         self._keepalive = keepalive
         self._settings = Settings()
         self._modes: list[ProxyMode] = []
-        self._metrics = telemetry.Metrics()
+        self._metrics = Metrics()
         self._log = Log()
         self._builtin = BuiltinBackend()
         self._greeting = Greeting(self._builtin)
@@ -91,6 +92,8 @@ class ToolSim:
         self._connections.timeout = settings.limits.connect_timeout
         self._recogniser.key, self._recogniser.is_open = settings.upstream_key, settings.policy.engine == "auto"
         self._settings, self._modes = settings, modes
+        if settings.metrics_labels != self._metrics.labels:
+            self._metrics = Metrics(settings.metrics_labels)
         is_reverse = any(isinstance(mode, ReverseMode) for mode in modes)
         if self._settings.needs_lazy_connections(is_reverse) and ctx.options.connection_strategy == "eager":
             ctx.options.update(connection_strategy="lazy")  # type: ignore[no-untyped-call]
@@ -202,7 +205,8 @@ class ToolSim:
         if decision.error is not None:
             return error_response(decision.error, decision.headers)
         if decision.page == "metrics":
-            return Response.make(200, self._metrics.text(len(OPEN)), {"content-type": self._metrics.content_type})
+            under_way = sum(exchange.is_turn for exchange in OPEN.values())
+            return Response.make(200, self._metrics.text(under_way), {"content-type": metrics.CONTENT_TYPE})
         return Response.make(200, headers=dict(decision.headers))
 
     def _policy(self, flow: HTTPFlow) -> Policy:
@@ -241,7 +245,7 @@ class ToolSim:
         self._log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
         if not is_ours:
             return
-        self._metrics.count(report, status, seconds)
+        self._metrics.count(report, status, seconds, exchange.first_byte)
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
             flow.metadata[REPORT] = report.as_dict() | outcome

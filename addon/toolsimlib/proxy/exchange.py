@@ -98,6 +98,7 @@ class Exchange:
         self.is_request_too_large = False
         self._is_connected = False
         self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
+        self._first_output_at: float | None = None
         self._rewriter: ResponseRewriter | None = None
 
     def __repr__(self) -> str:
@@ -224,6 +225,7 @@ class Exchange:
             chunks = self._crashed()
         if chunks:
             self._last_output_at = time.monotonic()
+            self._first_output_at = self._first_output_at or self._last_output_at
         return self._recorded(chunks)
 
     def rewrite_whole(self, flow: HTTPFlow) -> None:
@@ -260,6 +262,11 @@ class Exchange:
         response.content = body
 
     # -- the clocks --
+
+    @property
+    def first_byte(self) -> float | None:
+        """Return after how many seconds the client of a stream got its first byte; None as long as it has none."""
+        return None if self._first_output_at is None else self._first_output_at - self._started_at
 
     def note_backend_activity(self) -> None:
         """Count the backend's silence from now on."""

@@ -260,6 +260,12 @@ OPTIONS = (
         "Folder in which each finished exchange is recorded as one .flow file, without secrets; empty = none.",
     ),
     Option(
+        "metrics_labels",
+        (),
+        "Further labels of the metrics at /toolsim/metrics: model, tool, or both. Each model and each tool then has "
+        "series of its own, which is much where clients name many.",
+    ),
+    Option(
         "cors_origins",
         ("app://obsidian.md", "capacitor://localhost", "http://localhost:*", "http://127.0.0.1:*"),
         "Origins of web pages and Electron programs that may use the API. :* stands for any port or none, and * alone "

@@ -17,6 +17,8 @@ from toolsimlib.proxy.options import OPTIONS, Option
 
 Builtin = Literal["codex", "scripted"]
 
+METRICS_LABELS = ("model", "tool")
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -43,6 +45,7 @@ class Settings:
     scripted_port: int = 0
     scripted_delay: int = 30
     capture: str = ""
+    metrics_labels: frozenset[str] = frozenset()
     origins: Origins = Origins()
     limits: Limits = Limits()
 
@@ -79,6 +82,7 @@ def parse(values: Any) -> Settings:
         origins=Origins(parsed["cors_origins"]),
         limits=Limits(**{name: parsed[name] for name in limits}),
         capture=parsed["capture"],
+        metrics_labels=parsed["metrics_labels"],
         **{name: parsed[name] for name in edge},
     )
 
@@ -137,6 +141,12 @@ def _allowed_names(values: tuple[str, ...]) -> frozenset[str]:
     return frozenset(values)
 
 
+def _metrics_labels(values: tuple[str, ...]) -> frozenset[str]:
+    if unknown := [value for value in values if value not in METRICS_LABELS]:
+        raise ValueError(f"got {unknown[0]!r}, expected {' or '.join(METRICS_LABELS)}")
+    return frozenset(values)
+
+
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "sentinel": _sentinel,
     "tool_block_delimiter": _delimiter,
@@ -147,4 +157,5 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "cors_origins": _origins,
     "tool_allowlist": _allowed_names,
     "tool_denylist": _allowed_names,
+    "metrics_labels": _metrics_labels,
 }

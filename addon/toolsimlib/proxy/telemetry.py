@@ -1,8 +1,7 @@
-"""Reporting a finished exchange: its fields for the log, comment, headers and counters. Counts and names only."""
+"""Reporting a finished exchange: its fields for the log, comment and headers. Counts and names only."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -43,7 +42,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
             yield _counted(tally, sorted(set(tally.entries)))
     if report.tool_cutoff:
         yield f"cut off: {report.tool_cutoff}"
-    if report.truncated:
+    if report.truncated and not report.dropped_calls:
         yield "truncated"
     yield place
     if words:
@@ -79,71 +78,3 @@ def headers(report: Report) -> dict[str, str]:
 
 HEADERS = tuple(headers(Report(tool_cutoff="any")))
 """The names of all headers that an answer may have."""
-
-_HELP = {
-    "exchanges_total": "Finished exchanges that offered tools, by both dialects, streaming and outcome.",
-    "tool_calls_total": "Calls given to clients.",
-    "parse_failures_total": "Call blocks that stayed text, by reason.",
-    "strict_failures_total": "Calls that violated a strict tool's schema, by reason.",
-    "repairs_total": "Calls that were repaired, by kind.",
-    "tool_cutoffs_total": "Turns that were ended early, by reason.",
-    "seconds_total": "Time that finished exchanges took.",
-}
-
-
-class Metrics:
-    """Counters over all exchanges, as Prometheus' text format 0.0.4 shows them."""
-
-    content_type = "text/plain; version=0.0.4; charset=utf-8"
-
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        self._seconds = 0.0
-
-    def count(self, report: Report, status: int | None, seconds: float) -> None:
-        """Add one finished exchange."""
-        outcome = "aborted" if status is None else "failed" if report.error or status >= 400 else "ok"
-        self._add(
-            "exchanges_total",
-            client=report.client,
-            backend=report.backend,
-            stream=str(report.stream).lower(),
-            outcome=outcome,
-        )
-        self._counts["tool_calls_total", ()] += len(report.calls)
-        for tally in report.tallies():
-            if (name := f"{tally.key}_total") in _HELP:
-                for code in tally.codes:
-                    self._add(name, reason=code)
-        if report.tool_cutoff:
-            self._add("tool_cutoffs_total", reason=report.tool_cutoff)
-        self._seconds += seconds
-
-    def text(self, under_way: int) -> str:
-        """Return all counters, and the gauge of exchanges that are under way."""
-        lines = []
-        for name, explanation in _HELP.items():
-            lines += [f"# HELP toolsim_{name} {explanation}", f"# TYPE toolsim_{name} counter"]
-            if name == "seconds_total":
-                lines.append(f"toolsim_{name} {self._seconds:.3f}")
-            lines += [
-                f"toolsim_{name}{_labels(labels)} {count}"
-                for (counted, labels), count in sorted(self._counts.items())
-                if counted == name
-            ]
-        lines += [
-            "# HELP toolsim_exchanges_open Exchanges that are under way.",
-            "# TYPE toolsim_exchanges_open gauge",
-            f"toolsim_exchanges_open {under_way}",
-        ]
-        return "\n".join(lines) + "\n"
-
-    def _add(self, name: str, **labels: str) -> None:
-        self._counts[name, tuple(labels.items())] += 1
-
-
-def _labels(labels: tuple[tuple[str, str], ...]) -> str:
-    if not labels:
-        return ""
-    escaped = ((name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for name, value in labels)
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"

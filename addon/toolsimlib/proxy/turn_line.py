@@ -73,7 +73,7 @@ def _without_call(report: Report, *, is_ours: bool) -> str:
 
 def _findings(report: Report) -> Iterator[str]:
     """Yield what was wrong with calls, each kind once; a broken schema with the place where it is broken."""
-    found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.warnings])
+    found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.dropped_calls, *report.warnings])
     for each in list(found)[:_MAX_NAMES]:
         code, _, name = each.partition(":")
         place = next((broken.partition(":")[2] for broken in report.mismatches if code_of(broken) == name), "")

@@ -51,10 +51,11 @@ class Difference:
         return f"{self.path}: got {_show(self.got)}, expected {_show(self.expected)}"
 
 
-def comparable(flow: HTTPFlow, *, answered: bool = True) -> dict[str, Any]:
+def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None = None) -> dict[str, Any]:
     """Return what is compared of one side of an exchange, as plain data without random parts.
 
-    ``answered``: whether the answer and the report count too.
+    ``answered``: whether the answer and the report count too. ``like``: a recording, perhaps of an older version: of
+    the report only what that one knows is compared.
     """
     request, response, ids = flow.request, flow.response, dict[str, str]()
     path = _number_ids(request.path, ids)
@@ -62,7 +63,10 @@ def comparable(flow: HTTPFlow, *, answered: bool = True) -> dict[str, Any]:
     if response is not None and answered:
         found["response"] = {"status": response.status_code, **_message(response, ids)}
         report: Mapping[str, Any] = flow.metadata.get(REPORT, {})
-        kept = {name: value for name, value in report.items() if name not in IGNORED_REPORT}
+        known: Mapping[str, Any] = like.metadata.get(REPORT, {}) if like is not None else {}
+        kept = {
+            name: value for name, value in report.items() if name not in IGNORED_REPORT and (not known or name in known)
+        }
         found["report"] = _normalise(kept, ids)
     return found
 

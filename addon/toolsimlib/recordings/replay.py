@@ -148,7 +148,8 @@ def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False) ->
         return Result(path, problem=str(problem))
     note = unanswerable(backend, client)
     made = replay(backend, cut)
-    found = tuple(differences(comparable(made, answered=not note), comparable(client, answered=not note)))
+    got, expected = comparable(made, answered=not note, like=client), comparable(client, answered=not note)
+    found = tuple(differences(got, expected))
     if update and found:
         accept(client, made, answered=not note)
         path.write_bytes(dump(clean([backend, client])))

@@ -30,10 +30,10 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, Literal
 
-from toolsimlib.conversation import CallOutput, ClientRequest, Item, Message
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Dialect, Feature, Plan, Policy, Tool
-from toolsimlib.report import Report
+from toolsimlib.report import Report, entry
 from toolsimlib.request.constrain import constraint
 from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.manifest import manifest, reminder
@@ -110,6 +110,9 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
     request = client.read(document)
     report.model, report.stream = request.form.model, request.form.stream
     report.dropped.extend(request.notes)
+    answered = {item.call_id for item in request.items if isinstance(item, CallOutput)}
+    unanswered = [item.name for item in request.items if isinstance(item, Call) and item.call_id not in answered]
+    report.warnings.extend(entry("UNANSWERED_CALL", name) for name in unanswered)
     return request
 
 
@@ -131,7 +134,9 @@ def plan(
     names = {tool.name for tool in offered}
     one_call = not (request.parallel and policy.parallel_tool_calls)
     stops = policy.stop_after_tools
+    ends_turns = stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls)
     report.mode = policy.output_mode
+    report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(tool.name for tool in offered)
     return Plan(
         client=request.dialect,
@@ -142,7 +147,7 @@ def plan(
         any_strict=any(tool.strict for tool in request.tools),
         choice=request.choice,
         one_call=one_call,
-        stops_after_tools=stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls),
+        stops_after_tools=ends_turns,
         choices=request.n,
         policy=policy,
         first_number=first_number(request),

@@ -106,7 +106,7 @@ class Answer:
             return [*tail, self._end(dict.fromkeys(self._turns, "tool_calls"))]
         self.done = True
         self._report.error = code
-        self._report.truncated = error.code == "backend_truncated"
+        self._report.truncated |= error.code == "backend_truncated"
         return [*tail, Failed(error)]
 
     def keep_alive(self) -> list[ClientEvent]:
@@ -145,7 +145,7 @@ class Answer:
             reasons = {choice: turn.reason or "stop" for choice, turn in self._turns.items()}
         self._look_for_nothing(set(reasons.values()))
         self._report.finish = reasons.get(0, "stop")
-        self._report.truncated = "length" in reasons.values()
+        self._report.truncated |= "length" in reasons.values()
         return Ended(reasons, self._usage)
 
     def _look_for_nothing(self, reasons: set[EndReason]) -> None:

@@ -7,8 +7,10 @@ The writer is handed in, so that one client answer can hold more than one model 
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from toolsimlib.errors import ApiError
-from toolsimlib.events import ClientEvent
+from toolsimlib.events import CallEnded, CallStarted, ClientEvent, Ended
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.model_turn import ModelTurn
@@ -42,6 +44,7 @@ class ResponseRewriter:
         self._report = report
         self._turn = ModelTurn(plan, report, content_type=content_type, max_event_bytes=max_event_bytes)
         self._writer = writer or APIS[plan.client].writer(plan.form)
+        self._open_calls: dict[int, str] = {}
         self.done = False
         self.status = 200
         self.content_type = EVENT_STREAM if plan.stream else JSON
@@ -67,6 +70,7 @@ class ResponseRewriter:
         """Return one chunk for all frames at hand, so that no frame is ever split; at the end a whole body."""
         frames: list[bytes] = []
         for event in events:
+            self._note(event)
             frames += self._writer.write(event)
         if not self._turn.done:
             return [b"".join(frames)] if frames else []
@@ -79,3 +83,13 @@ class ResponseRewriter:
             self.status = self._writer.error.status
             return [error_body(self._writer.error)]
         return [dump(self._writer.body).encode()]
+
+    def _note(self, event: ClientEvent) -> None:
+        """Report what the client's answer holds by ids and numbers."""
+        match event:
+            case CallStarted() if not self._plan.legacy_functions:
+                self._open_calls[event.choice] = APIS[self._plan.client].call_id(event.kind, event.number)
+            case CallEnded(status="completed") if event.choice in self._open_calls:
+                self._report.tool_call_ids.append(self._open_calls.pop(event.choice))
+            case Ended(usage=usage) if usage is not None:
+                self._report.tokens = {name.removesuffix("_tokens"): count for name, count in asdict(usage).items()}

@@ -110,7 +110,7 @@ class Turn:
             self._take(self._parser.feed(text))
             if self._parser.in_block and self._is_full and self._plan.stops_after_tools and not self.over:
                 # Whatever becomes of this block, call or text, the turn ends at it.
-                self._end_early(f"more than {self._cap} calls")
+                self._over_limit()
         elif text:
             self.state(text)
         return self._flush()
@@ -316,15 +316,18 @@ class Turn:
     def _admit(self, name: str, arguments: str) -> bool:
         """Decide whether one more call may be made; a call that may not ends the turn or is ignored."""
         if self._is_full:
-            why = f"more than {self._cap} calls"
-            if self._plan.stops_after_tools:
-                self._end_early(why)
-            self._report.tool_cutoff = self._report.tool_cutoff or why
+            self._over_limit(name)
             return False
         if self._duplicates.is_duplicate(name, arguments, structured=self._is_structured):
             self._report.warnings.append(entry("DUPLICATE_CALL", name))
             return False
         return True
+
+    def _over_limit(self, name: str | None = None) -> None:
+        stops = self._plan.stops_after_tools
+        self._report.drop_call(None if stops else name)
+        if stops:
+            self._end_early(f"more than {self._cap} calls")
 
     @property
     def _cap(self) -> int:

@@ -18,11 +18,12 @@ from typing import Any, Literal, Protocol
 
 from toolsimlib.conversation import ClientRequest, Item, Message
 from toolsimlib.errors import ApiError
-from toolsimlib.events import BackendEvent, ClientEvent
+from toolsimlib.events import BackendEvent, ClientEvent, ToolKind
 from toolsimlib.plan import AnswerForm, Dialect
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.chat.reader import ChatReader
 from toolsimlib.wire.chat.writer import ChatWriter
+from toolsimlib.wire.ids import chat_call_id, responses_call_id
 from toolsimlib.wire.lenient import string
 from toolsimlib.wire.responses import request as responses
 from toolsimlib.wire.responses.reader import ResponsesReader
@@ -79,6 +80,7 @@ class Api:
     ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
     answer has a place for text behind its calls (an output list does, a chat message does not).
     ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang).
+    ``call_id``: the id that the writer gives a call, by its kind and number.
     """
 
     name: Dialect
@@ -93,6 +95,7 @@ class Api:
     answer_form: Callable[[Mapping[str, Any]], AnswerForm]
     reader: Callable[[], Reader]
     writer: Callable[[AnswerForm], Writer]
+    call_id: Callable[[ToolKind, int], str]
 
 
 CHAT = Api(
@@ -109,6 +112,7 @@ CHAT = Api(
     answer_form=chat.answer_form,
     reader=ChatReader,
     writer=ChatWriter,
+    call_id=chat_call_id,
 )
 RESPONSES = Api(
     name="responses",
@@ -123,6 +127,7 @@ RESPONSES = Api(
     answer_form=responses.answer_form,
     reader=ResponsesReader,
     writer=ResponsesWriter,
+    call_id=responses_call_id,
 )
 APIS: Mapping[Dialect, Api] = {api.name: api for api in (RESPONSES, CHAT)}
 

@@ -18,9 +18,14 @@ RESPONSES_PREFIXES: Mapping[ToolKind, str] = {"function": "fc", "custom": "ctc"}
 _OWN_ID = re.compile(rf"(?:{'|'.join((CHAT_PREFIX, *RESPONSES_PREFIXES.values()))})_([0-9]{{1,15}})")
 
 
-def call_id(prefix: str, number: int) -> str:
-    """Return the id of the call ``number``."""
-    return f"{prefix}_{number:03}"
+def chat_call_id(kind: ToolKind, number: int) -> str:
+    """Return the id of a call in chat completions."""
+    return f"{CHAT_PREFIX}_{number:03}"
+
+
+def responses_call_id(kind: ToolKind, number: int) -> str:
+    """Return the id of a call in the Responses API, where items of each kind have a prefix of their own."""
+    return f"{RESPONSES_PREFIXES[kind]}_{number:03}"
 
 
 def highest_number(ids: Iterable[str]) -> int:

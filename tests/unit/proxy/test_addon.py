@@ -106,7 +106,7 @@ def test_told_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> 
         addon.response(flow)
         addon.client_disconnected(flow.client_conn)
     assert caplog.text.count("1 call f") == 1
-    assert "toolsim_tool_calls_total 1\n" in addon._metrics.text(0)
+    assert 'toolsim_tool_calls_total{client="chat"} 1\n' in addon._metrics.text(0)
 
 
 @pytest.mark.parametrize("end", ["error", "client_disconnected"])

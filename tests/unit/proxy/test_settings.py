@@ -71,6 +71,7 @@ BAD = [
     ("upstream=http://h/?a=1", "a URL"),
     ("upstream=http://user@h/", "a URL"),
     ("tool_block_max=-1", "0 or more"),
+    ("metrics_labels=model,user", "got 'user', expected model or tool"),
     ("max_tool_args_bytes=0", "1 or more"),
     ("codex_port=65536", "65535"),
     ("codex_command=", "command line"),

@@ -1,4 +1,4 @@
-"""Log line, comment, headers and counters of one exchange."""
+"""What is told of one exchange: fields, comment, headers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mitmproxy.utils import emoji
-from toolsimlib.proxy.telemetry import Metrics, comment, fields, headers, marker
+from toolsimlib.proxy.telemetry import comment, fields, headers, marker
 from toolsimlib.report import MAX_NAMES, Report
 
 
@@ -59,25 +59,6 @@ def test_headers() -> None:
     assert told["x-toolsim-truncated"] == "true"
     assert told["x-toolsim-tool-cutoff"] == "text after a call"
     assert "x-toolsim-tool-cutoff" not in headers(Report())
-
-
-def test_metrics() -> None:
-    """Counters add up, labels are escaped, and a tool's name behind a code makes no series of its own."""
-    metrics = Metrics()
-    assert "toolsim_exchanges_open 3\n" in metrics.text(3)
-    metrics.count(full(), 200, 1.0)
-    metrics.count(Report(client="chat", parse_failures=["MALFORMED_JSON:f", "MALFORMED_JSON:g"]), 200, 0.5)
-    metrics.count(Report(client='a"b\\c\n'), None, 0.0)
-    text = metrics.text(0)
-    assert 'toolsim_parse_failures_total{reason="MALFORMED_JSON"} 3\n' in text
-    assert "toolsim_tool_calls_total 2\n" in text
-    assert "toolsim_seconds_total 1.500\n" in text
-    assert 'toolsim_exchanges_total{client="a\\"b\\\\c\\n",backend="",stream="false",outcome="aborted"} 1\n' in text
-    assert 'outcome="failed"} 1' in text
-    assert 'outcome="ok"} 1' in text
-    names = {text_line.split("{")[0].split(" ")[0] for text_line in text.splitlines() if not text_line.startswith("#")}
-    typed = {text_line.split(" ")[2] for text_line in text.splitlines() if text_line.startswith("# TYPE")}
-    assert names <= typed
 
 
 def test_marker() -> None:

@@ -11,6 +11,7 @@ import pytest
 import toolsimlib.request.manifest
 import toolsimlib.request.record
 import toolsimlib.wire.chat.writer
+import toolsimlib.wire.ids
 import toolsimlib.wire.responses.writer
 from mitmproxy.exceptions import CommandError
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
@@ -85,7 +86,7 @@ def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every place where the id stands."""
-    monkeypatch.setattr(toolsimlib.wire.responses.writer, "RESPONSES_PREFIXES", {"function": "call"})
+    monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     found = lines(stream)
     assert any("response.output_item.added].data.item.id: got" in line for line in found)
     assert all("call_002" in line and "fc_002" in line for line in found)
@@ -134,7 +135,7 @@ def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
 def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An update writes what came out and tells the difference; ids, times and the report's seconds stay."""
     before = recorded(stream)[1]
-    monkeypatch.setattr(toolsimlib.wire.responses.writer, "RESPONSES_PREFIXES", {"function": "call"})
+    monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     result = replay_file(stream, update=True)
     assert result.differences
     assert replay_file(stream).same
@@ -209,7 +210,7 @@ def test_command(
     replay = Replay()
     replay.replay(str(tmp_path))
     assert "1 recorded exchange, none differ" in caplog.text
-    monkeypatch.setattr(toolsimlib.wire.responses.writer, "RESPONSES_PREFIXES", {"function": "call"})
+    monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     replay.replay(str(stream))
     assert "1 recorded exchange, 1 differs" in caplog.text
     assert "call_002" in caplog.text
@@ -226,7 +227,7 @@ def test_summary() -> None:
 def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The module is green, red, and green again after an update; and red where there is nothing."""
     assert main([str(stream.parent), "--cut", "1"]) == 0
-    monkeypatch.setattr(toolsimlib.wire.responses.writer, "RESPONSES_PREFIXES", {"function": "call"})
+    monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     assert main([str(stream)]) == 1
     assert "expected" in capsys.readouterr().out
     assert main([str(stream), "--update"]) == 0

@@ -572,3 +572,27 @@ def test_native_tools_are_masked(dialect):
 def test_native_tools_need_the_same_api():
     """Over a backend of the other API tools are injected."""
     assert "tools" not in sent(responses(Policy(mode="native", backend="chat"), tools=[F]))
+
+
+def test_a_call_without_an_output_is_told():
+    """The model then reads of a call that came to nothing, which the log should say."""
+    report = Report()
+    responses(tools=[F], input=[USER, CALL, {**CALL, "call_id": "x", "name": "g"}, OUTPUT], report=report)
+    assert report.warnings == ["UNANSWERED_CALL:g"]
+
+
+@pytest.mark.parametrize(
+    ("make", "policy", "mode"),
+    [
+        (chat, Policy(), "burst"),
+        (chat, Policy(stop_after_tools_mode="first"), "first"),
+        (chat, Policy(stop_after_tools="off", stop_after_tools_mode="first"), "off"),
+        (responses, Policy(), "off"),
+        (responses, Policy(stop_after_tools="on"), "burst"),
+    ],
+)
+def test_what_would_end_the_turn_is_told(make, policy, mode):
+    """As it is in force for this request, whatever the options say apart."""
+    report = Report()
+    make(policy, tools=[F], report=report)
+    assert report.stop_after_tools_mode == mode

@@ -406,3 +406,21 @@ def test_two_choices(stream: bool) -> None:
     assert (one.finish_reason, one.message.content or None) == ("tool_calls", None)
     assert one.message.tool_calls[0].function.arguments == '{"city":"Paris"}'
     assert (two.finish_reason, two.message.content, two.message.tool_calls) == ("stop", texts[1], None)
+
+
+@pytest.mark.parametrize(
+    ("client", "legacy", "ids"),
+    [("chat", False, ["call_007", "call_008"]), ("responses", False, ["fc_007", "fc_008"]), ("chat", True, [])],
+)
+@each_stream
+def test_the_ids_and_tokens_of_an_answer_are_told(client: Any, legacy: bool, ids: list[str], stream: bool) -> None:
+    """As the client got them, in order; a legacy function call has no id."""
+    the_plan = plan(client, "chat", stream, [WEATHER], first_number=7, legacy_functions=legacy)
+    report = Report()
+    kind, body = backend_answer("chat", True, [CALL, "\n", CALL.replace("Paris", "Rome")], "stop")
+    rewriter = ResponseRewriter(the_plan, report, content_type=kind)
+    rewriter.feed(body)
+    rewriter.feed(b"")
+    assert report.tool_call_ids == ids
+    if not legacy:
+        assert report.tokens["total"] == 7

@@ -55,6 +55,25 @@ def test_a_cap_is_no_end_by_itself() -> None:
     assert report.tool_cutoff is None
 
 
+def test_a_dropped_call_cuts_nothing_off_where_the_turn_goes_on() -> None:
+    """Without stop-after-tools the backend runs on: the report says what was dropped, and that the answer lacks it."""
+    told, report, answer = tell(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
+    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    assert not answer.cut
+    assert report.tool_cutoff is None
+    assert report.dropped_calls == ["OVER_LIMIT:add", "OVER_LIMIT:add"]
+    assert report.truncated
+
+
+def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
+    """Whether it was known by then or not."""
+    for pieces in ([CALL * 2], [CALL, "<tool_call>"]):
+        _, report, answer = tell(chat(one_call=True), [TextDelta(piece) for piece in pieces])
+        assert answer.cut
+        assert (report.tool_cutoff, report.dropped_calls) == ("more than 1 calls", ["OVER_LIMIT"])
+        assert report.truncated
+
+
 def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
     """The backend is stopped at the opening tag of a call that may not be made, not when it is whole."""
     told, _, answer = tell(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])

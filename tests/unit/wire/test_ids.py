@@ -1,12 +1,13 @@
 import pytest
-from toolsimlib.wire.ids import CHAT_PREFIX, RESPONSES_PREFIXES, call_id, highest_number
+from toolsimlib.wire.ids import chat_call_id, highest_number, responses_call_id
 
 
-@pytest.mark.parametrize("prefix", [CHAT_PREFIX, *RESPONSES_PREFIXES.values()])
+@pytest.mark.parametrize("call_id", [chat_call_id, responses_call_id])
+@pytest.mark.parametrize("kind", ["function", "custom"])
 @pytest.mark.parametrize("number", [1, 999, 1000])
-def test_our_own_ids_are_recognised(prefix, number):
+def test_our_own_ids_are_recognised(call_id, kind, number):
     """Every id that we make counts when it comes back in a history."""
-    assert highest_number([call_id(prefix, number), "x"]) == number
+    assert highest_number([call_id(kind, number), "x"]) == number
 
 
 @pytest.mark.parametrize("ids", [[], ["call_abc"], ["fc_"], ["xfc_3"], ["fc_3x"], ["call_" + "9" * 16]])

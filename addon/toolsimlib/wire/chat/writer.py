@@ -46,7 +46,7 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.ids import CHAT_PREFIX, call_id
+from toolsimlib.wire.ids import chat_call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.sse import encode
 
@@ -154,7 +154,7 @@ class ChatWriter:
 
     def _call(self, event: CallStarted) -> None:
         choice = self._choice(event.choice, "null")
-        name = call_id(CHAT_PREFIX, event.number)
+        name = chat_call_id(event.kind, event.number)
         if self._form.legacy_functions:
             choice.calls.append({"name": event.name, "arguments": ""})
             self._delta(event.choice, dump({"function_call": choice.calls[-1]}))

@@ -57,7 +57,7 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.ids import RESPONSES_PREFIXES, call_id
+from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.sse import encode
 
@@ -221,7 +221,7 @@ class ResponsesWriter:
     def _call(self, event: CallStarted) -> None:
         self._begin(Opened())
         self._close("completed")
-        name = call_id(RESPONSES_PREFIXES[event.kind], event.number)
+        name = responses_call_id(event.kind, event.number)
         item: dict[str, Any] = {
             "type": f"{event.kind}_call",
             "status": "in_progress",

@@ -1,0 +1,175 @@
+"""The metrics of a real mitmdump, judged by Prometheus' own tools; the dashboard's queries over a real scrape."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxy.conftest import CALL, WEATHER
+from support.line import Line
+from support.mitmdump import ROOT, Mitmdump
+from support.text_backend import TextBackend, refuses, says
+
+PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+DASHBOARD = ROOT / "addon" / "grafana" / "toolsim.json"
+METRICS = "/toolsim/metrics"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PROMETHEUS or not PROMTOOL, reason="needs prometheus and its promtool"),
+]
+
+BROKEN = '<tool_call>{"name":"gone","arguments":"{}"}</tool_call>'
+COMMA = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn",}}</tool_call>'
+TURNS = (says(CALL), says(CALL, CALL), says("No need."), says(BROKEN), says(COMMA), refuses(429, "Slow down."))
+
+
+def talk(line: Line, backend: TextBackend) -> None:
+    """Have one turn of each kind, over both APIs, streamed and whole."""
+    for stream in (True, False):
+        backend.play(TURNS)
+        for _ in TURNS:
+            messages = [{"role": "user", "content": "hi"}]
+            line.post("/v1/chat/completions", {"messages": messages, "tools": [WEATHER], "stream": stream})
+        backend.play(TURNS)
+        tool = {"type": "function", **WEATHER["function"]}  # type: ignore[dict-item]
+        for _ in TURNS:
+            line.post("/v1/responses", {"model": "m", "input": "hi", "tools": [tool], "stream": stream})
+
+
+def scrape(line: Line) -> str:
+    return line.request("GET", METRICS).body.decode()
+
+
+def problems(text: str) -> str:
+    """Return what Prometheus' own check has to say."""
+    checked = subprocess.run(
+        [str(PROMTOOL), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert checked.returncode in (0, 3), checked.stderr
+    return checked.stdout + checked.stderr
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    with TextBackend() as backend:
+        yield backend
+
+
+@pytest.mark.parametrize("labels", ["", "model,tool"])
+def test_promtool_finds_nothing(backend: TextBackend, labels: str) -> None:
+    """Before the first event and after many; what was asked for as a label is one."""
+    with Mitmdump(backend.url, toolsim_metrics_labels=labels) as proxy, Line(proxy.url) as line:
+        before = scrape(line)
+        assert problems(before) == ""
+        talk(line, backend)
+        after = scrape(line)
+        assert problems(after) == ""
+    assert ('tool="get_weather"' in after, 'model="m"' in after) == (bool(labels), bool(labels))
+    if not labels:
+        new = series(after) - series(before)
+        # What nobody can know beforehand: how a model may go wrong, and what status a backend refuses with.
+        assert {name.split("{")[0] for name in new} <= {"toolsim_repairs_total", "toolsim_errors_total"}, new
+
+
+def series(text: str) -> set[str]:
+    return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+
+
+class Prometheus:
+    """A real Prometheus that scrapes one target each second."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._address = f"127.0.0.1:{probe.getsockname()[1]}"
+        scraped = [{"job_name": "toolsim", "metrics_path": METRICS, "static_configs": [{"targets": [target]}]}]
+        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": scraped}
+        (folder / "prometheus.yml").write_text(json.dumps(config))
+        self._log = (folder / "log").open("wb")
+        self._process = subprocess.Popen(
+            [
+                str(PROMETHEUS),
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={self._address}",
+            ],
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+        self._log.close()
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series of an instant query."""
+        url = f"http://{self._address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            told = json.load(answer)
+        assert told["status"] == "success", told
+        return list(told["data"]["result"])
+
+    def wait_for(self, expression: str, seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                if self.query(expression):
+                    return
+            except OSError:
+                pass
+            assert time.monotonic() < end, f"{expression} never had a value"
+            time.sleep(0.2)
+
+
+def queries() -> list[tuple[str, str]]:
+    """Return the title and the expression of each panel's queries, with the variables filled in as Grafana does."""
+    board = json.loads(DASHBOARD.read_text())
+    return [
+        (panel["title"], target["expr"].replace("$__rate_interval", "1m").replace("$client", ".*"))
+        for panel in board["panels"]
+        for target in panel["targets"]
+    ]
+
+
+def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_path: Path) -> None:
+    """Over a real scrape of real turns: no panel is empty, and none shows NaN."""
+    with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
+        prometheus = Prometheus(tmp_path, proxy.url.removeprefix("http://"))
+        try:
+            prometheus.wait_for("count_over_time(toolsim_exchanges_open[1m]) >= 2")
+            talk(line, backend)
+            prometheus.wait_for("sum(toolsim_exchanges_total) == 24")
+            # The rate of a series needs two scrapes, that of repairs after its first event.
+            talk(line, backend)
+            prometheus.wait_for("sum(toolsim_exchanges_total) == 48")
+            found = {(title, query): prometheus.query(query) for title, query in queries()}
+            errors = prometheus.query("sum by (code) (toolsim_errors_total) > 0")
+        finally:
+            prometheus.stop()
+    assert len(found) > 15
+    assert {place for place, result in found.items() if not result} == set()
+    values = {place: [each["value"][1] for each in result] for place, result in found.items()}
+    assert {place for place, numbers in values.items() if "NaN" in numbers} == set()
+    assert {each["metric"]["code"]: each["value"][1] for each in errors} == {"http_429": "8"}
+
+
+def test_the_dashboard_names_series_that_there_are() -> None:
+    """Each metric in a query is one that a fresh proxy shows; the variables are those that the board declares."""
+    board = json.loads(DASHBOARD.read_text())
+    declared = {each["name"] for each in board["templating"]["list"]}
+    used = set(re.findall(r"\$\{?([a-z]+)\}?", DASHBOARD.read_text()))
+    assert used == declared
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
