@@ -8,7 +8,9 @@ Chosen by figures (README), most of them over a coder model of 0.5 billion param
    yourself" makes them call, and leaves greetings and poems alone.
 3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") does more for
    them than the catalogue's notation: with it they call where they would calculate or write Python themselves.
-4. What a model reads is what it is to write: past calls are shown as blocks, as the catalogue or its example does.
+4. A list to fill, ``[{…}, {…}]``, gets two calls where two are wanted, and invents a second one where one is: a file
+   nobody asked for is written. Two lines to fill, with the reason for a second one, do the first without the second.
+5. What a model reads is what it is to write: past calls are shown as blocks, as the catalogue or its example does.
 
 A form is one row of the table at the end; ``manifest.find_catalog`` reads its entries back.
 """
@@ -46,12 +48,13 @@ class Form:
     """One form: ``entry`` writes a tool, given the sentinel's tag; ``intro`` and ``outro`` stand around the entries.
 
     ``rule`` says when and how to call, ``several`` how to make more than one call, ``single`` that one is the limit.
-    In a rule ``{tag}`` is the sentinel's tag, and ``{example}`` a call of the first tool. ``history``: how past calls
-    are shown.
+    ``rule_for_one`` stands in the rule's place where one call is the limit, "" for the same rule. In a rule ``{tag}``
+    is the sentinel's tag, and ``{example}`` a call of the first tool. ``history``: how past calls are shown.
     """
 
     entry: Callable[[Tool, str], str]
     rule: str
+    rule_for_one: str = ""
     several: str = ""
     single: str = "Make one call only."
     intro: str = ""
@@ -151,13 +154,17 @@ def _indented(text: str) -> str:
     return "\n    ".join(text.splitlines())
 
 
+_EACH_CALL = "For each tool call, return a json object with tool name and arguments within <{tag}></{tag}> XML tags"
+_CALL_LINE = '{{"name": <tool-name>, "arguments": <args-json-object>}}'
+
 FORMS: Mapping[str, Form] = {
     "calls": Form(
         _call_entry,
         intro="What a tool can find out, calculate or do, never answer yourself: call it. These are the tools, each as"
         " a call of it:",
-        rule="For each tool call, return a json object with tool name and arguments within <{tag}></{tag}> XML tags:\n"
-        '<{tag}>\n{{"name": <tool-name>, "arguments": <args-json-object>}}\n</{tag}>',
+        rule=f"{_EACH_CALL}. Two places, people, dates or amounts that are asked about take two calls, a line each:\n"
+        f"<{{tag}}>\n{_CALL_LINE}\n{_CALL_LINE}\n</{{tag}}>",
+        rule_for_one=f"{_EACH_CALL}:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
     ),
     "schemas": Form(
         _schema_entry,

@@ -52,7 +52,8 @@ def manifest(
     shape = form_named(form)
     entries = "\n".join(shape.entry(tool, sentinel) for tool in tools)
     catalogue = "\n".join(filter(None, [shape.intro, entries, shape.outro]))
-    rule = shape.rule.format(tag=sentinel, example=_example(tools[0], sentinel))
+    wording = shape.rule_for_one if one_call and shape.rule_for_one else shape.rule
+    rule = wording.format(tag=sentinel, example=_example(tools[0], sentinel))
     further = " ".join(filter(None, [shape.single if one_call else shape.several, _strict_rule(tools), CLOSING]))
     sections = [
         HEADING,
