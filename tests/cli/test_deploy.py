@@ -1,0 +1,80 @@
+"""The files for containers and services: their command lines are taken, and their own tools find nothing wrong.
+
+No container is built here: what its steps do, ``test_a_clean_installation`` does outside of one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+from support.mitmdump import ROOT
+from toolsimlib.cli.main import parser
+
+DEPLOY = ROOT / "addon" / "deploy"
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
+UNIT = (DEPLOY / "toolsim.service").read_text()
+
+
+@pytest.fixture(scope="module")
+def compose() -> Any:
+    return YAML(typ="safe").load((DEPLOY / "compose.yaml").read_text())
+
+
+def test_command_lines_are_taken(compose: Any) -> None:
+    """By the command itself. In a container it listens on all addresses, as a service on this machine alone."""
+    words = json.loads(re.findall(r"^CMD (.*)$", CONTAINERFILE, re.MULTILINE)[0])
+    service = shlex.split(re.findall(r"^ExecStart=\S+/toolsim (.*)$", UNIT, re.MULTILINE)[0])
+    hosts = [parser().parse_args(line).host for line in (words, compose["services"]["toolsim"]["command"], service)]
+    assert hosts == ["0.0.0.0", "0.0.0.0", "127.0.0.1"]
+
+
+def test_what_is_published_is_published_here_alone(compose: Any) -> None:
+    """Each port on 127.0.0.1."""
+    ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_what_is_copied_is_there(compose: Any) -> None:
+    """And not kept from the build; services call each other by their names."""
+    copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
+    sources = [source for line in copied for source in line.split()]
+    kept = (ROOT / ".dockerignore").read_text().splitlines()
+    for source in sources:
+        assert (ROOT / source).exists()
+        assert f"!{source}" in kept
+    build = compose["services"]["toolsim"]["build"]
+    assert (DEPLOY / build["context"]).resolve() == ROOT
+    assert (ROOT / build["dockerfile"]).is_file()
+    assert compose["services"]["toolsim"]["command"][1] == "http://ollama:11434/v1"
+    assert 'targets: ["toolsim:8080"]' in (DEPLOY / "prometheus.yml").read_text()
+    assert {"ollama", "prometheus"} < compose["services"].keys()
+
+
+def test_the_unit_is_one(tmp_path: Path) -> None:
+    """systemd finds nothing wrong with it."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    unit = tmp_path / "toolsim.service"
+    # What it starts has to exist.
+    unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", UNIT, flags=re.MULTILINE))
+    run = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_the_configuration_of_prometheus_is_one() -> None:
+    """Its own tool finds nothing wrong with it."""
+    if shutil.which("promtool") is None:
+        pytest.skip("needs promtool")
+    command = ["promtool", "check", "config", str(DEPLOY / "prometheus.yml")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
