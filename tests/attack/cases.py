@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import zstandard
 from support.raw_backend import Answer, Behaviour
@@ -65,6 +66,31 @@ def ask(**more: object) -> bytes:
     return json.dumps(body).encode()
 
 
+CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+PATTERNED = '<tool_call>{"name":"f","arguments":{"a":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%d!"}}</tool_call>'
+ENDLESS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
+
+
+def function(number: int, **more: object) -> dict[str, object]:
+    """Return a tool that no other is equal to."""
+    parameters = {"type": "object", "properties": {f"a{number}": {"type": "string"}}}
+    return {"type": "function", "function": {"name": f"f{number}", "parameters": parameters, **more}}
+
+
+def schema(bytes_: int) -> dict[str, object]:
+    return {"type": "object", "properties": {f"a{number}": {"type": "string"} for number in range(bytes_ // 30)}}
+
+
+def history(calls: int) -> list[object]:
+    """Return a conversation of so many calls and their outputs."""
+    items: list[object] = [{"role": "user", "content": "x"}]
+    for number in range(calls):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        items.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        items.append({"role": "tool", "tool_call_id": f"c{number}", "content": "1"})
+    return items
+
+
 # -- backends --
 
 
@@ -89,6 +115,32 @@ async def huge_event(answer: Answer) -> None:
     for _ in range(64):
         await answer.send(b"x" * MEBIBYTE)
     await answer.send(b"\n\n")
+    await answer.end()
+
+
+def saying(text: str, *, stream: bool = True) -> Behaviour:
+    """A backend that says all of a text at once."""
+
+    async def behave(answer: Answer) -> None:
+        if not stream:
+            whole = {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
+            await answer.whole(json.dumps(whole).encode(), Content_Type="application/json")
+            return
+        await answer.head(Content_Type="text/event-stream")
+        await answer.send(chat_frame(text))
+        await answer.send(chat_frame(finish="stop"))
+        await answer.send(DONE)
+        await answer.end()
+
+    return behave
+
+
+async def dense_event(answer: Answer) -> None:
+    await answer.head(Content_Type="text/event-stream")
+    lists = b",".join([b"[]"] * 600_000)
+    await answer.send(b'data: {"choices":[{"delta":{"content":"x"}}],"x":[%s]}\n\n' % lists)
+    await answer.send(chat_frame(finish="stop"))
+    await answer.send(DONE)
     await answer.end()
 
 
@@ -125,6 +177,11 @@ BACKENDS: dict[str, Behaviour] = {
     "bomb": bomb,
     "trailers": trailers,
     "whole trailers": whole_trailers,
+    "20,000 calls": saying(CALL * 20_000),
+    "20,000 calls at once": saying(CALL * 20_000, stream=False),
+    "endless patterns": saying("".join(PATTERNED % number for number in range(2_000))),
+    "words": saying("word " * 300_000),
+    "dense event": dense_event,
     "204": empty(204),
     "205": empty(205),
 }
@@ -172,6 +229,33 @@ def _tunnel(host: str) -> Attack:
 
     return Attack(f"tunnel to the built-in backend: {host}", "scripted", sends, r"HTTP/1.1 200 .*HTTP/1.1 403 ")
 
+
+OK, TOO_LARGE, BAD = r"HTTP/1.1 200 ", r"HTTP/1.1 413 .*request_too_large", r"HTTP/1.1 400 .*invalid_request_error"
+# Bodies up to the limits, by what they are made of.
+LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
+    ("just small enough", lambda: ask(messages=history(450)), OK, {"reaches": 1}),
+    ("15 MB of text", lambda: ask(messages=[{"role": "user", "content": "word " * 3_000_000}]), OK, {"reaches": 1}),
+    ("15 MB with an emoji", lambda: ask(user="\N{GRINNING FACE}" + "x" * 15_000_000), OK, {"reaches": 1}),
+    ("15 MB of empty lists", lambda: ask()[:-1] + b',"x":[' + b",".join([b"[]"] * 5_000_000) + b"]}", TOO_LARGE, {}),
+    ("15 MB of empty lists, as they are", lambda: b'{"x":[' + b",".join([b"[]"] * 5_000_000) + b"]}", TOO_LARGE, {}),
+    ("100,000 messages", lambda: ask(messages=history(50_000)), OK, {"reaches": 1}),
+    ("45 MB", lambda: ask(messages=[{"role": "user", "content": "x" * 45_000_000}]), TOO_LARGE, {}),
+    ("2,000 strict tools", lambda: ask(tools=[function(n, strict=True) for n in range(2_000)]), OK, {"reaches": 1}),
+    ("400 strict tools", lambda: ask(tools=[function(n, strict=True) for n in range(400)]), OK, {"reaches": 1}),
+    ("20,000 tools", lambda: ask(tools=[function(number) for number in range(20_000)]), BAD, {}),
+    ("a schema of 60 kB", lambda: ask(tools=[function(0, strict=True, parameters=schema(60_000))]), OK, {"reaches": 1}),
+    ("a schema of 10 MB", lambda: ask(tools=[function(0, strict=True, parameters=schema(10_000_000))]), BAD, {}),
+    ("20,000 calls in a stream", lambda: ask(stream=True), OK, {"reaches": 1, "backend": "20,000 calls"}),
+    ("20,000 calls at once", ask, OK, {"reaches": 1, "backend": "20,000 calls at once"}),
+    (
+        "endless patterns",
+        lambda: ask(stream=True, tools=[function(0, name="f", parameters=ENDLESS)]),
+        OK,
+        {"reaches": 1, "backend": "endless patterns"},
+    ),
+    ("an event of 1.5 MB of words", lambda: ask(stream=True), OK, {"reaches": 1, "backend": "words"}),
+    ("an event of 1.8 MB of empty lists", lambda: ask(stream=True), OK, {"reaches": 1, "backend": "dense event"}),
+]
 
 ATTACKS = [
     *map(_spelling, SPELLINGS),
@@ -313,5 +397,15 @@ ATTACKS = [
         lambda ports: request("/v1/chat/completions", ask()),
         r"HTTP/1.1 504 .*backend_timeout",
         seconds=8,
+    ),
+    *(
+        Attack(
+            f"large: {name}",
+            "plain",
+            lambda ports, body=body: request("/v1/chat/completions", body()),
+            expected,
+            **more,
+        )
+        for name, body, expected, more in LARGE
     ),
 ]

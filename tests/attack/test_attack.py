@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from attack.cases import ATTACKS, BACKENDS, Attack, ask, request
+from attack.cases import ATTACKS, BACKENDS, KEY, Attack, ask, request
 from attack.neighbour import Neighbour
 from attack.results import ROWS
 from support.line import Line
@@ -18,29 +18,33 @@ from support.raw_backend import RawBackend
 
 pytestmark = pytest.mark.slow
 
-# Over what the neighbour waits anyway. A busy machine needs more; `make attack` shows the figures.
-MAX_DELAY = float(os.environ.get("ATTACK_DELAY", "2"))
-BASELINE_SECONDS = 0.3
+# Over what the neighbour waits anyway. On a busy machine anyone may wait: what holds others up does so each time.
+GOAL = 0.05
+TRIES = 3
+MAX_DELAY = float(os.environ.get("ATTACK_DELAY", "0.25"))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_attack(attack: Attack, worlds: Any) -> None:
     """The answer is as expected, within its bounds, and nobody else is kept waiting."""
     world = worlds(attack.world)
-    world.backend.play(BACKENDS[attack.backend])
     data = attack.sends(world.ports)
-    with Neighbour(world.ports.proxy) as neighbour:
-        time.sleep(BASELINE_SECONDS)
-        baseline, before, start = neighbour.worst, world.memory(), time.monotonic()
-        reply = world.send(data, attack.seconds)
-        seconds = time.monotonic() - start
-    memory, delay = world.memory() - before, max(neighbour.worst - baseline, 0.0)
-    ROWS.append((attack.name, reply[9:12].decode("latin-1"), seconds, memory, delay))
-    assert re.match(attack.expected, reply.decode("latin-1"), re.DOTALL), reply[:2000]
-    assert len(world.backend.asked) <= attack.reaches
-    assert seconds < attack.seconds
-    assert memory < attack.mebibytes
-    assert delay < MAX_DELAY
+    delays = []
+    while not delays or (min(delays) > GOAL and len(delays) < TRIES):
+        world.backend.play(BACKENDS[attack.backend])
+        before = world.memory()
+        with Neighbour(world.ports.proxy, KEY) as neighbour:
+            start = time.monotonic()
+            reply = world.send(data, attack.seconds)
+            seconds = time.monotonic() - start
+        delays.append(max(neighbour.worst - neighbour.baseline, 0.0))
+        memory = world.memory() - before
+        ROWS.append((attack.name, reply[9:12].decode("latin-1"), seconds, memory, delays[-1]))
+        assert re.match(attack.expected, reply.decode("latin-1"), re.DOTALL), reply[:2000]
+        assert len(world.backend.asked) <= attack.reaches
+        assert seconds < attack.seconds
+        assert memory < attack.mebibytes
+    assert min(delays) < MAX_DELAY
 
 
 def test_the_right_key_opens(worlds: Any) -> None:

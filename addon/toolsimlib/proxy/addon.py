@@ -6,9 +6,10 @@ one request and its answer, and ``cut`` ends answers on our own terms.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from mitmproxy import ctx
@@ -28,18 +29,23 @@ from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.exchange import OPEN, Exchange, error_response
 from toolsimlib.proxy.greeting import Greeting
+from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.log import Log
 from toolsimlib.proxy.metrics import Metrics
 from toolsimlib.proxy.notes import COMMENT, PAGE, REPORT, is_stored, policy_for
 from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.settings import Settings, parse
+from toolsimlib.proxy.worker import Crew
 from toolsimlib.report import Report
 
 logger = logging.getLogger(__name__)
 
 # Long enough to be rare, short enough for clients that give up after 30 s without an event.
 KEEPALIVE_SECONDS = 10.0
+
+# Longer than a stream's turn: whoever waits has a dozen small things to do before the next answer is out.
+PAUSE_SECONDS = 0.006
 
 LOOP = ApiError("The request has come back to the proxy that sent it.", code="loop_detected", status=508)
 
@@ -48,10 +54,12 @@ class ToolSim:
     """Function calling for text-only backends.
 
     ``keepalive``: seconds after which a client that hears nothing because a call is being held back gets a sign.
+    ``alone``: nobody else waits for this thread, so that each hook does its work at once, however much it is.
     """
 
-    def __init__(self, *, keepalive: float = KEEPALIVE_SECONDS) -> None:
+    def __init__(self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False) -> None:
         self._keepalive = keepalive
+        self._crew = None if alone else Crew()
         self._settings = Settings()
         self._modes: list[ProxyMode] = []
         self._metrics = Metrics()
@@ -115,6 +123,8 @@ class ToolSim:
         trailers.uninstall()
         self._log.restore()
         self._greeting.stop()
+        if self._crew is not None:
+            self._crew.stop()
         return self._builtin.stop()
 
     def requestheaders(self, flow: HTTPFlow) -> None:
@@ -153,18 +163,30 @@ class ToolSim:
         else:
             request.stream = True
 
-    def request(self, flow: HTTPFlow) -> None:
-        """Rewrite a request of ours."""
+    def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
+        """Rewrite a request of ours; what would take long is awaited, the rest is done at once."""
         exchange = OPEN.get(flow.id)
         api = route.api_of(flow.request.method, flow.request.path)
         if exchange is None or api is None or (flow.response is not None and not is_stored(flow)):
-            return
+            return None
         if exchange.resent is not None:
             exchange.resent.give_body(flow)
         exchange.note_backend_activity()
-        exchange.rewrite(flow, api.name, self._policy(flow))
-        if exchange.topic is not None:
-            exchange.place = exchange.topic.where(self._conversations.number(exchange.topic))
+        job = exchange.request_job(flow, api.name, self._policy(flow))
+
+        def take(done: Done) -> None:
+            exchange.take_request(flow, done)
+            if exchange.topic is not None:
+                exchange.place = exchange.topic.where(self._conversations.number(exchange.topic))
+
+        return self._done(job, take) if job is not None else None
+
+    def toolsim_again(self, flow: HTTPFlow) -> Awaitable[None] | None:
+        """Rewrite a request once more, without what its backend has refused."""
+        exchange = OPEN.get(flow.id)
+        if exchange is None or exchange.again is None:
+            return None
+        return self._done(exchange.again, lambda done: exchange.take_again(flow, done))
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Decide how an answer reaches the client."""
@@ -178,16 +200,30 @@ class ToolSim:
         elif response.raw_content is None:
             response.stream = True
 
-    def response(self, flow: HTTPFlow) -> None:
-        """Rewrite a whole answer; in any case the exchange is over."""
+    async def toolsim_turn(self, flow: HTTPFlow) -> None:
+        """Let everyone else go on for a while: a stream has much to say at once."""
+        await asyncio.sleep(PAUSE_SECONDS)
+
+    def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
+        """Rewrite a whole answer, as in ``request``; in any case the exchange is over then."""
         exchange = OPEN.get(flow.id)
-        if exchange is not None:
-            exchange.rewrite_whole(flow)
+        if exchange is None:
+            if PAGE in flow.metadata:
+                flow_list.hide(flow)
+            return None
+
+        def finish(done: Done | None) -> None:
+            if done is not None:
+                exchange.take_answer(flow, done)
             assert flow.response is not None
             add_cors(flow.response.headers, self._cors(flow))
             self._close(flow.id, flow, flow.response.status_code)
-        elif PAGE in flow.metadata:
-            flow_list.hide(flow)
+
+        job = exchange.answer_job(flow)
+        if job is not None:
+            return self._done(job, finish)
+        finish(None)
+        return None
 
     def error(self, flow: HTTPFlow) -> None:
         """Forget an exchange that was aborted."""
@@ -200,6 +236,17 @@ class ToolSim:
                 self._close(flow_id, None, None)
 
     # -- small parts of the hooks --
+
+    def _done(self, job: Job, take: Callable[[Done], None]) -> Awaitable[None] | None:
+        """Do a job and take what came of it: at once, or awaited where others would have to wait for it."""
+        if self._crew is None or not is_heavy(job):
+            take(run(job))
+            return None
+        return self._awaited(self._crew, job, take)
+
+    @staticmethod
+    async def _awaited(crew: Crew, job: Job, take: Callable[[Done], None]) -> None:
+        take(await crew.run(job))
 
     def _answer(self, decision: route.Answer) -> Response:
         if decision.error is not None:

@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.plan import Dialect, Feature, Plan, Policy
-from toolsimlib.proxy import resend
+from toolsimlib.plan import Feature, Plan
 from toolsimlib.proxy.decoding import decoded
+from toolsimlib.proxy.jobs import RequestJob
 from toolsimlib.proxy.known import Backend
-from toolsimlib.proxy.notes import NOTE, policy_as_dict
 from toolsimlib.report import Report, entry
 from toolsimlib.request.engine import is_refusal
-from toolsimlib.request.rewrite import Rewritten, rewrite_request
 
 logger = logging.getLogger(__name__)
 
@@ -35,52 +33,32 @@ _WARNINGS: Mapping[Feature, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """A client's request as it came in, decoded, and the ``backend`` that it goes to."""
+class Attempt:
+    """A client's request as it came in, under the operator's policy, and the ``backend`` that it goes to."""
 
-    dialect: Dialect
-    path: str
-    body: bytes
-    policy: Policy
-    output_mode: str | None
+    incoming: RequestJob
     backend: Backend
 
-    def rewritten(self, report: Report) -> Rewritten | None:
-        """Rewrite it by what is known of the backend by now; see ``rewrite_request``."""
-        policy = self.policy
+    def job(self, report: Report) -> RequestJob:
+        """Return how it is rewritten by what is known of the backend by now."""
+        policy = self.incoming.policy
         if policy.engine == "auto":
             policy = replace(policy, engine=self.backend.engine or "unknown")
-        return rewrite_request(
-            self.dialect,
-            self.path,
-            self.body,
-            policy,
-            output_mode=self.output_mode,
-            report=report,
-            refused=frozenset(self.backend.refused),
-        )
+        return replace(self.incoming, policy=policy, report=report, refused=frozenset(self.backend.refused))
 
-    def without_refused(self, flow: HTTPFlow, plan: Plan, *, again: bool) -> tuple[Plan, Report] | None:
-        """Rewrite the flow's request without what its response refuses of the attempts of ``plan``.
+    def without_refused(self, flow: HTTPFlow, plan: Plan, *, again: bool) -> RequestJob | None:
+        """Return how it is rewritten without what the flow's response refuses of the attempts of ``plan``.
 
-        Returns the new plan with its report; None, with the flow unchanged, if the response is no such refusal, or
-        cannot be asked for ``again``.
+        None if the response is no such refusal, or cannot be asked for ``again``.
         """
         refused = _refused(flow, plan)
         for feature in refused:
             self.backend.refuses(plan.form.model, feature)
         if not refused or not again:
             return None
-        report = Report(client=self.dialect)
-        rewritten = self.rewritten(report)
-        assert rewritten is not None, "a request that was ours stays ours"
+        report = Report(client=self.incoming.dialect)
         report.warnings.extend(entry("REFUSED", feature) for feature in refused)
-        flow.request.path = rewritten.path
-        flow.request.content = rewritten.body
-        resend.note_sent(flow, rewritten.body)
-        if NOTE in flow.metadata:
-            flow.metadata[NOTE]["options"] = policy_as_dict(rewritten.plan.policy)
-        return rewritten.plan, report
+        return self.job(report)
 
 
 def note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
@@ -95,7 +73,8 @@ def _refused(flow: HTTPFlow, plan: Plan) -> list[Feature]:
     if response is None or 200 <= response.status_code < 300:
         return []
     try:
-        message = decoded(response, _MAX_ERROR_BYTES).decode("utf-8", "replace")
+        encoding = response.headers.get("content-encoding", "")
+        message = decoded(response.raw_content or b"", encoding, _MAX_ERROR_BYTES).decode("utf-8", "replace")
     except ValueError:
         return []
     refused = [feature for feature in plan.attempts if is_refusal(feature, response.status_code, message)]

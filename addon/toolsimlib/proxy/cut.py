@@ -12,7 +12,8 @@ which asks the ``Exchange`` that it carries. What this leans on, in ``mitmproxy.
 4. ``RequestWakeup`` is routed back to the stream that yielded it, and never used by ``HttpStream`` itself.
 5. ``HttpLayer.connections`` holds failed connections with their ``error``, and answers from it whoever wants the same
    address again. We keep the client's connection over such a failure, so we have to forget it.
-6. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended.
+6. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended. A hook
+   runs in a task of its own: everything else that is ready comes before what follows it.
 7. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the event loop has
    turned: ``Http1Client`` is then as it was at the beginning. Over HTTP/2 each stream is one request: a refusal is only
    remembered there, and is the client's answer.
@@ -23,11 +24,13 @@ A stream keeps its class as long as it lives: loading and unloading the addon on
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import override
 
 from mitmproxy.connection import Server
-from mitmproxy.http import Response
-from mitmproxy.proxy.commands import RequestWakeup
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.proxy.commands import RequestWakeup, StartHook
 from mitmproxy.proxy.events import Event, Wakeup
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers import http
@@ -53,6 +56,20 @@ logger = logging.getLogger(__name__)
 
 LINGER_SECONDS = 0.5
 """How long a backend may take to hang up after its last word, as most do at once, before we hang up on it."""
+
+
+@dataclass
+class ToolsimTurnHook(StartHook):  # type: ignore[no-untyped-call]
+    """A pause of a stream, for everyone else to have a turn."""
+
+    flow: HTTPFlow
+
+
+@dataclass
+class ToolsimAgainHook(StartHook):  # type: ignore[no-untyped-call]
+    """A request is to be rewritten once more."""
+
+    flow: HTTPFlow
 
 
 class EndableStream(HttpStream):
@@ -95,9 +112,15 @@ class EndableStream(HttpStream):
         if isinstance(event, ResponseTrailers) and self.exchange is not None:
             # They belong to the bytes that we replace.
             return
-        yield from super().state_stream_response_body(event)
-        if not isinstance(event, ResponseData) or (exchange := self.exchange) is None:
+        exchange = self.exchange
+        if not isinstance(event, ResponseData) or exchange is None:
+            yield from super().state_stream_response_body(event)
             return
+        for chunks in exchange.turns(event.data):
+            if chunks is None:
+                yield ToolsimTurnHook(self.flow)
+            else:
+                yield from self.send(chunks)
         if exchange.cut:
             yield from self.end()
         elif exchange.finished and not self.lingering:
@@ -131,8 +154,9 @@ class EndableStream(HttpStream):
         if exchange is None:
             yield from super().state_consume_response_body(event)
         elif isinstance(event, ResponseEndOfMessage) and self.is_refused(exchange):
-            # Not at once: the connection that this came over is free only behind this event.
             self.server_state = self.state_asking_again
+            yield ToolsimAgainHook(self.flow)
+            # Not at once: the connection that this came over is free only behind this event.
             yield RequestWakeup(0)
         elif isinstance(event, ResponseData) and (
             len(self.response_body_buf) + len(event.data) > exchange.limits.max_answer_bytes
@@ -143,7 +167,7 @@ class EndableStream(HttpStream):
             yield from super().state_consume_response_body(event)
 
     def is_refused(self, exchange: Exchange) -> bool:
-        """Return whether the error that has arrived only calls for another request, which is then in the flow."""
+        """Return whether the error that has arrived only calls for another request."""
         assert self.flow.response is not None
         self.flow.response.data.content = bytes(self.response_body_buf)
         if not exchange.ask_again(self.flow, possible=self.context.server.alpn != b"h2"):
@@ -183,13 +207,13 @@ class EndableStream(HttpStream):
         if exchange is None or self.ended:
             return
         if self.server_state == self.state_asking_again:
-            yield from self.send_again()
+            if self.flow.response is not None:
+                yield from self.answer(self.flow.response)
+            else:
+                yield from self.send_again()
             return
         if self.server_state == self.state_stream_response_body:
-            for data in exchange.tick():
-                if self.context.options.store_streamed_bodies:
-                    self.response_body_buf += data
-                yield SendHttp(ResponseData(self.stream_id, data), self.context.client)
+            yield from self.send(exchange.tick())
             if exchange.cut:
                 yield from self.end()
                 return
@@ -210,6 +234,13 @@ class EndableStream(HttpStream):
             yield SendHttp(RequestHeaders(self.stream_id, self.flow.request, end_stream=False), self.context.server)
             yield SendHttp(RequestData(self.stream_id, content), self.context.server)
             yield SendHttp(RequestEndOfMessage(self.stream_id), self.context.server)
+
+    def send(self, chunks: Iterable[bytes]) -> CommandGenerator[None]:
+        """Send parts of a streamed answer to the client."""
+        for data in chunks:
+            if self.context.options.store_streamed_bodies:
+                self.response_body_buf += data
+            yield SendHttp(ResponseData(self.stream_id, data), self.context.client)
 
     def forget_failed_connections(self) -> None:
         """Let the next request of this client connection try again; mitmproxy would repeat the old error for ever."""

@@ -11,7 +11,6 @@ from io import BytesIO
 
 import brotli
 import zstandard
-from mitmproxy.http import Message
 
 # The largest window that a decoder of HTTP bodies has to have (RFC 9659).
 _ZSTD_WINDOW = 8 * 1024 * 1024
@@ -21,14 +20,16 @@ class TooLarge(ValueError):
     """A body is larger than the limit."""
 
 
-def decoded(message: Message, limit: int) -> bytes:
-    """Return a whole body without its content encoding. Raises TooLarge, or ValueError for what cannot be decoded."""
-    encoding = message.headers.get("content-encoding", "identity").strip().lower()
+def decoded(data: bytes, encoding: str, limit: int) -> bytes:
+    """Return a whole body without its content encoding. Raises TooLarge, or ValueError for what cannot be decoded.
+
+    ``encoding``: the header's value, "" or "identity" for none.
+    """
+    encoding = encoding.strip().lower() or "identity"
     decode = _DECODERS.get(encoding)
     if decode is None:
         # mitmproxy would ask Python's codecs, of which many have nothing to do with HTTP.
         raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_DECODERS)}")
-    data = message.raw_content or b""
     body = decode(data, limit + 1) if data else data
     if len(body) > limit:
         raise TooLarge(f"got more than {limit} bytes")

@@ -1,8 +1,10 @@
 """One request of ours and its answer, while it is under way.
 
-    request ──▶ rewrite ──▶ begin (the backend's headers) ──┬─▶ stream:  feed … feed, feed(b"")
-                                                            ├─▶ whole:   rewrite_whole
-                                                            └─▶ pass:    the backend's bytes, as they are
+    request_job ──▶ take_request ──▶ begin (the backend's headers) ──┬─▶ stream:  feed … feed, feed(b"")
+                                                                     ├─▶ whole:   answer_job ──▶ take_answer
+                                                                     └─▶ pass:    the backend's bytes, as they are
+
+Between a job and what comes of it lies ``jobs.run``, here or in a ``Worker``.
 
 Five outcomes, each of which ends the client's answer properly:
 
@@ -26,23 +28,24 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
 
-from toolsimlib.errors import ApiError, BadRequest
-from toolsimlib.pages.topic import Topic, topic_of
+from toolsimlib.errors import ApiError
+from toolsimlib.pages.topic import Topic
 from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides, telemetry
-from toolsimlib.proxy.attempt import ReadRequest, note_missed_calls
-from toolsimlib.proxy.body import Refused, check_unread, read_body
-from toolsimlib.proxy.decoding import TooLarge, decoded
+from toolsimlib.proxy.attempt import Attempt, note_missed_calls
+from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, answer_too_large, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
+from toolsimlib.proxy.notes import NOTE, policy_as_dict
 from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
-from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.request.rewrite import Rewritten
+from toolsimlib.response.rewrite import JSON, ResponseRewriter
 from toolsimlib.wire.errors import NO_WORDS, read_error
 from toolsimlib.wire.lenient import loaded
 
@@ -50,6 +53,9 @@ logger = logging.getLogger(__name__)
 
 MODE_HEADER = "x-proxy-output-mode"
 
+# How long one stream is rewritten before others have their turn, on the processor: a chunk of it may hold a thousand
+# calls.
+TURN_SECONDS = 0.003
 # Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
 # Statuses whose answers have no body: nothing can be streamed in them.
@@ -87,7 +93,8 @@ class Exchange:
         self.place = ""
         self.backend = backend or Backend(Root("http", "", 0))
         self.may_ask = False
-        self._attempt: ReadRequest | None = None
+        self._attempt: Attempt | None = None
+        self.again: RequestJob | None = None
         self.client_id = client_id
         self.ours = True
         self.cut = False
@@ -96,6 +103,7 @@ class Exchange:
         self._cors = cors
         self.limits = limits
         self.is_request_too_large = False
+        self._received = 0
         self._is_connected = False
         self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
         self._first_output_at: float | None = None
@@ -107,38 +115,50 @@ class Exchange:
 
     # -- the request --
 
-    def rewrite(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> None:
-        """Rewrite the request for its backend, or answer it with an error."""
-        try:
-            self._rewrite(flow, dialect, policy)
-        except (BadRequest, Refused) as bad:
-            flow.response = self.refuse(bad.error)
-        except Exception:
-            logger.exception("toolsim failed to rewrite a request; please report this.")
-            flow.response = self.refuse(ApiError("toolsim failed to rewrite the request.", code="internal_error"))
+    def request_job(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> RequestJob | None:
+        """Return what has to be done with a request; None if it has been answered already, with an error."""
+        request, limit = flow.request, self.limits.max_request_bytes
+        if self.is_request_too_large:
+            flow.response = self.refuse(request_too_large(limit))
+            return None
+        encoding, mode = request.headers.get("content-encoding", ""), request.headers.get(MODE_HEADER)
+        body = request.raw_content or b""
+        job = RequestJob(dialect, request.path, encoding, body, limit, policy, mode, self.report)
+        self._attempt = Attempt(job, self.backend)
+        return self._attempt.job(self.report)
 
-    def _rewrite(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> None:
-        request = flow.request
-        body = read_body(request, self.limits.max_request_bytes, is_too_large=self.is_request_too_large)
-        read = ReadRequest(dialect, request.path, body, policy, request.headers.get(MODE_HEADER), self.backend)
-        rewritten = read.rewritten(self.report)
-        if rewritten is None:
-            check_unread(body)
+    def take_request(self, flow: HTTPFlow, done: Done) -> None:
+        """Make the request what came of it for its backend, or answer it with an error."""
+        self._take(done)
+        if done.rewritten is None:
+            self._attempt = None
+            if done.error is not None:
+                flow.response = self.refuse(done.error)
             return
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
         sides.begin(flow)
-        self.plan = rewritten.plan
-        self._attempt = read if rewritten.plan.attempts else None
-        self.topic = topic_of(rewritten.items)
+        request = flow.request
+        self.topic = done.topic
         for name in ("content-encoding", "transfer-encoding", MODE_HEADER):
             request.headers.pop(name, None)
         request.headers["accept-encoding"] = "identity"
-        request.path = rewritten.path
-        request.content = rewritten.body
-        resend.note_sent(flow, rewritten.body)
+        self._send(flow, done.rewritten)
         if self.resent is not None and self.resent.words is not None:
             request.content = self.resent.words
             self._attempt = None  # Made anew, the request would lose them.
+
+    def _send(self, flow: HTTPFlow, rewritten: Rewritten) -> None:
+        self.plan = rewritten.plan
+        if not self.plan.attempts:
+            self._attempt = None
+        flow.request.path = rewritten.path
+        flow.request.content = rewritten.body
+        resend.note_sent(flow, rewritten.body)
+
+    def _take(self, done: Done) -> None:
+        self.report = done.report
+        if done.crash:
+            logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
 
     # -- the answer --
 
@@ -168,31 +188,37 @@ class Exchange:
             response.stream = False
             return
         self._rewriter = ResponseRewriter(
-            self.plan, self.report, content_type=content_type, max_event_bytes=self.limits.max_answer_bytes
+            self.plan, self.report, content_type=content_type, max_event_bytes=self.limits.max_event_bytes
         )
         # A copy: mitmproxy judges the backend's connection by the headers that the backend sent.
         self.recorder.begin(response)
         response = flow.response = response.copy()
-        self._set_headers(response)
+        _set_headers(response, self._rewriter.content_type)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.feed
 
     def ask_again(self, flow: HTTPFlow, *, possible: bool) -> bool:
-        """Take an error that has arrived whole; return whether the request was rewritten, to be sent once more.
+        """Take an error that has arrived whole; return whether the request is to be rewritten, and sent once more.
 
-        ``possible``: whether it can be sent again.
+        ``possible``: whether it can be sent again. What has to be done for it is in ``again`` then.
         """
-        if self._attempt is None or self.plan is None:
-            return False
-        rewritten = self._attempt.without_refused(flow, self.plan, again=possible)
-        if rewritten is None:
-            return False
-        self.plan, self.report = rewritten
-        if not self.plan.attempts:
-            self._attempt = None
+        if self._attempt is not None and self.plan is not None:
+            self.again = self._attempt.without_refused(flow, self.plan, again=possible)
+        return self.again is not None
+
+    def take_again(self, flow: HTTPFlow, done: Done) -> None:
+        """Make the request what came of it without what was refused; the error is forgotten."""
+        self.again = None
+        self._take(done)
+        if done.rewritten is None:
+            # A request that was ours stays ours: only a worker that died can have failed it.
+            flow.response = self.refuse(done.error or self._internal_error())
+            return
         flow.response = None
-        return True
+        self._send(flow, done.rewritten)
+        if NOTE in flow.metadata:
+            flow.metadata[NOTE]["options"] = policy_as_dict(done.rewritten.plan.policy)
 
     def learn(self) -> None:
         """Remember what the answer, which is over, says about its backend."""
@@ -216,50 +242,60 @@ class Exchange:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
+        chunks = [chunk for turn in self.turns(data) for chunk in turn or ()]
+        return [b"".join(chunks)] if chunks else []
+
+    def turns(self, data: bytes) -> Iterator[list[bytes] | None]:
+        """Yield what ``feed`` returns, and None whenever others should have their turn before this goes on."""
         assert self._rewriter is not None
         self.recorder.received.add(data)
+        self._received += len(data)
+        frames: list[bytes] = []
         try:
-            chunks = self._rewriter.feed(data)
+            if self._received > self.limits.max_answer_bytes and not self.finished:
+                self.cut = True
+                frames = self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes))
+                data = b""
+            began = time.thread_time()
+            for step in self._rewriter.steps(data):
+                frames += step
+                if time.thread_time() - began > TURN_SECONDS:
+                    yield self._sent(frames)
+                    yield None
+                    began, frames = time.thread_time(), []
             self.cut = self.cut or self._rewriter.cut
         except Exception:
-            chunks = self._crashed()
-        if chunks:
-            self._last_output_at = time.monotonic()
-            self._first_output_at = self._first_output_at or self._last_output_at
-        return self._recorded(chunks)
+            frames += self._crashed()
+        yield self._sent(frames)
 
-    def rewrite_whole(self, flow: HTTPFlow) -> None:
-        """Rewrite a whole answer, unless it was streamed or passed."""
+    def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
+        """Return what has to be done with an answer; None if it was streamed or passed."""
         response = flow.response
         assert response is not None
         if not self.ours or self.plan is None or self._rewriter is not None:
-            return
+            return None
         if not 200 <= response.status_code < 300:
             self.ours = False
             self.recorder.whole(response)
-            return
-        try:
-            content = decoded(response, self.limits.max_answer_bytes)
-        except TooLarge:
-            flow.response = self.answer_too_large()
-            return
-        except ValueError as problem:
-            flow.response = self.refuse(ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
+            return None
+        kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
+        limit = self.limits.max_answer_bytes
+        return AnswerJob(self.plan, kind, encoding, response.raw_content or b"", limit, self.report)
+
+    def take_answer(self, flow: HTTPFlow, done: Done) -> None:
+        """Make the whole answer what came of it."""
+        self._take(done)
+        response = flow.response
+        assert response is not None
+        if done.error is not None:
+            flow.response = self.refuse(done.error)
             return
         self.recorder.whole(response)
-        self._rewriter = ResponseRewriter(
-            self.plan, self.report, content_type=response.headers.get("content-type", "application/json")
-        )
-        try:
-            body = b"".join(self._rewriter.feed(content) + (self._rewriter.feed(b"") if content else []))
-        except Exception:
-            flow.response = self.refuse(self._internal_error())
-            return
-        self._set_headers(response)
-        response.status_code = self._rewriter.status
+        _set_headers(response, done.content_type)
+        response.status_code = done.status
         response.reason = status_codes.RESPONSES.get(response.status_code, "")
         response.headers.update(telemetry.headers(self.report))
-        response.content = body
+        response.content = done.body
 
     # -- the clocks --
 
@@ -327,9 +363,7 @@ class Exchange:
 
     def answer_too_large(self) -> Response:
         """Return the whole answer for a backend whose own is beyond the limit."""
-        limit = self.limits.max_answer_bytes
-        message = f"The backend's answer has more than {limit} bytes (toolsim_max_answer_bytes)."
-        return self.refuse(ApiError(message, code="backend_bad_answer", status=502))
+        return self.refuse(answer_too_large(self.limits.max_answer_bytes))
 
     def problem(self) -> str:
         """Return in words why there was an HTTP error, ours or the backend's; "" if nobody said."""
@@ -374,6 +408,13 @@ class Exchange:
         self.recorder.sent.add(data)
         return data
 
+    def _sent(self, frames: list[bytes]) -> list[bytes]:
+        """Return one chunk for all frames at hand, so that no frame is ever split."""
+        if frames:
+            self._last_output_at = time.monotonic()
+            self._first_output_at = self._first_output_at or self._last_output_at
+        return self._recorded([b"".join(frames)] if frames else [])
+
     def _recorded(self, chunks: list[bytes]) -> list[bytes]:
         for chunk in chunks:
             self.recorder.sent.add(chunk)
@@ -382,13 +423,13 @@ class Exchange:
     def _is_overdue(self) -> bool:
         return 0 < self.limits.idle_timeout <= time.monotonic() - self._last_input_at
 
-    def _set_headers(self, response: Response) -> None:
-        assert self._rewriter is not None
-        for name in _HOP_HEADERS:
-            response.headers.pop(name, None)
-        response.headers["content-type"] = self._rewriter.content_type
-        if response.http_version == "HTTP/1.0":
-            response.http_version = "HTTP/1.1"
+
+def _set_headers(response: Response, content_type: str) -> None:
+    for name in _HOP_HEADERS:
+        response.headers.pop(name, None)
+    response.headers["content-type"] = content_type
+    if response.http_version == "HTTP/1.0":
+        response.http_version = "HTTP/1.1"
 
 
 OPEN: dict[str, Exchange] = {}

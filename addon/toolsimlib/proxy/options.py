@@ -210,6 +210,20 @@ OPTIONS = (
         minimum=1,
     ),
     Option(
+        "max_schema_bytes",
+        64 * 1024,
+        "Size limit in bytes of a tool's JSON schema that calls are held against. A larger one is a 400 (strict "
+        "tools), or its calls pass unchecked.",
+        minimum=1,
+    ),
+    Option(
+        "max_tools_bytes",
+        1024 * 1024,
+        "Size limit in bytes of what an answer has to know of its request: the tools, and what a Response repeats of "
+        "it (instructions, metadata). A larger one is a 400.",
+        minimum=1,
+    ),
+    Option(
         "forward_hosted_tools",
         False,
         "Forward tools that the backend itself would run (web_search, mcp and the like) instead of dropping them.",
@@ -273,15 +287,20 @@ OPTIONS = (
     ),
     Option(
         "max_request_bytes",
-        64 * 1024 * 1024,
+        16 * 1024 * 1024,
         "Size limit in bytes of a request body that has to be read, decoded. A larger one is answered with 413.",
         minimum=1,
     ),
     Option(
         "max_answer_bytes",
         32 * 1024 * 1024,
-        "Size limit in bytes of a backend's whole answer, decoded, and of one event of a stream. Beyond it the answer "
-        "fails.",
+        "Size limit in bytes of a backend's answer, decoded, whole or as a stream. Beyond it the answer fails.",
+        minimum=1,
+    ),
+    Option(
+        "max_event_bytes",
+        2 * 1024 * 1024,
+        "Size limit in bytes of one event of a backend's stream. Beyond it the answer fails.",
         minimum=1,
     ),
     Option(

@@ -27,8 +27,9 @@ class Limits:
     keepalive: float = 10.0
     connect_timeout: float = 10.0
     idle_timeout: float = 300.0
-    max_request_bytes: int = 64 * 1024 * 1024
+    max_request_bytes: int = 16 * 1024 * 1024
     max_answer_bytes: int = 32 * 1024 * 1024
+    max_event_bytes: int = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def parse(values: Any) -> Settings:
     backend = parsed["backend"]
     builtin = backend if backend in ("codex", "scripted") else None
     policy = {name: parsed[name] for name in Policy.__dataclass_fields__} | {"backend": "auto" if builtin else backend}
-    limits = ("connect_timeout", "idle_timeout", "max_request_bytes", "max_answer_bytes")
+    limits = ("connect_timeout", "idle_timeout", "max_request_bytes", "max_answer_bytes", "max_event_bytes")
     edge = ("upstream", "api_key", "upstream_key", "codex_command", "codex_port", "scripted_port", "scripted_delay")
     return Settings(
         policy=Policy(**policy),

@@ -103,7 +103,7 @@ def replay(stored: HTTPFlow, cut: Cut = in_one_piece) -> HTTPFlow:
 
     ``cut`` says in which pieces a stream arrives. Needs mitmproxy's context, with the addon's options.
     """
-    addon = ToolSim()
+    addon = ToolSim(alone=True)
     addon.configure({"toolsim_backend"})
     flow: HTTPFlow = stored.copy()  # type: ignore[no-untyped-call]
     answer, flow.response = flow.response, None

@@ -97,6 +97,8 @@ def rewrite_request(
         request = read(client, document, report)
         policy, attempts = settle(policy, request, backend, refused)
         planned = plan(request, backend, policy, report, attempts)
+        if len(body) > policy.max_tools_bytes:
+            _check_weight(planned)
         native = policy.mode == "native" and backend is client
         written = keep(request, planned, body) if native else compose(request, planned, report)
     except RecursionError:
@@ -126,7 +128,7 @@ def plan(
     """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
     for tool in request.tools:
         if tool.strict and tool.parameters is not None:
-            _compile(request, tool, tool.parameters)
+            _compile(request, tool, tool.parameters, policy.max_schema_bytes)
     offered = tuple(tool for tool in request.tools if _is_offered(request, tool, policy))
     if request.choice.mode == "required" and not offered:
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
@@ -198,9 +200,21 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     return dump(offered_natively(request.body, {tool.name for tool in plan.tools})).encode()
 
 
-def _compile(request: ClientRequest, tool: Tool, parameters: Mapping[str, Any]) -> None:
+def _check_weight(plan: Plan) -> None:
+    """Refuse what an answer would have to carry along, and a Response to repeat three times."""
+    shown = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
+    size, limit = len(dump([shown, plan.form.echo])), plan.policy.max_tools_bytes
+    if size > limit:
+        message = (
+            f"The tools, and what a Response repeats of its request, are too large: got {size} bytes, expected at most "
+            f"{limit} (toolsim_max_tools_bytes)."
+        )
+        raise BadRequest(message, "tools", "request_too_large")
+
+
+def _compile(request: ClientRequest, tool: Tool, parameters: Mapping[str, Any], max_bytes: int) -> None:
     try:
-        compile_schema(parameters)
+        compile_schema(parameters, max_bytes)
     except SchemaError as error:
         message = f"Invalid schema for function '{tool.wire_name}': {error}"
         raise BadRequest(message, schema_param(request, tool.name), "invalid_function_parameters") from error

@@ -36,6 +36,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
+from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.turn import Turn
 
@@ -43,10 +44,10 @@ from toolsimlib.response.turn import Turn
 class Answer:
     """All choices of one answer. ``feed`` it the backend's events in order; it never raises."""
 
-    def __init__(self, plan: Plan, report: Report) -> None:
+    def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
         self._plan = plan
         self._report = report
-        self._judge = Judge(plan, report)
+        self._judge = Judge(plan, report, seconds=seconds)
         self._numbers = count(plan.first_number)
         self._turns: dict[int, Turn] = {}
         self._usage: Usage | None = None

@@ -1,43 +1,63 @@
 """The schema checks of one answer: one validator per tool, and one time budget for all of them.
 
-A client's schema meets a model's value on the event loop. Each check is bounded by itself (``toolsimlib.schema``), but
-an answer may hold any number of calls; so all checks of an answer share a budget, and what is left over once it is
-spent counts as unsettled, which passes with a warning.
+A client's schema meets a model's value, and while one is held against the other everyone else waits. Each check is
+bounded by itself (``toolsimlib.schema``), but the next bytes of an answer may hold any number of calls. So all checks
+draw on one budget, compiling included. It fills up again with the time that passes, by a quarter of it: an answer that
+arrives at the pace of a model never runs out, and one that is nothing but trouble leaves others most of the time. What
+no budget is left for counts as unsettled, which passes with a warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Any
 
 from toolsimlib.plan import Tool
-from toolsimlib.schema import CHECK_SECONDS, Finding, SchemaError, Validator, compile_schema
+from toolsimlib.schema import MAX_SCHEMA_BYTES, Finding, SchemaError, Validator, compile_schema
 
 SCHEMA_UNSETTLED = "SCHEMA_UNSETTLED"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
 
-MAX_ANSWER_SECONDS = 1.0
-"""How long all schema checks of one answer may take together."""
+BUDGET_SECONDS = 0.015
+"""How long all schema checks may take together at one go: enough for arguments of 10,000 values."""
+
+PATIENT_SECONDS = 1.0
+"""The same where nobody waits: in a process of its own."""
+
+_REFILL = 0.25
 
 
 class SchemaChecker:
-    """Checks values against the schemas of tools; ``warn`` is told a code and a tool's name."""
+    """Checks values against the schemas of tools; ``warn`` is told a code and a tool's name.
 
-    def __init__(self, warn: Callable[[str, str], None], seconds: float = MAX_ANSWER_SECONDS) -> None:
+    ``seconds``: the budget when it is full. ``max_schema_bytes``: a longer schema cannot be used.
+    """
+
+    def __init__(
+        self,
+        warn: Callable[[str, str], None],
+        *,
+        seconds: float = BUDGET_SECONDS,
+        max_schema_bytes: int = MAX_SCHEMA_BYTES,
+    ) -> None:
         self._warn = warn
         self._validators: dict[str, Validator | None] = {}
-        self._seconds = seconds
+        self._max_schema_bytes = max_schema_bytes
+        self._full = self._left = seconds
+        self._looked_at, self._began = monotonic(), 0.0
 
     def schema(self, tool: Tool) -> Validator | None:
         """Return the tool's compiled schema, or None where it has none that can be used."""
         if tool.name not in self._validators:
             self._validators[tool.name] = None
             if tool.parameters is not None:
+                self._refill()
                 try:
-                    self._validators[tool.name] = compile_schema(tool.parameters)
+                    self._validators[tool.name] = compile_schema(tool.parameters, self._max_schema_bytes)
                 except SchemaError:  # A strict tool with such a schema was already refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
+                self._spend()
         return self._validators[tool.name]
 
     def mismatch(self, tool: Tool, value: Any) -> Finding | None:
@@ -63,7 +83,17 @@ class SchemaChecker:
         return self._examine(schema, value).mismatch is None
 
     def _examine(self, schema: Validator, value: Any) -> Finding:
-        started = monotonic()
-        finding = schema.examine(value, min(CHECK_SECONDS, self._seconds))
-        self._seconds -= monotonic() - started
+        self._refill()
+        finding = schema.examine(value, max(self._left, 0))
+        self._spend()
         return finding
+
+    def _refill(self) -> None:
+        now = monotonic()
+        self._left = min(self._left + _REFILL * (now - self._looked_at), self._full)
+        self._began = thread_time()
+
+    def _spend(self) -> None:
+        # CPU time, so that a busy machine does not spend it.
+        self._left -= thread_time() - self._began
+        self._looked_at = monotonic()

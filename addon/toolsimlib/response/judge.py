@@ -26,7 +26,7 @@ from toolsimlib.events import StructuredCall
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
-from toolsimlib.response.checker import SchemaChecker
+from toolsimlib.response.checker import BUDGET_SECONDS, SchemaChecker
 from toolsimlib.response.dialects import read_tagged
 from toolsimlib.response.pieces import Block
 from toolsimlib.response.repair import fit_name
@@ -98,14 +98,17 @@ class _Lookup:
 
 
 class Judge:
-    """Judges the calls of one answer against its plan, and counts in its report."""
+    """Judges the calls of one answer against its plan, and counts in its report.
 
-    def __init__(self, plan: Plan, report: Report) -> None:
+    ``seconds``: what its schema checks may take (see ``checker``).
+    """
+
+    def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
         self._plan = plan
         self._report = report
         self._repair = plan.policy.repair == "safe"
         self._tools = {tool.name: tool for tool in plan.tools}
-        self._checker = SchemaChecker(self._warn)
+        self._checker = SchemaChecker(self._warn, seconds=seconds, max_schema_bytes=plan.policy.max_schema_bytes)
 
     def block(self, block: Block) -> list[Verdict]:
         """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""

@@ -8,13 +8,14 @@ reads its answer; several model turns can so be written into one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import BackendEvent, ClientEvent, Failed
+from toolsimlib.events import BackendEvent, ClientEvent, Failed, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
 from toolsimlib.response.answer import Answer
+from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.repeats import RepeatDecoder
@@ -22,6 +23,8 @@ from toolsimlib.wire.sse import MAX_EVENT_BYTES
 
 # Types of unknown events that are named: a backend may invent any number.
 _MAX_UNKNOWN = 8
+# Characters of text that are read in one step: up to 20 calls.
+_STEP_CHARS = 1024
 _STREAM_STARTS = (b"data:", b"event:", b":")
 
 
@@ -29,15 +32,22 @@ class ModelTurn:
     """Reads one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
 
     ``content_type``: the backend's header; what is not an event stream is read as one JSON object at the end of input.
-    ``max_event_bytes``: a larger event of a stream is cut off, and then no JSON.
+    ``max_event_bytes``: a larger event of a stream is cut off, and then no JSON. ``check_seconds``: what schema checks
+    may take (see ``checker``).
     """
 
     def __init__(
-        self, plan: Plan, report: Report, *, content_type: str, max_event_bytes: int = MAX_EVENT_BYTES
+        self,
+        plan: Plan,
+        report: Report,
+        *,
+        content_type: str,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        check_seconds: float = BUDGET_SECONDS,
     ) -> None:
         self._report = report
         self._reader = APIS[plan.backend].reader()
-        self._answer = Answer(plan, report)
+        self._answer = Answer(plan, report, seconds=check_seconds)
         self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []
 
@@ -51,20 +61,24 @@ class ModelTurn:
         """Whether the answer ended before the backend did, which may be stopped."""
         return self._answer.cut
 
-    def feed(self, data: bytes) -> list[ClientEvent]:
-        """Return what ``data`` says; ``b""`` is the end of input and may come more than once."""
+    def steps(self, data: bytes) -> Iterator[list[ClientEvent]]:
+        """Yield what ``data`` says, in steps of a few milliseconds each at the most, which must all be taken.
+
+        ``b""`` is the end of input and may come more than once.
+        """
         if data and self._decoder is None:
             self._body.append(data)
-            return []
+            return
         events = self._whole() if self._decoder is None else self._events(self._decoder, data)
-        client_events: list[ClientEvent] = []
         for event in events:
-            client_events += self._answer.feed(event)
-        if not data:
-            client_events += self._answer.end_of_input()
+            if self._reader.unknown:
+                self._warn_of_unknown()
+            for part in _parts(event):
+                yield self._answer.feed(part)
         if self._reader.unknown:
             self._warn_of_unknown()
-        return client_events
+        if not data:
+            yield self._answer.end_of_input()
 
     def keep_alive(self) -> list[ClientEvent]:
         """Return a sign of life, if the client hears nothing because a block is being held back."""
@@ -97,3 +111,11 @@ class ModelTurn:
             return self._reader.whole(body)
         error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
         return [Failed(error)]
+
+
+def _parts(event: BackendEvent) -> Iterable[BackendEvent]:
+    """Return an event as events that take little time each."""
+    if not isinstance(event, TextDelta) or len(event.text) <= _STEP_CHARS:
+        return (event,)
+    starts = range(0, len(event.text), _STEP_CHARS)
+    return (TextDelta(event.text[start : start + _STEP_CHARS], event.choice) for start in starts)

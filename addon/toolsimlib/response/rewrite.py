@@ -7,12 +7,14 @@ The writer is handed in, so that one client answer can hold more than one model 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import CallEnded, CallStarted, ClientEvent, Ended
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
+from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.model_turn import ModelTurn
 from toolsimlib.wire.dialect import APIS, Writer
 from toolsimlib.wire.errors import error_body
@@ -39,10 +41,13 @@ class ResponseRewriter:
         content_type: str,
         writer: Writer | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
+        check_seconds: float = BUDGET_SECONDS,
     ) -> None:
         self._plan = plan
         self._report = report
-        self._turn = ModelTurn(plan, report, content_type=content_type, max_event_bytes=max_event_bytes)
+        self._turn = ModelTurn(
+            plan, report, content_type=content_type, max_event_bytes=max_event_bytes, check_seconds=check_seconds
+        )
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self._open_calls: dict[int, str] = {}
         self.done = False
@@ -56,7 +61,17 @@ class ResponseRewriter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""
-        return [] if self.done else self._written(self._turn.feed(data))
+        chunks = [chunk for step in self.steps(data) for chunk in step]
+        return [b"".join(chunks)] if chunks else []
+
+    def steps(self, data: bytes) -> Iterator[list[bytes]]:
+        """Yield what ``feed`` returns, in steps of a few milliseconds each at the most, which must all be taken."""
+        if self.done:
+            return
+        for events in self._turn.steps(data):
+            yield self._written(events)
+            if self.done:
+                return
 
     def keepalive(self) -> list[bytes]:
         """Return a sign of life, if the client hears nothing because a block is being held back."""
@@ -67,18 +82,18 @@ class ResponseRewriter:
         return [] if self.done else self._written(self._turn.fail(error))
 
     def _written(self, events: list[ClientEvent]) -> list[bytes]:
-        """Return one chunk for all frames at hand, so that no frame is ever split; at the end a whole body."""
+        """Return whole frames; at the end of an answer that is not streamed its body."""
         frames: list[bytes] = []
         for event in events:
             self._note(event)
             frames += self._writer.write(event)
         if not self._turn.done:
-            return [b"".join(frames)] if frames else []
+            return frames
         self.done = True
         if self._plan.stream:
             if self._plan.policy.sse_telemetry:
                 frames.insert(-1, comment(f"toolsim {dump(self._report.summary())}"))
-            return [b"".join(frames)]
+            return frames
         if self._writer.error is not None:
             self.status = self._writer.error.status
             return [error_body(self._writer.error)]

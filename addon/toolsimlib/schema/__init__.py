@@ -7,13 +7,13 @@ The schema comes from a client and the value from a model, and both are judged o
 3. A pattern is measured before it is compiled: one line of nested repeats can stand for gigabytes of pattern.
 4. Whatever breaks inside a check (recursion, overflow) leaves the value unsettled; it never escapes.
 
-``compile`` turns a schema into a ``Validator``; ``keywords`` are those of jsonschema's that had to be replaced;
-``patterns`` and ``budget`` keep rules 2 and 3.
+``compile`` turns a schema into a ``Validator``; ``wellformed`` looks at it first; ``keywords`` are those of
+jsonschema's that had to be replaced; ``patterns`` and ``budget`` keep rules 2 and 3.
 """
 
 from toolsimlib.schema.budget import CHECK_SECONDS
-from toolsimlib.schema.compile import compile_schema
+from toolsimlib.schema.compile import MAX_SCHEMA_BYTES, compile_schema
 from toolsimlib.schema.errors import SchemaError
 from toolsimlib.schema.validator import Finding, Validator
 
-__all__ = ["CHECK_SECONDS", "Finding", "SchemaError", "Validator", "compile_schema"]
+__all__ = ["CHECK_SECONDS", "MAX_SCHEMA_BYTES", "Finding", "SchemaError", "Validator", "compile_schema"]

@@ -6,10 +6,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 CHECK_SECONDS = 0.5
-"""How long one check may hold up the event loop. A sane schema needs less for the largest arguments allowed."""
+"""How long one check may take where nobody waits for it. A sane one takes a tenth of a millisecond, and 1 µs for each
+value."""
 
-PATTERN_SECONDS = 0.1
-"""How long all pattern searches of one check may take together; a sane one takes microseconds."""
+PATTERN_SHARE = 1 / 3
+"""How much of it all pattern searches of one check may take together; a sane one takes microseconds."""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,10 @@ from toolsimlib.schema.errors import SchemaError, message
 from toolsimlib.schema.keywords import fenced
 from toolsimlib.schema.patterns import check_pattern
 from toolsimlib.schema.validator import Validator
+from toolsimlib.schema.wellformed import is_plainly_wellformed
+
+MAX_SCHEMA_BYTES = 64 * 1024
+"""A tool whose schema is longer fills a model's context by itself. Compiling takes up to 0.4 ms a kilobyte."""
 
 _MAX_COMPILED = 256
 """Compiled schemas kept: a few clients' whole tool sets. Each costs some ten times its text."""
@@ -26,9 +30,15 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _VALUES = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords that hold values, not schemas."""
 
+_MAX_DOUBTFUL = 4096
+"""Characters of a schema that jsonschema itself may look at to say what is wrong: it takes 7 ms a kilobyte."""
 
-def compile_schema(parameters: Mapping[str, Any]) -> Validator:
-    """Return the validator of a JSON schema, built once per schema text; raises SchemaError.
+_MAX_UNSEEN = 16
+"""References to what no keyword of the dialect names as a schema. Each is looked at by itself."""
+
+
+def compile_schema(parameters: Mapping[str, Any], max_bytes: int = MAX_SCHEMA_BYTES) -> Validator:
+    """Return the validator of a JSON schema of at most ``max_bytes``, built once per schema text; raises SchemaError.
 
     The dialect is that of ``$schema``, 2020-12 without one. References must resolve within the schema itself.
     """
@@ -36,6 +46,8 @@ def compile_schema(parameters: Mapping[str, Any]) -> Validator:
         text = json.dumps(parameters, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
         raise SchemaError(f"the schema is not JSON: {error}") from error
+    if len(text) > max_bytes:
+        raise SchemaError(f"the schema is too large: expected at most {max_bytes} bytes, got {len(text)}")
     return _compile(text)
 
 
@@ -47,7 +59,7 @@ def _compile(text: str) -> Validator:
             raise SchemaError("the schema is not an object")
         base = _dialect(schema)
         schema = _without_dialects(schema)
-        base.check_schema(schema, format_checker=None)
+        _check_wellformed(schema, base)
         if _inspect(schema, base):
             # jsonschema would search the patterns on its own, without a limit.
             schema = _without_unevaluated(schema)
@@ -66,6 +78,19 @@ def _dialect(schema: dict[str, Any]) -> Any:
         return validator_for(schema, default=Draft202012Validator)
     except ValueError as error:
         raise SchemaError(f"$schema is not a URI: {error}") from error
+
+
+def _check_wellformed(schema: Any, base: Any) -> None:
+    if is_plainly_wellformed(schema, _uri(base)):
+        return
+    if len(json.dumps(schema)) > _MAX_DOUBTFUL:
+        raise SchemaError("the schema is not well-formed by its dialect, and too large to say where")
+    base.check_schema(schema, format_checker=None)
+
+
+def _uri(base: Any) -> str:
+    uri: str = base.META_SCHEMA.get("$id") or base.META_SCHEMA["id"]
+    return uri
 
 
 def _without_dialects(schema: Any) -> Any:
@@ -98,10 +123,11 @@ def _without_unevaluated(schema: Any) -> Any:
 
 def _inspect(root: dict[str, Any], base: Any) -> bool:
     """Resolve every reference and compile every pattern; return whether ``patternProperties`` occurs."""
-    specification = specification_with(base.META_SCHEMA.get("$id") or base.META_SCHEMA["id"])
+    specification = specification_with(_uri(base))
     resource = specification.create_resource(root)
     resolver = Registry().with_resource("", resource).crawl().resolver_with_root(resource)
     patterned = False
+    unseen = 0
     seen: set[int] = set()
     schemas: list[tuple[Any, Any]] = [(root, resolver)]
     references: list[tuple[str, Any]] = []
@@ -117,7 +143,10 @@ def _inspect(root: dict[str, Any], base: Any) -> bool:
             if not isinstance(resolved.contents, dict | bool):
                 raise SchemaError(f"the reference {reference!r} leads to no schema")
             # Nobody has looked at it yet: it lies under a keyword that the dialect does not know.
-            base.check_schema(resolved.contents, format_checker=None)
+            unseen += 1
+            if unseen > _MAX_UNSEEN:
+                raise SchemaError(f"more than {_MAX_UNSEEN} references lead to what is not known as a schema")
+            _check_wellformed(resolved.contents, base)
             schemas.append((resolved.contents, resolved.resolver))
         schema, resolver = schemas.pop()
         if not isinstance(schema, dict) or id(schema) in seen:

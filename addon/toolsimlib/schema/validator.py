@@ -9,7 +9,7 @@ from typing import Any
 
 from referencing.exceptions import Unresolvable
 
-from toolsimlib.schema.budget import CHECK_SECONDS, PATTERN_SECONDS, Budget
+from toolsimlib.schema.budget import CHECK_SECONDS, PATTERN_SHARE, Budget
 from toolsimlib.schema.budget import budget as running
 from toolsimlib.schema.errors import best, message, outline
 
@@ -50,7 +50,7 @@ class Validator:
 
     def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> Finding:
         """Check ``value`` (as ``json.loads`` returns it) for at most about ``seconds``; never raises."""
-        budget = Budget(thread_time() + seconds, min(seconds, PATTERN_SECONDS))
+        budget = Budget(thread_time() + seconds, seconds * PATTERN_SHARE)
         token = running.set(budget)
         errors: list[Any] = []
         settled = True

@@ -5,12 +5,18 @@ Source: WHATWG HTML, section 9.2 "Server-sent events". ``id`` and ``retry`` fiel
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 _BOM = b"\xef\xbb\xbf"
 # The largest real events hold a whole Response, images included; beyond this a backend has lost its way.
 MAX_EVENT_BYTES = 256 * 1024 * 1024
+# The JSON of an event may hold so many values: lists and objects take twenty times their text, and a hundred times the
+# time of a string. Only large events are counted.
+MAX_EVENT_VALUES = 50_000
+_COUNTED_BYTES = 64 * 1024
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,8 @@ class ServerSentEvent:
 class SSEDecoder:
     """Decode a byte stream, cut anywhere, into events. Never raises: broken UTF-8 becomes U+FFFD, as WHATWG demands.
 
-    An event of more than ``limit`` bytes is dispatched as far as it has come: cut off, it is no JSON to its reader.
+    An event of more than ``limit`` bytes is dispatched as far as it has come, and one of more than ``MAX_EVENT_VALUES``
+    values without its end: cut off, it is no JSON to its reader.
     """
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
@@ -96,6 +103,8 @@ class SSEDecoder:
                 self._held = 0
                 if self._data:
                     data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+                    if len(data) > _COUNTED_BYTES and _values(data) > MAX_EVENT_VALUES:
+                        data, whole = data[:_COUNTED_BYTES], False
                     name, text = self._event.decode(errors="replace"), data.decode(errors="replace")
                     events.append(ServerSentEvent(name, text, whole))
                     self._data = []
@@ -107,6 +116,14 @@ class SSEDecoder:
             elif field == b"event":
                 self._event = value[1:] if value.startswith(b" ") else value
         return events
+
+
+def _values(data: bytes) -> int:
+    """Return about how many values a JSON text holds, at least."""
+    marks = (b",", b"[", b"{")
+    if sum(map(data.count, marks)) > MAX_EVENT_VALUES:
+        data = _STRING.sub(b"", data)
+    return sum(map(data.count, marks))
 
 
 def encode(data: str, event: str = "") -> bytes:

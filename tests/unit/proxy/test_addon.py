@@ -133,7 +133,7 @@ def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch
     def bug(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("toolsimlib.proxy.attempt.rewrite_request", bug)
+    monkeypatch.setattr("toolsimlib.proxy.jobs.rewrite_request", bug)
     flow = run(addon, asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}))
     assert flow.response is not None
     assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (500, "internal_error")

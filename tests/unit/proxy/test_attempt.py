@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import Any
 
 import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.attempt import ReadRequest, note_missed_calls
+from toolsimlib.proxy.attempt import Attempt, note_missed_calls
+from toolsimlib.proxy.jobs import RequestJob, run
 from toolsimlib.proxy.known import Backend, Root
-from toolsimlib.proxy.notes import NOTE
+from toolsimlib.proxy.notes import policy_as_dict
 from toolsimlib.report import Report
+from toolsimlib.request.rewrite import Rewritten
 
 BODY = {
     "model": "m",
@@ -24,9 +25,17 @@ BODY = {
 AUTO = Policy(engine="auto", mode="auto", constrain="auto", sentinel="auto")
 
 
-def read(policy: Policy = AUTO) -> ReadRequest:
+def read(policy: Policy = AUTO) -> Attempt:
     backend = Backend(Root("http", "h", 1), engine="llama.cpp")
-    return ReadRequest("chat", "/v1/chat/completions", json.dumps(BODY).encode(), policy, None, backend)
+    body = json.dumps(BODY).encode()
+    return Attempt(RequestJob("chat", "/v1/chat/completions", "", body, 10_000, policy, None, Report()), backend)
+
+
+def made(job: RequestJob | None) -> Rewritten:
+    assert job is not None
+    rewritten = run(job).rewritten
+    assert rewritten is not None
+    return rewritten
 
 
 def refused(status: int, said: bytes, **headers: str) -> HTTPFlow:
@@ -35,32 +44,23 @@ def refused(status: int, said: bytes, **headers: str) -> HTTPFlow:
     return flow
 
 
-def sent(flow: HTTPFlow) -> Any:
-    return json.loads(flow.request.content or b"")
-
-
 def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
     """Tools are refused, then the schema: what is sent in the end asks in words, and each was logged once."""
     request = read()
-    first = request.rewritten(Report())
-    assert first is not None
+    first = made(request.job(Report()))
     assert first.plan.attempts == {"tools"}
-    assert first.body == request.body
-    flow = refused(500, b"tools param requires --jinja flag")
-    flow.metadata[NOTE] = {"options": {}}
-    again = request.without_refused(flow, first.plan, again=True)
+    assert first.body == request.incoming.data
+    again = request.without_refused(refused(500, b"tools param requires --jinja flag"), first.plan, again=True)
+    second = made(again)
     assert again is not None
-    plan, report = again
-    assert report.warnings == ["REFUSED:tools"]
-    assert plan.attempts == {"constraint"}
-    assert sent(flow)["response_format"]["type"] == "json_schema"
-    assert flow.metadata[NOTE]["options"] == {"constrain": "json_schema", "engine": "llama.cpp"}
-    flow.response = Response.make(400, b"Unsupported: response_format")
-    again = request.without_refused(flow, plan, again=True)
-    assert again is not None
-    assert again[0].attempts == frozenset()
-    assert "response_format" not in sent(flow)
-    assert "CLIENT TOOL CATALOG" in flow.request.text
+    assert again.report.warnings == ["REFUSED:tools"]
+    assert second.plan.attempts == {"constraint"}
+    assert json.loads(second.body)["response_format"]["type"] == "json_schema"
+    assert policy_as_dict(second.plan.policy) == {"constrain": "json_schema", "engine": "llama.cpp"}
+    third = made(request.without_refused(refused(400, b"Unsupported: response_format"), second.plan, again=True))
+    assert third.plan.attempts == frozenset()
+    assert "response_format" not in json.loads(third.body)
+    assert b"CLIENT TOOL CATALOG" in third.body
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "--jinja" in caplog.text
 
@@ -68,9 +68,8 @@ def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_compressed_refusal_is_read() -> None:
     """The error counts as decoded."""
     request = read()
-    first = request.rewritten(Report())
-    assert first is not None
-    flow = refused(400, gzip.compress(b"m does not support tools"), content_encoding="gzip")
+    first = made(request.job(Report()))
+    flow = refused(400, b"", content_encoding="gzip")
     assert flow.response is not None
     flow.response.raw_content = gzip.compress(b"m does not support tools")
     assert request.without_refused(flow, first.plan, again=True) is not None
@@ -82,30 +81,23 @@ def test_a_compressed_refusal_is_read() -> None:
 def test_other_answers_change_nothing(status: int, said: bytes) -> None:
     """They are the client's, and nothing is remembered."""
     request = read()
-    first = request.rewritten(Report())
-    assert first is not None
-    flow = refused(status, said)
-    before = flow.request.content
-    assert request.without_refused(flow, first.plan, again=True) is None
-    assert (flow.request.content, request.backend.refused) == (before, set())
+    first = made(request.job(Report()))
+    assert request.without_refused(refused(status, said), first.plan, again=True) is None
+    assert request.backend.refused == set()
 
 
 def test_what_cannot_be_sent_again_is_remembered() -> None:
     """The client gets this error, and the next request goes without."""
     request = read()
-    first = request.rewritten(Report())
-    assert first is not None
+    first = made(request.job(Report()))
     assert request.without_refused(refused(400, b"no support: does not support tools"), first.plan, again=False) is None
-    second = request.rewritten(Report())
-    assert second is not None
-    assert second.plan.attempts == {"constraint"}
+    assert made(request.job(Report())).plan.attempts == {"constraint"}
 
 
 def test_a_missed_call_is_remembered() -> None:
     """A native answer that held a call as text: its model's calls are asked for as text from then on."""
     request = read()
-    first = request.rewritten(Report())
-    assert first is not None
+    first = made(request.job(Report()))
     block = {"choice": 0, "start": 0, "end": 1, "verdicts": ["text UNKNOWN_TOOL"], "repairs": []}
     note_missed_calls(request.backend, first.plan, Report(blocks=[block]))
     assert request.backend.refused == set()

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
+from support.wire import chat_frame
 from toolsimlib.errors import ApiError
-from toolsimlib.plan import AnswerForm, Plan, Policy
+from toolsimlib.plan import AnswerForm, Plan, Policy, Tool
 from toolsimlib.proxy.exchange import Exchange, error_response
+from toolsimlib.proxy.jobs import run
 from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
@@ -39,6 +41,16 @@ def exchange(*, stream: bool = True, planned: bool = True, keepalive: float = 10
     if planned:
         made.plan = Plan("chat", "chat", AnswerForm(stream, "m"))
     return made
+
+
+def rewrite_request(made: Exchange, flow: HTTPFlow) -> None:
+    if (job := made.request_job(flow, "chat", Policy())) is not None:
+        made.take_request(flow, run(job))
+
+
+def rewrite_whole(made: Exchange, flow: HTTPFlow) -> None:
+    if (job := made.answer_job(flow)) is not None:
+        made.take_answer(flow, run(job))
 
 
 def answered(status: int = 200, body: bytes | None = None, **headers: str) -> HTTPFlow:
@@ -160,7 +172,7 @@ def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
         assert made.backend_unreachable("gone").status_code == status
 
 
-@pytest.mark.parametrize("broken", ["feed", "fail", "keepalive"])
+@pytest.mark.parametrize("broken", ["steps", "fail", "keepalive"])
 def test_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     """An exception in the rewriter is logged and told, and ends the stream: the client does not wait for ever."""
 
@@ -171,9 +183,9 @@ def test_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPatc
     made.begin(answered(content_type=SSE))
     monkeypatch.setattr(ResponseRewriter, broken, bug)
     if broken == "fail":
-        monkeypatch.setattr(ResponseRewriter, "feed", bug)
+        monkeypatch.setattr(ResponseRewriter, "steps", bug)
         assert made.feed(b"data: {}\n\n") == []
-    elif broken == "feed":
+    elif broken == "steps":
         assert b"internal_error" in b"".join(made.feed(b"data: {}\n\n"))
     else:
         clock.now += 10
@@ -191,7 +203,7 @@ def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResponseRewriter, "feed", bug)
     made, flow = exchange(stream=False), answered(body=b"{}", content_type="application/json")
     made.begin(flow)
-    made.rewrite_whole(flow)
+    rewrite_whole(made, flow)
     assert flow.response is not None
     assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (500, "internal_error")
 
@@ -205,7 +217,7 @@ def test_rewritten_only_once() -> None:
     ):
         made.begin(flow)
         before = flow.response
-        made.rewrite_whole(flow)
+        rewrite_whole(made, flow)
         assert flow.response is before
 
 
@@ -225,7 +237,7 @@ def test_answer_beyond_the_limit() -> None:
         flow.response.raw_content = body
         flow.response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
         made.begin(flow)
-        made.rewrite_whole(flow)
+        rewrite_whole(made, flow)
         assert flow.response is not None
         assert flow.response.status_code == 502
         assert "toolsim_max_answer_bytes" in flow.response.json()["error"]["message"]
@@ -260,7 +272,7 @@ def test_requests_that_cannot_be_read(name: str) -> None:
     body, headers, status = REQUESTS[name]
     limits = Limits(max_request_bytes=5_000 if "number" in name else 1_500)
     made, flow = Exchange(Report(), client_id="c", cors={}, limits=limits), request(body, **headers)
-    made.rewrite(flow, "chat", Policy())
+    rewrite_request(made, flow)
     assert (flow.response and flow.response.status_code) == status
     if flow.response is not None:
         assert flow.response.json()["error"]["type"] == "invalid_request_error"
@@ -270,7 +282,7 @@ def test_request_that_was_dropped_as_it_arrived() -> None:
     """Of a body beyond the limit nothing is left to read."""
     made, flow = exchange(), request(b"")
     made.is_request_too_large = True
-    made.rewrite(flow, "chat", Policy())
+    rewrite_request(made, flow)
     assert flow.response is not None
     assert flow.response.status_code == 413
 
@@ -286,3 +298,31 @@ def test_repr_shows_the_state() -> None:
     passing = exchange(planned=False)
     passing.begin(answered())
     assert repr(passing) == "Exchange(passing)"
+
+
+def test_others_have_their_turn() -> None:
+    """A chunk of many calls is rewritten in several turns, which say together what one would have said."""
+    call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+    made, whole = exchange(), exchange()
+    for each in (made, whole):
+        each.limits = Limits(max_answer_bytes=10_000_000)
+        each.plan = Plan("chat", "chat", AnswerForm(True, "m"), tools=(Tool("f", "f"),))
+        each.begin(answered(content_type=SSE))
+    data = chat_frame(call * 2_000)
+    turns = list(made.turns(data))
+    assert None in turns
+    frames = b"".join(chunk for turn in turns for chunk in turn or ())
+    assert frames.count(b'"name":"f"') == b"".join(whole.feed(data)).count(b'"name":"f"') == 2_000
+    assert all(chunk.endswith(b"\n\n") for turn in turns for chunk in turn or ())
+
+
+def test_stream_beyond_the_limit() -> None:
+    """A stream that goes on and on fails, and its backend is stopped."""
+    made = exchange()
+    made.begin(answered(content_type=SSE))
+    sent = b""
+    for _ in range(100):
+        sent += b"".join(made.feed(chat_frame("word ")))
+    assert made.cut
+    assert made.report.error == "backend_bad_answer"
+    assert sent.count(b"toolsim_max_answer_bytes") == 1

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from time import monotonic
 
+import pytest
 from support.answers import tool
 from toolsimlib.plan import Tool
 from toolsimlib.response.checker import SchemaChecker
@@ -11,7 +12,7 @@ ENDLESS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "
 
 def checker(seconds: float = 1.0) -> tuple[SchemaChecker, list[tuple[str, str]]]:
     warnings: list[tuple[str, str]] = []
-    return SchemaChecker(lambda code, name: warnings.append((code, name)), seconds), warnings
+    return SchemaChecker(lambda code, name: warnings.append((code, name)), seconds=seconds), warnings
 
 
 def test_a_mismatch_says_where() -> None:
@@ -49,6 +50,32 @@ def test_all_checks_share_one_budget() -> None:
         assert checks.mismatch(Tool("f", "f", parameters=ENDLESS), {"a": "a" * 60 + "!"}) is None
     assert monotonic() - started < 2
     assert warnings == [("SCHEMA_UNSETTLED", "f")] * 100
+
+
+def test_the_budget_fills_up_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer without time left has a quarter of what has passed since, and never more than at first."""
+    now = 100.0
+    monkeypatch.setattr("toolsimlib.response.checker.monotonic", lambda: now)
+    checks, _ = checker(0.03)
+    fits = tool("f", city="string")
+    assert checks.fits(fits, {"city": "Bonn"})
+    checks._left = -1.0
+    assert not checks.fits(fits, {"city": "Bonn"})
+    now += 3.9
+    assert not checks.fits(fits, {"city": "Bonn"})
+    now += 0.2
+    assert checks.fits(fits, {"city": "Bonn"})
+    now += 1_000
+    assert checks.fits(fits, {"city": "Bonn"})
+    assert 0 < checks._left <= 0.03
+
+
+def test_a_schema_beyond_the_limit_checks_nothing() -> None:
+    """A schema that is too large is warned of, and its calls pass."""
+    warnings: list[tuple[str, str]] = []
+    checks = SchemaChecker(lambda code, name: warnings.append((code, name)), max_schema_bytes=20)
+    assert checks.mismatch(tool("f", city="string"), {"city": 5}) is None
+    assert warnings == [("SCHEMA_UNUSABLE", "f")]
 
 
 def test_conforms_asks_any_schema() -> None:

@@ -12,14 +12,18 @@ from toolsimlib.response.model_turn import ModelTurn
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 
 
+def feed(turn: ModelTurn, data: bytes) -> list[ClientEvent]:
+    return [event for step in turn.steps(data) for event in step]
+
+
 def read(dialect: Dialect, stream: bool, cut: int) -> list[ClientEvent]:
     """Return what a backend's answer says, read in pieces of ``cut`` bytes."""
     kind, body = backend_answer(dialect, stream, ["Hello ", CALL])
     turn = ModelTurn(plan("responses", dialect, True, [tool("f")]), Report(), content_type=kind)
-    told = [event for at in range(0, len(body), cut) for event in turn.feed(body[at : at + cut])]
-    told += turn.feed(b"")
+    told = [event for at in range(0, len(body), cut) for event in feed(turn, body[at : at + cut])]
+    told += feed(turn, b"")
     assert turn.done
-    assert turn.feed(b"") == []
+    assert feed(turn, b"") == []
     return told
 
 
@@ -41,8 +45,8 @@ def test_several_turns_can_share_a_client() -> None:
 def test_what_is_no_answer_fails() -> None:
     """A body that is no JSON object, and a reason from outside, end the turn as failed, once."""
     turn = ModelTurn(plan("chat", "chat", False), Report(), content_type="application/json")
-    turn.feed(b"<html>")
-    (failed,) = turn.feed(b"")
+    feed(turn, b"<html>")
+    (failed,) = feed(turn, b"")
     assert isinstance(failed, Failed)
     assert failed.error.code == "backend_bad_answer"
     assert turn.fail(ApiError("late")) == []
@@ -53,6 +57,6 @@ def test_unknown_events_reach_the_report() -> None:
     report = Report()
     turn = ModelTurn(plan("responses", "responses", True), report, content_type="text/event-stream")
     for number in [*range(20), 1]:
-        turn.feed(b'data: {"type":"x.%d"}\n\n' % number)
+        feed(turn, b'data: {"type":"x.%d"}\n\n' % number)
     assert report.warnings[:2] == ["UNKNOWN_EVENT:x.0", "UNKNOWN_EVENT:x.1"]
     assert len(report.warnings) == len(set(report.warnings))

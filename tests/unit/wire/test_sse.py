@@ -7,6 +7,7 @@ import httpx_sse
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder, comment, encode
 
 # The WHATWG specification's own examples, and the line ends and oddities that real servers add.
@@ -95,3 +96,21 @@ def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
     assert len(events[0].data) <= 100
     assert [event.data for event in decoder.feed(b"\n\ndata: ok\n\n")][-1] == "ok"
     assert sum(len(event.data) for n in range(50) for event in decoder.feed(b"data: fine\n\n")) == 200
+
+
+@pytest.mark.parametrize(
+    ("inside", "whole"),
+    [
+        (b'"a,b[{",' * 20_000, True),
+        (b'"\\",[[[",' * 20_000, True),
+        (b"[]," * 20_000, True),
+        (b"[]," * 30_000, False),
+        (b"1," * 60_000, False),
+        (b"{}," * 30_000, False),
+    ],
+)
+def test_an_event_of_too_many_values_is_cut_off(inside: bytes, whole: bool) -> None:
+    """Values are counted, not what looks like them in texts."""
+    [event] = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\n")
+    assert event.whole is whole
+    assert (parse_object(event.data.encode()) is not None) is whole

@@ -1,0 +1,165 @@
+"""What is done with a whole body, as plain values in and plain values out: ``run`` does it, here or in another process.
+
+A body of more than ``LOOP_BYTES`` would hold up everyone else for too long, since rewriting one takes up to 0.5 ms a
+kilobyte (many tiny messages, tools or strict schemas; long texts take a hundredth of that). Nor may one that is
+compressed be decoded here: what it holds is not known before. Those are for a ``Worker``.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from dataclasses import dataclass, replace
+
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.pages.topic import Topic, topic_of
+from toolsimlib.plan import Dialect, Feature, Plan, Policy
+from toolsimlib.proxy.decoding import TooLarge, decoded
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import Rewritten, rewrite_request
+from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
+from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.wire.json_codec import parse_object
+
+LOOP_BYTES = 32 * 1024
+"""Bodies up to this size are rewritten on the event loop: 16 ms at the worst, and 3 ms more for the way to a worker."""
+
+# A body that mentions tools cannot pass unread: its backend would never be told how to call them.
+_MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
+
+
+@dataclass(frozen=True, slots=True)
+class RequestJob:
+    """A request to rewrite. ``data``: its body as it came, in ``encoding``; ``limit``: its size in bytes, decoded."""
+
+    dialect: Dialect
+    path: str
+    encoding: str
+    data: bytes
+    limit: int
+    policy: Policy
+    output_mode: str | None
+    report: Report
+    refused: frozenset[tuple[str, Feature]] = frozenset()
+    """What the backend has refused before, by model."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerJob:
+    """A whole answer to rewrite, as in ``RequestJob``."""
+
+    plan: Plan
+    content_type: str
+    encoding: str
+    data: bytes
+    limit: int
+    report: Report
+
+
+Job = RequestJob | AnswerJob
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a job. ``report``: the job's, with what was found added to it.
+
+    ``error``: what the client gets instead. ``crash``: the traceback of a bug of ours, which is an error too.
+    """
+
+    report: Report
+    error: ApiError | None = None
+    crash: str = ""
+    rewritten: Rewritten | None = None
+    """Of a request; None = it passes as it is. Without its items: ``topic`` is what they say."""
+    topic: Topic | None = None
+    status: int = 200
+    content_type: str = ""
+    body: bytes = b""
+    """Of an answer."""
+
+
+def is_heavy(job: Job) -> bool:
+    """Return whether a job may take longer than others should wait."""
+    return len(job.data) > LOOP_BYTES or job.encoding.strip().lower() not in ("", "identity")
+
+
+def run(job: Job, *, patient: bool = False) -> Done:
+    """Do a job; never raises. ``patient``: nobody waits for this process to be free."""
+    try:
+        return _rewrite_request(job) if isinstance(job, RequestJob) else _rewrite_answer(job, patient=patient)
+    except MemoryError:
+        return Done(job.report, too_much(job, "memory"))
+    except Exception:
+        what = "a request" if isinstance(job, RequestJob) else "the backend's answer"
+        error = ApiError(f"toolsim failed to rewrite {what}.", code="internal_error")
+        return Done(job.report, error, traceback.format_exc())
+
+
+def too_much(job: Job, what: str) -> ApiError:
+    """Return the error for a job that takes more of something ("time", "memory") than it may."""
+    size = f"its {len(job.data)} bytes take too much {what} to be read"
+    if isinstance(job, RequestJob):
+        message = f"The request body is too large: {size}."
+        return ApiError(message, "invalid_request_error", "request_too_large", status=413)
+    return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
+
+
+def _rewrite_request(job: RequestJob) -> Done:
+    try:
+        body = decoded(job.data, job.encoding, job.limit)
+        rewritten = rewrite_request(
+            job.dialect,
+            job.path,
+            body,
+            job.policy,
+            output_mode=job.output_mode,
+            report=job.report,
+            refused=job.refused,
+        )
+        mentions = rewritten is None and body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body)
+        if mentions and not _can_be_read(body):
+            raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
+    except BadRequest as bad:
+        return Done(job.report, bad.error)
+    except TooLarge:
+        return Done(job.report, request_too_large(job.limit))
+    except ValueError as problem:
+        return Done(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
+    if rewritten is None:
+        return Done(job.report)
+    # The items would be as much work for whoever takes them over as the body.
+    return Done(job.report, rewritten=replace(rewritten, items=()), topic=topic_of(rewritten.items))
+
+
+def request_too_large(limit: int) -> ApiError:
+    """Return the error for a request body of more than ``limit`` bytes."""
+    message = f"The request body is too large: got more than {limit} bytes (toolsim_max_request_bytes)."
+    return ApiError(message, "invalid_request_error", "request_too_large", status=413)
+
+
+def answer_too_large(limit: int) -> ApiError:
+    """Return the error for an answer of more than ``limit`` bytes."""
+    message = f"The backend's answer has more than {limit} bytes (toolsim_max_answer_bytes)."
+    return ApiError(message, code="backend_bad_answer", status=502)
+
+
+def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
+    try:
+        content = decoded(job.data, job.encoding, job.limit)
+    except TooLarge:
+        return Done(job.report, answer_too_large(job.limit))
+    except ValueError as problem:
+        return Done(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
+    seconds = PATIENT_SECONDS if patient else BUDGET_SECONDS
+    rewriter = ResponseRewriter(job.plan, job.report, content_type=job.content_type, check_seconds=seconds)
+    body = b"".join(rewriter.feed(content) + (rewriter.feed(b"") if content else []))
+    return Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body)
+
+
+def _can_be_read(body: bytes) -> bool:
+    """Return whether a body is JSON that the rewriter reads: no NaN, no endless numbers, not nested without end."""
+
+    def refuse(constant: str) -> float:
+        raise ValueError(constant)
+
+    return parse_object(body, parse_constant=refuse) is not None

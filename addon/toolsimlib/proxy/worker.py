@@ -1,0 +1,150 @@
+"""A process of its own for what would hold up everyone else: large bodies, and compressed ones.
+
+A thread would not do: Python's JSON parser keeps the interpreter to itself until it is done, seconds on 16 MiB of empty
+lists. A process can be bounded besides, which nothing in this one can:
+
+1. *time*: after ``MAX_SECONDS`` on the processor the system ends it, and it comes after everyone else there;
+2. *memory*: it may grow by ``GROWTH`` times the body (one emoji in a text makes it four times as large, and there are a
+   few copies of it), and no more. Empty lists would take twenty times, small objects more.
+
+Either is the end of that job, and the next one gets a new process, as it does after a body of more than ``KEEP_BYTES``,
+whose memory goes back to the system in this way. A worker starts when it is first needed, does one job at a time, and
+ends with its input. Both ends speak pickles over its pipes; neither reads from anyone else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
+
+from toolsimlib.proxy.jobs import Done, Job, run, too_much
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+MAX_SECONDS = 20
+GROWTH = 16
+KEEP_BYTES = 1024 * 1024
+# What the smallest job may take.
+_SPARE_BYTES = 64 * 1024 * 1024
+_PACKAGES = Path(__file__).parents[2]
+
+
+class Worker:
+    """Runs jobs one after the other, in a process that it starts and replaces by itself."""
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"toolsim-{name}")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def run(self, job: Job) -> Done:
+        """Return what came of a job; never raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
+
+    def stop(self) -> None:
+        """End the process; a job that is under way has failed."""
+        if (process := self._process) is not None:
+            process.kill()
+
+    def _run(self, job: Job) -> Done:
+        try:
+            process = self._started()
+        except OSError as problem:
+            logger.warning("toolsim cannot start a process for large bodies, and does without: %s", problem)
+            return run(job)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump(job, process.stdin, protocol=5)
+            process.stdin.flush()
+            done = pickle.load(process.stdout)
+            assert isinstance(done, Done)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            self._end()
+            return Done(job.report, too_much(job, "time or memory"))
+        if len(job.data) > KEEP_BYTES:
+            self._end()
+        return done
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            path = os.pathsep.join(filter(None, (str(_PACKAGES), os.environ.get("PYTHONPATH"))))
+            self._process = subprocess.Popen(
+                (sys.executable, "-P", "-m", __name__),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with contextlib.suppress(OSError):
+                process.communicate()
+
+
+class Crew:
+    """Two workers, so that what is merely large does not wait for what is huge."""
+
+    def __init__(self) -> None:
+        self._large, self._huge = Worker("large"), Worker("huge")
+
+    async def run(self, job: Job) -> Done:
+        """Return what came of a job; never raises."""
+        return await (self._huge if len(job.data) > KEEP_BYTES else self._large).run(job)
+
+    def stop(self) -> None:
+        """End both processes."""
+        self._large.stop()
+        self._huge.stop()
+
+
+def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
+    """Do the jobs that come in, until there are no more."""
+    while True:
+        try:
+            job: Job = pickle.load(incoming)
+        except EOFError:
+            return
+        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
+        _bound_memory(_SPARE_BYTES + GROWTH * len(job.data))
+        done = run(job, patient=True)
+        _bound_memory(None)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        pickle.dump(done, outgoing, protocol=5)
+        outgoing.flush()
+
+
+def _bound_memory(growth: int | None) -> None:
+    """Let this process grow by so many bytes from now on; None = without a bound. Linux only: others do not say."""
+    statm = Path("/proc/self/statm")
+    if resource is None or not statm.exists():
+        return
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    size = int(statm.read_text().split()[0]) * resource.getpagesize()
+    soft = resource.RLIM_INFINITY if growth is None else size + growth
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+if __name__ == "__main__":
+    # Ctrl-C is for the proxy, which ends its worker.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(5)
+    with contextlib.suppress(BrokenPipeError):
+        serve(sys.stdin.buffer, sys.stdout.buffer)

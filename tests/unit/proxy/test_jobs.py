@@ -1,0 +1,99 @@
+"""Jobs: what they say is heavy, and that none of them raises."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from typing import Any
+
+import pytest
+from toolsimlib.plan import AnswerForm, Plan, Policy
+from toolsimlib.proxy import jobs
+from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, Done, Job, RequestJob, is_heavy, run
+from toolsimlib.report import Report
+
+BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
+
+
+def request_job(body: object = BODY, encoding: str = "", limit: int = 10_000) -> RequestJob:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return RequestJob("chat", "/v1/chat/completions", encoding, data, limit, Policy(), None, Report())
+
+
+def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJob:
+    return AnswerJob(Plan("chat", "chat", AnswerForm()), "application/json", encoding, data, limit, Report())
+
+
+@pytest.mark.parametrize(
+    ("job", "heavy"),
+    [
+        (request_job(), False),
+        (request_job(encoding=" Identity"), False),
+        (request_job(encoding="gzip"), True),
+        (request_job(b" " * LOOP_BYTES), False),
+        (request_job(b" " * (LOOP_BYTES + 1)), True),
+        (answer_job(b" " * (LOOP_BYTES + 1)), True),
+    ],
+)
+def test_what_is_heavy(job: Job, heavy: bool) -> None:
+    """What is large or compressed is not for the event loop."""
+    assert is_heavy(job) is heavy
+
+
+def test_a_job_and_what_comes_of_it_can_travel() -> None:
+    """Both survive the way to another process and back, and say the same there."""
+    for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}')):
+        travelled = pickle.loads(pickle.dumps(job))
+        here, there = run(job), pickle.loads(pickle.dumps(run(travelled, patient=True)))
+        assert isinstance(there, Done)
+        assert (here.rewritten, here.status, here.report) == (there.rewritten, there.status, there.report)
+        assert here.error is there.error is None
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "words"),
+    [
+        (request_job(limit=10), 413, "toolsim_max_request_bytes"),
+        (request_job(gzip.compress(bytes(20_000)), "gzip"), 413, "toolsim_max_request_bytes"),
+        (request_job(b"no gzip", "gzip"), 400, "cannot be decoded"),
+        (request_job({**BODY, "tools": 5}), 400, "tools"),
+        (answer_job(bytes(11), limit=10), 502, "toolsim_max_answer_bytes"),
+        (answer_job(b"x", "br"), 502, "cannot be decoded"),
+    ],
+)
+def test_errors(job: Job, status: int, words: str) -> None:
+    """What cannot be done is an error in the API's own shape, never an exception."""
+    error = run(job).error
+    assert error is not None
+    assert error.status == status
+    assert words in error.message
+
+
+@pytest.mark.parametrize("bug", [MemoryError, ZeroDivisionError])
+def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of ours is told with its traceback; too little memory is the body's own fault."""
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise bug
+
+    monkeypatch.setattr(jobs, "rewrite_request", broken)
+    done = run(request_job())
+    assert done.error is not None
+    assert (done.error.code, "ZeroDivisionError" in done.crash) == (
+        ("request_too_large", False) if bug is MemoryError else ("internal_error", True)
+    )
+
+
+@pytest.mark.parametrize("body", [b"plain", b'{"tools": []}', b'{"x": NaN}', b'["tools", NaN]'])
+def test_bodies_that_pass(body: bytes) -> None:
+    """No object, nothing about tools, or JSON that was read."""
+    assert run(request_job(body)) == Done(Report())
+
+
+@pytest.mark.parametrize("body", [b'{"tools": [NaN]}', b'{"tools": [', b' {"tool_calls": -Infinity}'])
+def test_tools_that_nobody_can_read(body: bytes) -> None:
+    """Passed on, the model would never hear of them."""
+    error = run(request_job(body)).error
+    assert error is not None
+    assert error.status == 400

@@ -1,0 +1,120 @@
+"""The process for large bodies: its answers are those of this process, and nothing that ends it ends us."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toolsimlib.plan import Policy
+from toolsimlib.proxy import worker
+from toolsimlib.proxy.jobs import Done, RequestJob, run
+from toolsimlib.proxy.worker import KEEP_BYTES, Crew, Worker, serve
+from toolsimlib.report import Report
+
+BODY = b'{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]%s}'
+SMALL = BODY % b""
+
+
+def job(body: bytes = SMALL) -> RequestJob:
+    return RequestJob("chat", "/v1/chat/completions", "", body, 100_000_000, Policy(), None, Report())
+
+
+@pytest.fixture
+def one() -> Iterator[Worker]:
+    made = Worker("test")
+    yield made
+    made.stop()
+    if made._process is not None:
+        made._process.communicate()
+
+
+@pytest.mark.slow
+def test_it_does_what_would_be_done_here(one: Worker) -> None:
+    """Two jobs, one process, the very results; a huge body ends the process, and its memory with it."""
+    for _ in range(2):
+        assert asyncio.run(one.run(job())) == run(job())
+    process = one._process
+    assert process is not None
+    padded = job(SMALL + b" " * KEEP_BYTES)
+    assert asyncio.run(one.run(padded)).rewritten == run(padded).rewritten
+    assert process.poll() is not None
+    assert asyncio.run(one.run(job())).rewritten is not None
+
+
+@pytest.mark.slow
+def test_a_killed_worker_fails_one_job(one: Worker) -> None:
+    """A process that dies fails the job that it was at, and the next one gets another."""
+    asyncio.run(one.run(job()))
+    assert one._process is not None
+    one._process.send_signal(signal.SIGSTOP)
+
+    async def killed_meanwhile() -> Done:
+        waiting = asyncio.create_task(one.run(job()))
+        await asyncio.sleep(0.2)
+        one.stop()
+        return await waiting
+
+    error = asyncio.run(killed_meanwhile()).error
+    assert error is not None
+    assert (error.status, error.code) == (413, "request_too_large")
+    assert asyncio.run(one.run(job())).error is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux bounds a process's memory")
+def test_empty_lists_take_too_much_memory(one: Worker) -> None:
+    """A body of nothing but empty lists, which take twenty times its size, is a 413."""
+    error = asyncio.run(one.run(job(BODY % (b',"x":[' + b",".join([b"[]"] * 5_000_000) + b"]")))).error
+    assert error is not None
+    assert (error.status, error.code) == (413, "request_too_large")
+    assert "memory" in error.message
+
+
+def test_without_processes(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none can be started, the work is done here."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    assert asyncio.run(one.run(job())).rewritten == run(job()).rewritten
+
+
+def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is merely large does not stand in line behind what is huge."""
+
+    async def name(self: Worker, job: RequestJob) -> Any:
+        return self._threads._thread_name_prefix
+
+    monkeypatch.setattr(Worker, "run", name)
+    crew = Crew()
+    assert asyncio.run(crew.run(job())) == "toolsim-large"
+    assert asyncio.run(crew.run(job(bytes(KEEP_BYTES + 1)))) == "toolsim-huge"
+    crew.stop()
+
+
+def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other end: jobs in, results out, each with its own time and memory, until the input ends."""
+    bounds: list[object] = []
+    monkeypatch.setattr(worker, "_bound_memory", bounds.append)
+    monkeypatch.setattr(signal, "setitimer", lambda _, seconds: bounds.append(seconds))
+    incoming, outgoing = io.BytesIO(pickle.dumps(job()) * 2), io.BytesIO()
+    serve(incoming, outgoing)
+    outgoing.seek(0)
+    assert [pickle.load(outgoing) for _ in range(2)] == [run(job(), patient=True)] * 2
+    assert bounds == [worker.MAX_SECONDS, worker._SPARE_BYTES + worker.GROWTH * len(SMALL), None, 0] * 2
+
+
+@pytest.mark.slow
+def test_the_process_ends_with_its_input() -> None:
+    """A proxy that was killed leaves no worker behind."""
+    command = [sys.executable, "-P", "-m", "toolsimlib.proxy.worker"]
+    assert subprocess.run(command, input=b"", timeout=30, check=False).returncode == 0

@@ -1,0 +1,91 @@
+"""Well-formed schemas: what the walk passes, jsonschema passes too, and the other way round but for a few doubts."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema.validators import validator_for
+from toolsimlib.schema import SchemaError, compile_schema
+from toolsimlib.schema.wellformed import _DRAFT7, _DRAFT2019, _DRAFT2020, is_plainly_wellformed
+
+DIALECTS = (
+    "http://json-schema.org/draft-06/schema#",
+    "http://json-schema.org/draft-07/schema#",
+    "https://json-schema.org/draft/2019-09/schema",
+    "https://json-schema.org/draft/2020-12/schema",
+)
+KEYWORDS = [*sorted({*_DRAFT7, *_DRAFT2019, *_DRAFT2020} - {"$schema"}), "x-unknown"]
+WORDS = st.sampled_from(["string", "object", "null", "a", "b", "#", "a#b", "_x", ""])
+PLAIN = st.none() | st.booleans() | st.sampled_from([0, 1, -1, 2.0, 0.5]) | WORDS | st.lists(WORDS, max_size=3)
+SHAPES: st.SearchStrategy[Any] = st.recursive(
+    PLAIN,
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(WORDS, inner, max_size=2)
+        | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def passes(schema: Any, dialect: str) -> bool:
+    base = validator_for({"$schema": dialect})
+    return base(base.META_SCHEMA).is_valid(schema)
+
+
+@given(st.sampled_from(DIALECTS), st.dictionaries(st.sampled_from(KEYWORDS), SHAPES, max_size=3))
+def test_what_it_passes_jsonschema_passes(dialect: str, schema: dict[str, Any]) -> None:
+    """No malformed schema gets through, whatever its keywords hold."""
+    if is_plainly_wellformed(schema, dialect):
+        assert passes(schema, dialect)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("keyword", KEYWORDS)
+def test_each_keyword(dialect: str, keyword: str) -> None:
+    """By itself, each keyword takes just the values that its meta-schema takes, but for the oddest names."""
+    doubts = {"$id": ("a#b",), "$anchor": ("_x",), "$dynamicAnchor": ("_x",), "$recursiveAnchor": ("_x",)}
+    values = [None, True, 0, -1, 1.0, 0.5, "", "string", "a#b", "_x", [], ["string"], ["a", "a"], ["a", 1], [{}]]
+    values += [{}, {"a": {}}, {"a": 1}, {"a": []}, {"a": ["b"]}, {"a": True}, {"type": "nonsense"}, {"a": {"type": 1}}]
+    # draft-06 does not know what draft-07 added.
+    newer = {"if", "then", "else", "$comment", "readOnly", "contentMediaType", "contentEncoding"}
+    for value in values:
+        mine, theirs = is_plainly_wellformed({keyword: value}, dialect), passes({keyword: value}, dialect)
+        if value in doubts.get(keyword, ()) or ("draft-06" in dialect and keyword in newer):
+            assert theirs or not mine
+        else:
+            assert mine == theirs, value
+
+
+def test_other_dialects_are_for_jsonschema() -> None:
+    """What the walk has no table for, it does not pass."""
+    assert not is_plainly_wellformed({}, "http://json-schema.org/draft-04/schema#")
+    assert not is_plainly_wellformed([], DIALECTS[-1])
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"properties": {f"a{i}": {"type": "string"} for i in range(2_000)}}, None),
+        ({"properties": {f"a{i}": {"type": "string"} for i in range(4_000)}}, "too large"),
+        ({"properties": {f"a{i}": {"type": "text"} for i in range(2_000)}}, "too large to say where"),
+        ({"x": {str(i): {} for i in range(99)}, "allOf": [{"$ref": f"#/x/{i}"} for i in range(99)]}, "references lead"),
+    ],
+    ids=["sane", "too large", "malformed", "references to the unknown"],
+)
+def test_large_schemas_hold_nobody_up(schema: dict[str, Any], why: str | None) -> None:
+    """A schema of 60 kB is compiled, or refused, in a fraction of a second; jsonschema alone takes half of one."""
+    schema = schema | {"title": str(time.monotonic())}
+    assert json.dumps(schema)
+    start = time.thread_time()
+    if why is None:
+        compile_schema(schema)
+    else:
+        with pytest.raises(SchemaError, match=why):
+            compile_schema(schema)
+    assert time.thread_time() - start < 0.2
