@@ -171,7 +171,7 @@ class ToolSim:
             return None
         if exchange.resent is not None:
             exchange.resent.give_body(flow)
-        exchange.note_backend_activity()
+        exchange.clocks.heard()
         job = exchange.request_job(flow, api.name, self._policy(flow))
 
         def take(done: Done) -> None:
@@ -281,7 +281,7 @@ class ToolSim:
         exchange = OPEN.pop(flow_id, None)
         if exchange is None or not exchange.is_turn:
             return
-        report, seconds = exchange.report, exchange.seconds()
+        report, seconds = exchange.report, exchange.clocks.seconds()
         exchange.learn()
         if report.error in ("backend_unavailable", "backend_timeout"):
             self._known.forget(exchange.backend)
@@ -292,7 +292,7 @@ class ToolSim:
         self._log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
         if not is_ours:
             return
-        self._metrics.count(report, status, seconds, exchange.first_byte)
+        self._metrics.count(report, status, seconds, exchange.clocks.first_byte)
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
             flow.metadata[REPORT] = report.as_dict() | outcome

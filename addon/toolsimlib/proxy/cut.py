@@ -90,7 +90,7 @@ class EndableStream(HttpStream):
             yield from self.wake()
             return
         if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
-            exchange.note_backend_activity()
+            exchange.clocks.heard()
         yield from super()._handle_event(event)
 
     @override
@@ -100,8 +100,8 @@ class EndableStream(HttpStream):
             self.forget_failed_connections()
         elif (exchange := self.exchange) is not None:
             # Silence counts from now on: someone may have intercepted the request and looked at it for a while.
-            exchange.backend_connected()
-            yield RequestWakeup(exchange.next_tick())
+            exchange.clocks.connected()
+            yield RequestWakeup(exchange.clocks.next_tick())
         return connected
 
     @override
@@ -224,7 +224,7 @@ class EndableStream(HttpStream):
                 return
         else:
             return
-        yield RequestWakeup(exchange.next_tick())
+        yield RequestWakeup(exchange.clocks.next_tick())
 
     def send_again(self) -> CommandGenerator[None]:
         """Send the flow's request in place of the one that was refused (rule 7)."""

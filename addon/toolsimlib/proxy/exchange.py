@@ -17,10 +17,7 @@ Five outcomes, each of which ends the client's answer properly:
 5. *cut*: a stream ended before the backend did, because the turn was over, because of silence, or because of a bug of
    ours. ``cut`` tells ``EndableStream`` to stop the backend and to end the client's answer.
 
-Three clocks, all monotonic. ``_started_at`` only measures. ``_last_input_at`` is when the backend last sent anything:
-``idle_timeout`` counts from there. ``_last_output_at`` is when the client last got anything: ``keepalive`` counts from
-there, since a client hears nothing while a call is being held back. mitmproxy's streams have no timers of their own:
-``EndableStream`` asks ``next_tick`` when to wake up, and then calls ``tick`` (in a stream) or ``overdue`` (before one).
+Its ``clocks`` tell ``EndableStream`` when to call ``tick`` (in a stream) or ``overdue`` (before one).
 """
 
 from __future__ import annotations
@@ -38,6 +35,7 @@ from toolsimlib.pages.topic import Topic
 from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides, telemetry
 from toolsimlib.proxy.attempt import Attempt, note_missed_calls
+from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, answer_too_large, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
@@ -104,9 +102,7 @@ class Exchange:
         self.limits = limits
         self.is_request_too_large = False
         self._received = 0
-        self._is_connected = False
-        self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
-        self._first_output_at: float | None = None
+        self.clocks = Clocks(limits)
         self._rewriter: ResponseRewriter | None = None
 
     def __repr__(self) -> str:
@@ -299,33 +295,6 @@ class Exchange:
 
     # -- the clocks --
 
-    @property
-    def first_byte(self) -> float | None:
-        """Return after how many seconds the client of a stream got its first byte; None as long as it has none."""
-        return None if self._first_output_at is None else self._first_output_at - self._started_at
-
-    def note_backend_activity(self) -> None:
-        """Count the backend's silence from now on."""
-        self._last_input_at = time.monotonic()
-
-    def backend_connected(self) -> None:
-        """Note that the request is on its way."""
-        self._is_connected = True
-        self.note_backend_activity()
-
-    def seconds(self) -> float:
-        """Return how long this exchange has been under way."""
-        return time.monotonic() - self._started_at
-
-    def next_tick(self) -> float:
-        """Return the seconds until ``tick`` has something to decide."""
-        now = time.monotonic()
-        due = self._last_output_at + self.limits.keepalive
-        if self.limits.idle_timeout:
-            due = min(due, self._last_input_at + self.limits.idle_timeout)
-        # Never at once: the clocks of timers may differ a little.
-        return max(due - now, 0.01)
-
     def tick(self) -> list[bytes]:
         """Return a keep-alive for the client of a stream, or the end of it when the backend's silence is too long."""
         assert self._rewriter is not None
@@ -334,20 +303,20 @@ class Exchange:
                 # The client has everything, but the backend does not hang up.
                 self.cut = True
                 return []
-            if self._is_overdue():
+            if self.clocks.is_overdue:
                 self.cut = True
                 return self._recorded(self._rewriter.fail(self._timeout_error()))
-            if time.monotonic() - self._last_output_at < self.limits.keepalive:
+            if not self.clocks.is_quiet:
                 return []
-            self._last_output_at = time.monotonic()
+            self.clocks.told()
             return self._recorded(self._rewriter.keepalive())
         except Exception:
             return self._recorded(self._crashed())
 
     def overdue(self) -> Response | None:
         """Return the whole answer for a backend that has been silent for too long; None while there is still time."""
-        if not self._is_overdue():
-            self._last_output_at = time.monotonic()
+        if not self.clocks.is_overdue:
+            self.clocks.told()
             return None
         return self.refuse(self._timeout_error())
 
@@ -355,8 +324,7 @@ class Exchange:
 
     def backend_unreachable(self, message: str) -> Response:
         """Return the whole answer for a backend that could not be reached, in time or at all, or that went away."""
-        waited = time.monotonic() - self._last_input_at
-        if not self._is_connected and 0 < self.limits.connect_timeout <= waited:
+        if self.clocks.is_unreachable:
             text = f"The backend could not be reached within {self.limits.connect_timeout:g} s."
             return self.refuse(ApiError(text, code="backend_timeout", status=504))
         return self.refuse(ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502))
@@ -411,17 +379,13 @@ class Exchange:
     def _sent(self, frames: list[bytes]) -> list[bytes]:
         """Return one chunk for all frames at hand, so that no frame is ever split."""
         if frames:
-            self._last_output_at = time.monotonic()
-            self._first_output_at = self._first_output_at or self._last_output_at
+            self.clocks.answered()
         return self._recorded([b"".join(frames)] if frames else [])
 
     def _recorded(self, chunks: list[bytes]) -> list[bytes]:
         for chunk in chunks:
             self.recorder.sent.add(chunk)
         return chunks
-
-    def _is_overdue(self) -> bool:
-        return 0 < self.limits.idle_timeout <= time.monotonic() - self._last_input_at
 
 
 def _set_headers(response: Response, content_type: str) -> None:

@@ -124,20 +124,20 @@ def test_silence(clock: Clock) -> None:
     """A stream asks to be woken for the nearer of its two clocks, and gives up when the backend was silent too long."""
     made = exchange(keepalive=10, idle_timeout=60)
     made.begin(answered(content_type=SSE))
-    assert made.next_tick() == 10
+    assert made.clocks.next_tick() == 10
     for _ in range(5):
         clock.now += 10
         assert made.tick() == []
-    assert made.next_tick() == 10
+    assert made.clocks.next_tick() == 10
     clock.now += 5
-    made.note_backend_activity()
-    assert made.next_tick() == 5
+    made.clocks.heard()
+    assert made.clocks.next_tick() == 5
     clock.now += 5
     assert not made.cut
     made.tick()
     clock.now += 54.9
     made.tick()
-    assert made.next_tick() == pytest.approx(0.1)
+    assert made.clocks.next_tick() == pytest.approx(0.1)
     clock.now += 0.1
     assert b"backend_timeout" in b"".join(made.tick())
     assert made.cut
@@ -148,7 +148,7 @@ def test_endless_patience(clock: Clock) -> None:
     made = exchange(stream=False, idle_timeout=0)
     clock.now += 1e6
     assert made.overdue() is None
-    assert made.next_tick() == 10
+    assert made.clocks.next_tick() == 10
 
 
 def test_whole_answer_that_never_comes(clock: Clock) -> None:
@@ -167,7 +167,7 @@ def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
     for waited, connected, status in ((5, False, 504), (4, False, 502), (50, True, 502)):
         made = exchange()
         if connected:
-            made.backend_connected()
+            made.clocks.connected()
         clock.now += waited
         assert made.backend_unreachable("gone").status_code == status
 

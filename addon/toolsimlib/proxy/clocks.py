@@ -1,0 +1,76 @@
+"""The three clocks of an exchange, all monotonic.
+
+1. ``seconds`` only measures, from the beginning.
+2. *The backend's silence* counts from when it last sent anything: ``idle_timeout`` and ``connect_timeout``.
+3. *The client's silence* counts from when it last got anything: ``keepalive``, since a client hears nothing while a
+   call is being held back.
+
+mitmproxy's streams have no timers of their own: ``next_tick`` says when one of the two is worth a look again.
+"""
+
+from __future__ import annotations
+
+import time
+
+from toolsimlib.proxy.settings import Limits
+
+
+class Clocks:
+    """Running from the start; ``limits`` says what they are compared with."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._is_connected = False
+        self._started_at = self._heard_at = self._told_at = time.monotonic()
+        self._answered_at: float | None = None
+
+    def heard(self) -> None:
+        """Count the backend's silence from now on."""
+        self._heard_at = time.monotonic()
+
+    def connected(self) -> None:
+        """Note that the request is on its way."""
+        self._is_connected = True
+        self.heard()
+
+    def told(self) -> None:
+        """Count the client's silence from now on."""
+        self._told_at = time.monotonic()
+
+    def answered(self) -> None:
+        """The same, for a part of the answer itself."""
+        self.told()
+        self._answered_at = self._answered_at or self._told_at
+
+    @property
+    def first_byte(self) -> float | None:
+        """After how many seconds the client of a stream got its first byte; None as long as it has none."""
+        return None if self._answered_at is None else self._answered_at - self._started_at
+
+    def seconds(self) -> float:
+        """Return the time since the start."""
+        return time.monotonic() - self._started_at
+
+    def next_tick(self) -> float:
+        """Return the seconds until the backend is overdue, or the client due for a sign of life."""
+        now = time.monotonic()
+        due = self._told_at + self._limits.keepalive
+        if self._limits.idle_timeout:
+            due = min(due, self._heard_at + self._limits.idle_timeout)
+        # Never at once: the clocks of timers may differ a little.
+        return max(due - now, 0.01)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the backend has been silent for too long."""
+        return 0 < self._limits.idle_timeout <= time.monotonic() - self._heard_at
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether connecting has taken too long."""
+        return not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._heard_at
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the client has heard nothing for so long that it wants a sign of life."""
+        return time.monotonic() - self._told_at >= self._limits.keepalive

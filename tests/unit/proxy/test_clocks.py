@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+from toolsimlib.proxy.clocks import Clocks
+from toolsimlib.proxy.settings import Limits
+
+
+def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each clock counts from its own event, and a limit of 0 is none."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    clocks, patient = Clocks(Limits(keepalive=10, connect_timeout=5, idle_timeout=12)), Clocks(Limits(idle_timeout=0))
+    assert (clocks.next_tick(), clocks.is_overdue, clocks.is_quiet, clocks.is_unreachable) == (10, False, False, False)
+    now += 5
+    assert clocks.is_unreachable
+    clocks.connected()
+    assert not clocks.is_unreachable
+    now += 5
+    assert (clocks.is_quiet, clocks.next_tick()) == (True, 0.01)
+    clocks.told()
+    assert clocks.first_byte is None
+    assert (clocks.is_quiet, clocks.next_tick()) == (False, 7)
+    now += 7
+    for _ in range(2):
+        clocks.answered()
+        assert clocks.first_byte == 17
+        now += 1
+    assert clocks.is_overdue
+    clocks.heard()
+    assert not clocks.is_overdue
+    assert clocks.seconds() == patient.seconds() == 19
+    now += 1_000
+    assert not patient.is_overdue
