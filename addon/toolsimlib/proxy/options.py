@@ -128,8 +128,9 @@ OPTIONS = (
         "untagged",
         "on",
         "Whether a call that the model writes without the tag counts: JSON of a call, alone or in a code fence, or "
-        "name(…), at the start or at the end of the answer. on: if its tool is on offer and its arguments fit the "
-        "tool's schema. off: such text stays text.",
+        "name(…), at the start or at the end of the answer; and anywhere, what stands between the marks that models "
+        "were trained on. on: if its tool is on offer and, where there are no marks, its arguments fit the tool's "
+        "schema. off: such text stays text.",
         ("on", "off"),
     ),
     Option(

@@ -40,6 +40,17 @@ def read_call(text: str) -> Written | None:
     return None if values is None else Written(text, named[0], values=values)
 
 
+def read_calls(text: str) -> list[Written]:
+    """Read ``name(…)`` or a list of such calls that is all of ``text``; never empty, one broken call otherwise."""
+    bare = text.strip()
+    parts = _split(bare[1:-1]) if bare.startswith("[") and bare.endswith("]") else [bare]
+    calls = [read_call(part.strip()) for part in parts or ()]
+    named = _NAME.match(bare.lstrip("[ "))
+    if None in calls or not calls:
+        return [Written(text, named[0] if named else None, broken=True)]
+    return [call for call in calls if call is not None]
+
+
 def read_record(text: str) -> Written | None:
     """Read ``[function_call … name=x arguments=…]`` that is all of ``text``."""
     head = _RECORD.match(text)

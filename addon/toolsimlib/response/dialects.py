@@ -1,16 +1,26 @@
-"""The forms in which models write a call between the tags when it is not JSON: one row a dialect.
+"""The forms in which models write a call when it is not ours: one row a dialect.
 
-A model that was tuned for tools falls back into its own form however it is asked. All rows here are tagged pairs: names
-and values between marks, without types (the tool's schema gives them) and without escapes. A closing mark inside a
-value is data: a value ends at the first closing mark behind which the form goes on or ends.
+A model that was tuned for tools falls back into its own form however it is asked, and its own marks then stand in the
+text. A row says how its blocks open and close, how a body begins, what a value in it stands between, and who reads it.
+Rows without tags stand behind our own tags instead of JSON; those with both may do either.
 
-| dialect     | body                                                                    |
-|-------------|-------------------------------------------------------------------------|
-| use_tool    | ``<name>f</name><k>v</k>``                                              |
-| Qwen3-Coder | ``<function=f><parameter=k>v</parameter></function>``                   |
-| GLM 4.5     | ``f<arg_key>k</arg_key><arg_value>v</arg_value>``, right behind the tag |
+| dialect     | body, with its tags where it has any                                                       |
+|-------------|--------------------------------------------------------------------------------------------|
+| JSON        | ``{"name": …, "arguments": …}``                                                            |
+| use_tool    | ``<name>f</name><k>v</k>``                                                                 |
+| Qwen3-Coder | ``<function=f><parameter=k>v</parameter></function>``, also without our tag                |
+| Llama 3     | ``<function=f>{…}</function>``, ``<|python_tag|>{"name": …}; {"name": …}``                 |
+| GLM 4.5     | ``f<arg_key>k</arg_key><arg_value>v</arg_value>``, right behind the tag                    |
+| pythonic    | ``[f(k=v), g(k=v)]``, also between ``<|python_start|>`` and ``<|python_end|>``             |
+| Gemma 4     | ``<|tool_call>call:f{k:<|"|>v<|"|>}<tool_call|>``                                          |
+| Mistral     | ``[TOOL_CALLS]`` and ``[{"name": …}]``, ``f{…}``, ``f[ARGS]{…}`` or ``f[CALL_ID]x[ARGS]{…}`` |
+| DeepSeek V3 | ``<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f``, JSON in a fence, …       |
+| DSML        | ``<｜DSML｜function_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k">v…``               |
+| MiniMax M2  | ``<minimax:tool_call><invoke name="f"><parameter name="k">v</parameter></invoke>…``        |
+| Kimi K2     | ``<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}`` |
 
-A new dialect of this kind is one row, its reader, and its cases in the test of this room.
+Four grammars carry all of them: JSON (``named_json``), tagged pairs, Gemma's braces, and Python's calls
+(``call_syntax``). A new dialect is one row and its cases in ``tests/cases/dialects.json``.
 """
 
 from __future__ import annotations
@@ -19,29 +29,34 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolsimlib.response.written import Written, name_of, read_xml
-
-_NAME = r"[\w.:/-]{1,128}"
-_PARAMETER = re.compile(
-    r"\s*<parameter=([^<>\s=]{1,256})>(.*?)</parameter>(?=\s{0,64}(?:<parameter=|</function>|\Z))", re.DOTALL
-)
-_FUNCTION = re.compile(rf"\s*<function=({_NAME})>")
-_END_FUNCTION = re.compile(r"\s*(?:</function>|\Z)")
-_PAIR = re.compile(
-    r"\s*<arg_key>([^<>]{1,256})</arg_key>\s{0,64}<arg_value>(.*?)</arg_value>(?=\s{0,64}(?:<arg_key>|\Z))", re.DOTALL
-)
-_PAIRS_NAME = re.compile(rf"({_NAME})(?=\s*<arg_key>)")
+from toolsimlib.response.call_syntax import read_calls
+from toolsimlib.response.gemma_braces import HEAD, QUOTE, read_gemma
+from toolsimlib.response.named_json import named_json_reader, read_bare_json, read_mistral
+from toolsimlib.response.tagged_pairs import NAME, pairs_reader
+from toolsimlib.response.written import Written, read_xml
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One row: how its body begins, what of that beginning may still become one, and its reader."""
+    """One row.
+
+    ``begins`` is how a body begins, ``may_begin`` what may still become that. ``tags`` are its own, opening and closing
+    ("" = the last bracket of its JSON closes it). ``value`` is what opens a value and what closes it, in which every
+    tag is data. ``whole`` is what ends a body of which only the closing tag can be missing. ``is_json``: the body is
+    JSON from where ``begins`` ends on, and a tag in its strings is data. ``behind_tag``: nothing may stand before the
+    body; ``behind_ours``: it may stand behind our own tags.
+    """
 
     name: str
     begins: re.Pattern[str]
     may_begin: re.Pattern[str]
     read: Callable[[str], list[Written]]
+    tags: tuple[tuple[str, str], ...] = ()
+    value: tuple[str, str] = ("", "")
+    whole: str = ""
+    is_json: bool = False
     behind_tag: bool = False
+    behind_ours: bool = False
 
 
 def _prefixes(word: str) -> str:
@@ -52,76 +67,171 @@ def _prefixes(word: str) -> str:
     return pattern
 
 
+def _row(name: str, word: str, read: Callable[[str], list[Written]], **fields: object) -> Dialect:
+    """Return a row whose body begins with ``word``."""
+    return Dialect(name, re.compile(re.escape(word)), re.compile(_prefixes(word) + r"\Z"), read, **fields)  # type: ignore[arg-type]
+
+
 def _read_use_tool(body: str) -> list[Written]:
     return [read_xml(body)]
 
 
-def _read_functions(body: str) -> list[Written]:
-    """Read ``<function=f><parameter=k>v</parameter>…</function>``, one or several in a row."""
-    calls: list[Written] = []
-    at = 0
-    while (head := _FUNCTION.match(body, at)) is not None:
-        elements, end = _pairs(_PARAMETER, body, head.end())
-        closed = _END_FUNCTION.match(body, end)
-        if closed is None:
-            break
-        calls.append(Written(body[at : closed.end()], head[1], elements=elements))
-        at = closed.end()
-    if body[at:].strip() or not calls:
-        head = _FUNCTION.match(body, at)
-        calls.append(Written(body[at:], head[1] if head else name_of(body), broken=True))
-    return calls
+_read_functions = pairs_reader(rf"<function=({NAME})>", "<parameter=", ">", "</parameter>", "</function>")
 
 
-def _read_arg_pairs(body: str) -> list[Written]:
-    """Read ``f<arg_key>k</arg_key><arg_value>v</arg_value>…``."""
-    head = _PAIRS_NAME.match(body)
-    if head is None:
-        return [Written(body, broken=True)]
-    elements, end = _pairs(_PAIR, body, head.end())
-    return [Written(body, head[1], elements=elements, broken=bool(body[end:].strip()))]
+def _read_open_function(body: str) -> list[Written]:
+    """Read what stands behind ``<function=``."""
+    return _read_functions(f"<function={body}")
 
 
-def _pairs(pattern: re.Pattern[str], body: str, at: int) -> tuple[tuple[tuple[str, str], ...], int]:
-    found: list[tuple[str, str]] = []
-    while (pair := pattern.match(body, at)) is not None:
-        # The values are not escaped; whoever reads them undoes one level of escapes.
-        found.append((pair[1].strip(), pair[2].replace("&", "&amp;")))
-        at = pair.end()
-    return tuple(found), at
+def _invocations(mark: str) -> Callable[[str], list[Written]]:
+    return pairs_reader(
+        rf'<{mark}invoke name="({NAME})">',
+        f'<{mark}parameter name="',
+        r'"[^<>]{0,64}>',
+        f"</{mark}parameter>",
+        f"</{mark}invoke>",
+    )
 
+
+_SEPARATOR = "<｜tool▁sep｜>"
+_DEEPSEEK_HEAD = rf"(?:<｜tool▁call▁begin｜>\s*)?(?:function{_SEPARATOR})?({NAME})(?:{_SEPARATOR}|(?=\s*\n`))"
+_KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
+_KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)?({NAME})\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"
+_PYTHON_NAME = r"[A-Za-z_][\w.]{0,127}"
+
+_KEY = r"[A-Za-z_]\w{0,31}\s{0,8}"
+_MANY = r"\s{0,1024}"
+
+JSON = Dialect(
+    "JSON",
+    re.compile(rf"(?=\{{{_MANY}(?:[\"'}}]|{_KEY}:)|\[{_MANY}[{{\]])"),
+    re.compile(rf"(?:\{{{_MANY}(?:{_KEY})?|\[{_MANY})\Z"),
+    read_bare_json,
+    is_json=True,
+    behind_ours=True,
+)
+"""Our own form, which stands in the table as one more."""
 
 DIALECTS = (
-    Dialect("use_tool", re.compile("<name>"), re.compile(_prefixes("<name>") + r"\Z"), _read_use_tool),
+    JSON,
+    _row("use_tool", "<name>", _read_use_tool, value=(r"<([^<>/\s][^<>/]{0,255})>", "</{}>"), behind_ours=True),
     Dialect(
         "Qwen3-Coder",
-        re.compile(rf"<function={_NAME}>"),
-        re.compile(rf"(?:<function={_NAME}|{_prefixes('<function=')})\Z"),
+        re.compile(rf"<function={NAME}>"),
+        re.compile(rf"(?:<function={NAME}|{_prefixes('<function=')})\Z"),
         _read_functions,
+        value=("<parameter=", "</parameter>"),
+        whole="</function>",
+        behind_ours=True,
+    ),
+    Dialect(
+        "Qwen3-Coder",  # And Llama 3's <function=f>{…}</function>.
+        re.compile(rf"{NAME}>\s{{0,64}}(?:<parameter=|</function>|\{{)"),
+        re.compile(rf"{NAME}(?:>\s{{0,64}}(?:{_prefixes('<parameter=')}|{_prefixes('</function>')}))?\Z"),
+        _read_open_function,
+        tags=(("<function=", "</function>"),),
+        value=("<parameter=", "</parameter>"),
+        whole="</function>",
+        behind_tag=True,
+    ),
+    Dialect(
+        "Llama 3", re.compile(r"(?=\{)"), re.compile(r"(?!)"), read_bare_json, (("<|python_tag|>", ""),), is_json=True
     ),
     Dialect(
         "GLM 4.5",
-        re.compile(rf"{_NAME}\s{{0,8}}<arg_key>"),
-        re.compile(rf"{_NAME}\s{{0,8}}{_prefixes('<arg_key>')}\Z"),
-        _read_arg_pairs,
+        re.compile(rf"{NAME}\s{{0,8}}<arg_key>"),
+        re.compile(rf"{NAME}\s{{0,8}}{_prefixes('<arg_key>')}\Z"),
+        pairs_reader(rf"({NAME})(?=\s*<arg_key>)", "<arg_key>", r"</arg_key>\s{0,64}<arg_value>", "</arg_value>"),
+        value=("<arg_value>", "</arg_value>"),
         behind_tag=True,
+        behind_ours=True,
+    ),
+    Dialect(
+        "pythonic",
+        re.compile(rf"\[?\s{{0,8}}{_PYTHON_NAME}\("),
+        re.compile(rf"\[?\s{{0,8}}(?:{_PYTHON_NAME})?\Z"),
+        read_calls,
+        tags=(("<|python_start|>", "<|python_end|>"),),
+    ),
+    Dialect(
+        "Gemma 4",
+        re.compile(rf"{HEAD}\{{"),
+        re.compile(rf"(?:call:\s{{0,8}}(?:{NAME}\s{{0,8}})?|{_prefixes('call:')})\Z"),
+        read_gemma,
+        tags=(("<|tool_call>", "<tool_call|>"),),
+        value=(re.escape(QUOTE), QUOTE),
+    ),
+    Dialect(
+        "Mistral",
+        re.compile(
+            rf"{NAME}(?:\[CALL_ID\][\w-]{{1,64}})?(?:\[ARGS\])?\s{{0,8}}(?=\{{)|(?=\[\s{{0,64}}\{{|\{{\s{{0,64}}\")"
+        ),
+        re.compile(rf"(?:{NAME}(?:\[[A-Z_]{{0,8}}\]?[\w-]{{0,64}}){{0,2}}\s{{0,8}}|[\[{{]\s{{0,64}})\Z"),
+        read_mistral,
+        tags=(("[TOOL_CALLS]", ""),),
+        is_json=True,
+    ),
+    Dialect(
+        "DeepSeek V3",
+        re.compile(rf"<｜tool▁call▁begin｜>|{NAME}{_SEPARATOR}"),
+        re.compile(rf"(?:{_prefixes('<｜tool▁call▁begin｜>')}|{NAME}{_prefixes(_SEPARATOR)})\Z"),
+        named_json_reader(_DEEPSEEK_HEAD, r"<｜tool▁call▁end｜>|\Z"),
+        whole="<｜tool▁call▁end｜>",
+        tags=(("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")),
+    ),
+    _row(
+        "DSML",
+        '<｜DSML｜invoke name="',
+        _invocations("｜DSML｜"),
+        tags=tuple((f"<｜DSML｜{name}>", f"</｜DSML｜{name}>") for name in ("function_calls", "tool_calls")),
+        value=("<｜DSML｜parameter ", "</｜DSML｜parameter>"),
+        whole="</｜DSML｜invoke>",
+    ),
+    _row(
+        "MiniMax M2",
+        '<invoke name="',
+        _invocations(""),
+        tags=tuple((f"<{name}>", f"</{name}>") for name in ("minimax:tool_call", "function_calls")),
+        value=("<parameter ", "</parameter>"),
+        whole="</invoke>",
+    ),
+    Dialect(
+        "Kimi K2",
+        re.compile(rf"<\|tool_call_begin\|>|{NAME}\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"),
+        re.compile(rf"(?:{_prefixes('<|tool_call_begin|>')}|{NAME}\s{{0,8}}{_prefixes(_KIMI_ARGUMENTS)})\Z"),
+        named_json_reader(_KIMI_HEAD, r"<\|tool_call_end\|>|\Z"),
+        whole="<|tool_call_end|>",
+        tags=(
+            ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+            ("<|tool_call_begin|>", "<|tool_call_end|>"),
+        ),
     ),
 )
 
+FOREIGN = {opening: closing for row in DIALECTS for opening, closing in row.tags}
+"""The tags of the dialects that have some: closing by opening."""
 
-def begins(text: str, at: int, *, behind_tag: bool, final: bool) -> bool | None:
-    """Return whether a body of one of the dialects begins at ``at``, None if more text is needed to tell.
+_OURS = tuple(row for row in DIALECTS if row.behind_ours)
+_BY_TAG = {
+    opening: tuple(row for row in DIALECTS if (opening, closing) in row.tags) for opening, closing in FOREIGN.items()
+}
+
+
+def row_at(text: str, at: int, opening: str, *, behind_tag: bool, final: bool) -> Dialect | bool | None:
+    """Return the row whose body begins at ``at`` behind that tag, False for none, None if more text is needed to tell.
 
     ``behind_tag``: nothing stands between the tag and ``at``. If the text is ``final``, no more will come.
     """
-    rows = [row for row in DIALECTS if behind_tag or not row.behind_tag]
-    if any(row.begins.match(text, at) for row in rows):
-        return True
+    rows = [row for row in _BY_TAG.get(opening, _OURS) if behind_tag or not row.behind_tag]
+    for row in rows:
+        if row.begins.match(text, at):
+            return row
     return None if not final and any(row.may_begin.match(text, at) for row in rows) else False
 
 
-def read_tagged(body: str) -> list[Written]:
-    """Return the calls of a body that began as one of the dialects does; never empty."""
+def read_dialect(opening: str, body: str) -> list[Written]:
+    """Return the calls of a body that began as a dialect's does; never empty."""
     start = len(body) - len(body.lstrip())
-    row = next((row for row in DIALECTS if row.begins.match(body, start)), DIALECTS[0])
-    return row.read(body)
+    row = row_at(body, start, opening, behind_tag=not start, final=True)
+    return row.read(body) if isinstance(row, Dialect) else _read_use_tool(body)

@@ -27,7 +27,7 @@ from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.checker import BUDGET_SECONDS, SchemaChecker
-from toolsimlib.response.dialects import read_tagged
+from toolsimlib.response.dialects import FOREIGN, read_dialect
 from toolsimlib.response.pieces import Block
 from toolsimlib.response.repair import fit_name
 from toolsimlib.response.repeated import REPEATED_KEYS, split_arguments, split_repeated
@@ -113,16 +113,20 @@ class Judge:
     def block(self, block: Block) -> list[Verdict]:
         """Return the verdicts on what one block holds, in source order; nothing follows a Violation."""
         if block.form == "xml":
-            calls = read_tagged(block.body)
+            calls = read_dialect(block.opening, block.body)
+            if not self._repair:
+                calls = [replace(call, broken=call.broken or bool(call.mends)) for call in calls]
             if calls[0].name is None:
                 # The model is describing the syntax, not calling a tool.
                 return [self._reject(block.raw, MALFORMED_JSON, None)]
         else:
             calls = self._expanded(read_json(block.body, closed=bool(block.closing), repair=self._repair))
         repairs, warnings = len(self._report.repairs), len(self._report.warnings)
+        # In another dialect's own tags a model may quote what it has read: a name that nobody offers ends nothing.
+        strict = self._plan.any_strict and block.opening not in FOREIGN
         verdicts: list[Verdict] = []
         for written in calls:
-            verdicts.append(self._judge(written, block.raw if len(calls) == 1 else written.source))
+            verdicts.append(self._judge(written, block.raw if len(calls) == 1 else written.source, strict))
             if isinstance(verdicts[-1], Violation):
                 return verdicts
         rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
@@ -271,22 +275,16 @@ class Judge:
             return _Lookup(reason=MASKED_TOOL)
         return _Lookup(self._tools[fit], inexact=True) if fit is not None else _Lookup()
 
-    def _judge(self, written: Written, raw: str) -> Verdict:
+    def _judge(self, written: Written, raw: str, strict: bool) -> Verdict:
+        """Judge one call; ``strict``: whether one whose tool cannot be told is a violation."""
         if written.name is None:
-            return self._fail(
-                self._plan.any_strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none"
-            )
+            return self._fail(strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none")
         found = self._look_up(written.name)
         tool = found.tool
         if tool is None:
             offered = ", ".join(self._tools) or "none"
-            return self._fail(
-                self._plan.any_strict,
-                raw,
-                found.reason,
-                written.name,
-                f"one of the tools on offer: {offered[:_MAX_OFFERED]}",
-            )
+            expected = f"one of the tools on offer: {offered[:_MAX_OFFERED]}"
+            return self._fail(strict, raw, found.reason, written.name, expected)
         codes = (*written.codes, TOOL_NAME) if found.inexact else written.codes
         return self._by_kind(tool, written, raw, codes)
 

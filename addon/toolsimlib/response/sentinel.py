@@ -2,21 +2,27 @@
 
     prose <tool_call>{"name":"f","arguments":"{}"}</tool_call> prose <use_tool><name>f</name></use_tool>
 
-What it may know: the two tags, where a JSON string begins and ends, and how deep the braces nest. It never parses JSON,
-never looks at a name, and never decides whether a block is a good call: the judge does.
+What it may know: the tags, where a string or a value begins and ends, and how deep the braces nest. It never parses
+JSON, never looks at a name, and never decides whether a block is a good call: the judge does.
 
 The rules, by number; the tests name them.
 
- 1. Only the exact opening tag opens a block. What could still become one is held back, and nothing else is.
+ 1. Only the exact opening tag opens a block. What could still become one is held back, and nothing else is. The tags
+    are ours, and those of the ``dialects`` that have some.
  2. A block's body begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then ``{``
     or ``]``, or as one of the ``dialects`` does. Whitespace may stand before each, a fence's opening line before JSON.
     With anything else the tag was prose: it is released at once.
  3. A tag inside a JSON string is content. Outside one, the closing tag closes the block whatever the depth (a last
     brace may be missing: the judge repairs), and a new opening tag closes it if the JSON is complete. So does a closing
-    tag that some other form has (``</function>``): it goes with the block, and with it the right one behind it.
- 4. So does the end of the text, if the JSON is complete; half a closing tag then belongs to the block.
+    tag that some other form has (``</function>``): it goes with the block, and with it the right one behind it. Where
+    the dialect has no closing tag, the last bracket closes it, unless a comma or a semicolon and another one follow.
+ 4. So does the end of the text, if the JSON is complete; half a closing tag then belongs to the block. It closes a
+    dialect's body too, if its reader finds nothing missing, and there is a mark that ends a call, or the backend does
+    not say that the text was cut.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
-    closing tag closes it, the first new opening tag ends it. A dialect's body is literal from the start.
+    closing tag closes it, the first new opening tag ends it. A dialect's body is literal from the start, but a tag
+    inside a value of it is content. A value that never ends, or behind whose closing tag a block is opened, has lost
+    its end: the block is then read from its beginning as if there were no values, and so is all that follows it.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
  7. A block that is not closed was no block: its opening tag is text, and reading goes on right behind that tag, so
     that a later block still counts.
@@ -26,8 +32,8 @@ The rules, by number; the tests name them.
 10. Nothing is lost: the pieces, each block as its raw text, are the input.
 11. The pieces, joined, do not depend on where the input is cut.
 
-Linear: a piece of text is read again only by rule 7. While a body is read twice, a tag that the first reading saw
-inside a string the second one sees outside it (quotes pair up differently), which ends that second block; so no
+Linear: a piece of text is read again only by rules 5 and 7. While a body is read twice, a tag that the first reading
+saw inside a string the second one sees outside it (quotes pair up differently), which ends that second block; so no
 character is read more than a fixed number of times. Memory is bounded by ``limit``.
 """
 
@@ -36,18 +42,17 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from toolsimlib.response.dialects import begins
+from toolsimlib.response.dialects import JSON, Dialect, read_dialect, row_at
 from toolsimlib.response.foreign_end import foreign_end
+from toolsimlib.response.json_body import JsonBody
 from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece, characters_within, utf8_length
-from toolsimlib.response.tags import behind_fence, held_from, tags
+from toolsimlib.response.tags import THOUGHT, Value, behind_fence, ends, held_from, open_tag, tags
 
-_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
-_PLAIN = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 _SPACE = re.compile(r"[ \t\r\n]*+").match
-_JSON_SPACE = " \t\r\n"
-_BARE_KEY = re.compile(r"[A-Za-z_]\w{0,31}\s{0,8}").match
+_BETWEEN = re.compile(r"[ \t\r\n]{0,16}[;,]?[ \t\r\n]{0,16}").match
 _THINK = "<think>"
 _END_THINK = "</think>"
+_END_FUNCTION = "</function>"
 # Whitespace between an opening tag and its body beyond this is nothing that a model writes: rule 2 then says prose.
 _MAX_SPACE = 1024
 
@@ -56,10 +61,15 @@ class Sentinel:
     """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises."""
 
     def __init__(
-        self, tag: str = "tool_call", *, use_tool: bool = True, limit: int = 200_000, fragments: bool = False
+        self,
+        tag: str = "tool_call",
+        *,
+        use_tool: bool = True,
+        foreign: bool = False,
+        limit: int = 200_000,
+        fragments: bool = False,
     ) -> None:
-        self._tags = tags(tag, use_tool)
-        self._openings = tuple(self._tags.closing)
+        self._tags = tags(tag, use_tool, foreign)
         self._limit = limit
         self._fragments = fragments
         self._out: list[Piece] = []
@@ -67,18 +77,19 @@ class Sentinel:
         self._text = ""
         self._pos = 0
         self._held = ""
-        self._final = False
+        self._final = self._was_cut = False
+        self._is_idle = False  # Whether text without a bracket is prose: nothing is open or held back.
         self.state = self.state_start
         # The open block: where in the text at hand it begins (its opening tag included), and what of it came earlier.
-        self._opening = ""
+        self._opening = self._closing = ""
         self._begin = 0
         self._pieces: list[str] = []
         self._size = 0
-        self._form: Literal["json", "xml"] = "json"
-        # The JSON lexer: last significant character outside strings, nesting depth.
-        self._in_string = False
-        self._last = ""
-        self._depth = 0
+        self._is_foreign = False  # Whether its tag is a dialect's own.
+        self._json = JsonBody("{")
+        self._row: Dialect | None = None  # The dialect of its body; None: JSON, or text that is none (rule 5).
+        self._value = Value()  # The value in that body that is open.
+        self._is_plain = False  # Whether there are no values any more (rule 5).
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
@@ -90,20 +101,23 @@ class Sentinel:
 
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""
+        if self._is_idle and "<" not in text and "[" not in text:
+            return [text] if text else []
         if self._held:
             text = self._held + text
             self._held = ""
-        elif "<" not in text and self.state == self.state_prose:
-            return [text] if text else []
         self._text = text
         self._pos = 0
         self._read()
         out, self._out = self._out, []
         return out
 
-    def finish(self) -> list[Piece]:
-        """Return what is left at the end of the text. Nothing may be fed after it."""
-        self._final = True
+    def finish(self, *, cut: bool = False) -> list[Piece]:
+        """Return what is left at the end of the text. Nothing may be fed after it.
+
+        ``cut``: the backend says that the text is not all that the model would have written.
+        """
+        self._final, self._was_cut = True, cut
         self._text, self._held, self._pos = self._held, "", 0
         self._read()
         while self._opening:
@@ -117,6 +131,7 @@ class Sentinel:
             self.state()
         self._text = ""
         self._pos = 0
+        self._is_idle = not self._opening and not self._held and self.state == self.state_prose
 
     # -- outside blocks
 
@@ -140,18 +155,21 @@ class Sentinel:
             self.state = self.state_prose
             self._say(at + len(_END_THINK))
         else:
-            self._say_unless_held((_END_THINK,))
+            self._say_unless_held(THOUGHT)
 
     def state_prose(self) -> None:
         """Outside blocks: look for an opening tag (rule 1)."""
         match = self._tags.opening.search(self._text, self._pos)
         if match is None:
-            self._say_unless_held(self._openings)
+            self._say_unless_held(self._tags.beginnings)
             return
         self._say(match.start())
         self._begin = match.start()
         self._pos = match.end()
         self._opening = match[0]
+        self._closing = self._tags.closing[match[0]]
+        self._is_foreign = match[0] not in self._tags.ours
+        self._row = None
         self._size = -len(match[0])
         self.state = self.state_opened
         if self._pos == len(self._text):
@@ -162,8 +180,8 @@ class Sentinel:
             self._out.append(self._text[self._pos : end])
             self._pos = end
 
-    def _say_unless_held(self, words: tuple[str, ...]) -> None:
-        end = len(self._text) if self._final else held_from(self._text, self._pos, words)
+    def _say_unless_held(self, beginnings: frozenset[str]) -> None:
+        end = len(self._text) if self._final else held_from(self._text, self._pos, beginnings)
         self._say(end)
         self._hold(end)
 
@@ -177,7 +195,7 @@ class Sentinel:
         """Behind an opening tag: wait for what tells a body from prose (rule 2)."""
         text = self._text
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
-        if text.startswith("`", at):
+        if text.startswith("`", at) and not self._is_foreign:
             if (behind := behind_fence(text, at, final=self._final)) is None:
                 self._stash(at)
                 return
@@ -186,128 +204,84 @@ class Sentinel:
             self._reject()
         elif at == len(text):
             self._stash(at)
-        elif text[at] in "{[":
-            self._in_string = False
-            self._last = text[at]
-            self._depth = 1
-            self._pos = at + 1
-            self.state = self.state_first_token
-            if self._pos == len(text):
-                self._stash(self._pos)
         else:
-            match begins(text, at, behind_tag=self._size + at == self._begin, final=self._final):
-                case True:
-                    self._pos = at
-                    self._form = "xml"
-                    self.state = self.state_literal
-                case None:
-                    self._stash(at)
-                case False:
-                    self._reject()
+            row = row_at(text, at, self._opening, behind_tag=self._size + at == self._begin, final=self._final)
+            if row is None:
+                self._stash(at)
+            elif isinstance(row, Dialect):
+                self._open_body(row, at)
+            else:
+                self._reject()
 
-    def state_first_token(self) -> None:
-        """Behind the body's first brace: its next token decides whether this is a body at all (rule 2)."""
-        text = self._text
-        at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
-        if at == len(text):
-            self._stash(at)
-            return
-        key = _BARE_KEY(text, at) if self._last == "{" else None
-        if key and key.end() == len(text) and not self._final:
-            self._stash(at)
-        elif text[at] in ("\"'}" if self._last == "{" else "{]") or (key and text.startswith(":", key.end())):
-            self._pos = at
+    def _open_body(self, row: Dialect, at: int) -> None:
+        self._row = row
+        self._pos = at
+        self.state = self.state_literal
+        if row.is_json:
+            head = row.begins.match(self._text, at)
+            self._pos = (head.end() if head else at) + 1
+            self._json = JsonBody(self._text[self._pos - 1], closes=not self._closing)
             self.state = self.state_json
-        else:
-            self._reject_at(at)
+            if self._pos == len(self._text):
+                self._stash(self._pos)
 
     def state_json(self) -> None:
         """Inside a JSON body, strings and braces told apart (rules 3 and 6)."""
         text = self._text
         # The text may go far beyond the largest block; to read on behind the limit would be to read it over and over.
         stop = min(len(text), self._begin + self._limit - self._size + 1)
-        pos = self._pos
-        while pos < stop:
-            if self._in_string:
-                pos = _STRING(text, pos, stop).end()  # type: ignore[union-attr]
-                if pos == stop or text[pos] == "\\":  # The last character at hand: what it escapes is still to come.
-                    break
-                pos += 1
-                self._in_string = False
-                self._last = '"'
-                continue
-            end = _PLAIN(text, pos, stop).end()  # type: ignore[union-attr]
-            if end > pos:
-                run = text[pos:end].strip(_JSON_SPACE)
-                if run:
-                    if self._last == '"' and run[0] not in ",:":
-                        self._turn_literal(pos)
-                        return
-                    self._last = run[-1]
-                pos = end
-                continue
-            char = text[pos]
-            if char == '"':
-                if self._last not in "{[,:":
-                    self._turn_literal(pos)
-                    return
-                self._in_string = True
-            elif char in "{[":
-                if self._last == '"':
-                    self._turn_literal(pos)
-                    return
-                self._depth += 1
-                self._last = char
-            elif char in "}]":
-                self._depth = max(self._depth - 1, 0)
-                self._last = char
-            elif char == "<":
-                closing = self._tags.closing[self._opening]
-                if text.startswith(closing, pos):
-                    self._close(pos, pos + len(closing), "json")
-                    return
-                if text.startswith(self._opening, pos):
-                    if self._depth == 0:
-                        self._close(pos, pos, "json")
-                    else:
-                        self._reject_at(pos)
-                    return
-                if self._depth == 0 and (end := foreign_end(text, pos, closing, final=self._final)):
-                    if end < 0:
-                        break
-                    self._close(pos, end, "json")
-                    return
-                rest = text[pos : pos + len(closing)]
-                if self._final:
-                    if self._depth == 0 and closing.startswith(rest):
-                        self._close(pos, len(text), "json")
-                        return
-                elif closing.startswith(rest) or self._opening.startswith(rest):
-                    break
-                self._turn_literal(pos)
-                return
-            elif char == "`" and self._depth == 0:
-                self._last = char
-            else:
-                self._turn_literal(pos)
-                return
-            pos += 1
-        self._stash(pos)
+        pos, met = self._json.read(text, self._pos, stop)
+        if met == "tag" and self._closing:
+            met, end = self._json.read_tag(text, pos, self._opening, self._closing, final=self._final)
+        if met == "more":
+            self._stash(pos)
+        elif met == "opened":
+            self._reject_at(pos)
+        elif met != "closed":
+            self._turn_literal(pos)
+        elif self._closing:
+            self._close(pos, end)
+        else:
+            self._pos = pos
+            self.state = self.state_behind_json
+            if pos == len(text):
+                self._stash(pos)
+
+    def state_behind_json(self) -> None:
+        """Behind a JSON body that no tag closes: another one may follow a comma or a semicolon (rule 4)."""
+        text = self._text
+        between = _BETWEEN(text, self._pos)
+        if between and between.end() == len(text) and not self._final:
+            self._stash(self._pos)
+        elif self._row and between and between[0].strip() and text.startswith("{", between.end()):
+            self._open_body(self._row, between.end())
+        else:
+            self._close(self._pos, self._pos)
 
     def state_literal(self) -> None:
-        """Inside a body that is not JSON: only tags count (rule 5)."""
-        text = self._text
-        closing = self._tags.closing[self._opening]
+        """Inside a body that is not JSON: only tags count, and none inside a value (rule 5)."""
+        text, closing, value = self._text, self._closing, self._value
         # A tag that begins at the limit is still to be seen whole.
         stop = min(len(text), self._begin + self._limit - self._size + 1 + len(closing))
-        match = self._tags.ends[self._opening].search(text, self._pos, stop)
+        match = ends(self._opening, closing, value.end, self._value_opens).search(text, self._pos, stop)
         if match is None:
-            whole = self._final or stop < len(text)
-            self._stash(stop if whole else held_from(text, self._pos, (closing, self._opening)))
-        elif match[0] == closing:
-            self._close(match.start(), match.end(), self._form)
-        else:
+            self._stash(stop if self._final or stop < len(text) else open_tag(text, self._pos))
+        elif match.lastgroup == "value" or value.end:
+            self._pos = match.end()
+            if not value.passes(match, self._opening, self._row):
+                self._read_plainly(self._pos)
+            elif self._pos == len(text):
+                self._stash(self._pos)
+        elif match[0] != closing:
             self._reject_at(match.start())
+        else:
+            end = match.end()
+            if self._is_foreign and closing == _END_FUNCTION:  # Our own closing tag may go with it.
+                end = foreign_end(text, match.start(), self._tags.ours_end, final=self._final)
+            if end < 0:
+                self._stash(match.start())
+            else:
+                self._close(match.start(), end)
 
     def _stash(self, at: int) -> None:
         """Keep the block's text up to ``at``, hold back the rest, and wait for more."""
@@ -316,7 +290,7 @@ class Sentinel:
         if size > self._limit:
             self._overflow(at)
             return
-        if self._fragments and self.state != self.state_literal:
+        if self._fragments and self.state != self.state_literal and not self._is_foreign:
             body = piece if self._pieces else piece[len(self._opening) :]
             if body:
                 self._out.append(Fragment(body))
@@ -335,11 +309,12 @@ class Sentinel:
         self._out.append(Oversize(raw[:end]))
         self._reread(raw, end, at)
 
-    def _close(self, at: int, end: int, form: Literal["json", "xml"]) -> None:
+    def _close(self, at: int, end: int) -> None:
         """Give out the block whose body ends at ``at`` and whose closing tag ends at ``end``."""
         if self._over(at):
             self._overflow(at)
             return
+        form: Literal["json", "xml"] = "json" if self._row in (None, JSON) else "xml"
         self._out.append(Block(form, self._opening, self._raw(at)[len(self._opening) :], self._text[at:end]))
         self._leave()
         self._pos = end
@@ -359,20 +334,44 @@ class Sentinel:
         """Read the block again from its beginning, now for tags alone (rule 5)."""
         if self._over(at):
             self._overflow(at)
-            return
-        self._gather(at)
-        self._pos = self._begin + len(self._opening)
-        self._form = "json"
-        self.state = self.state_literal
-
-    def _end_of_text(self) -> None:
-        """Decide over a block that the end of the text found open (rules 4 and 7)."""
-        self._text, self._held = self._held, ""
-        self._pos = 0
-        if self.state == self.state_json and self._depth == 0 and not self._in_string:
-            self._close(0, len(self._text), "json")
+        elif self._closing:
+            self._gather(at)
+            self._row = None if self._row is JSON else self._row
+            self._pos = self._begin + len(self._opening)
+            self.state = self.state_literal
         else:
             self._reject()
+
+    def _read_plainly(self, at: int) -> None:
+        """Read the block again from its beginning, as if there were no values (rule 5)."""
+        self._value = Value()
+        self._is_plain = True
+        self._turn_literal(at)
+
+    @property
+    def _value_opens(self) -> str:
+        return "" if self._row is None or self._is_plain else self._row.value[0]
+
+    def _end_of_text(self) -> None:
+        """Decide over a block that the end of the text found open (rules 4, 5 and 7)."""
+        self._text, self._held = self._held, ""
+        self._pos = 0
+        if self.state == self.state_json and self._json.is_complete:
+            self._close(0, len(self._text))
+        elif self.state == self.state_behind_json:
+            self._close(0, 0)
+        elif self._value.end:
+            self._read_plainly(0)
+        elif self.state == self.state_literal and self._is_whole():
+            self._close(len(self._text), len(self._text))
+        else:
+            self._reject()
+
+    def _is_whole(self) -> bool:
+        body = self._raw(len(self._text))[len(self._opening) :]
+        if self._row is None or (self._was_cut and not self._row.whole) or not body.rstrip().endswith(self._row.whole):
+            return False
+        return not any(call.broken or call.mends for call in read_dialect(self._opening, body))
 
     def _raw(self, at: int) -> str:
         return "".join([*self._pieces, self._text[self._begin : at]])
@@ -396,5 +395,6 @@ class Sentinel:
 
     def _leave(self) -> None:
         self._opening = ""
+        self._value = Value()
         self._pieces = []
         self.state = self.state_prose

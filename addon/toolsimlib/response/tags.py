@@ -6,40 +6,110 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from toolsimlib.response.dialects import FOREIGN, Dialect
+
 _FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
 _HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
+_MAX_OPENING = 128
+"""As long as an opening tag may be at most, the configured one included."""
+
+_MAX_TAG = 300
+"""Longer than any tag that opens a value."""
+
+
+THOUGHT = frozenset("</think>"[:end] for end in range(1, len("</think>")))
+"""What may become the end of a thought."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """``closing`` by opening tag; ``opening`` finds any opening tag; ``ends`` by opening tag, what ends its block."""
+    """``closing`` by opening tag; ``opening`` finds any opening tag; ``beginnings`` are what may become one.
+
+    ``ours`` are the opening tags that are no dialect's own, ``ours_end`` closes the first of them.
+    """
 
     closing: dict[str, str]
     opening: re.Pattern[str]
-    ends: dict[str, re.Pattern[str]]
+    beginnings: frozenset[str]
+    ours: frozenset[str]
+    ours_end: str
 
 
 @lru_cache(maxsize=16)
-def tags(sentinel: str, use_tool: bool) -> Tags:
-    """Return the tags of that name, with ``<use_tool>`` or without."""
+def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
+    """Return the tags of that name, with ``<use_tool>`` and the ``foreign`` dialects' own or without."""
     names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
-    closing = {f"<{name}>": f"</{name}>" for name in names}
+    ours = {f"<{name}>": f"</{name}>" for name in names}
+    closing = {**FOREIGN, **ours} if foreign else ours
     return Tags(
         closing,
-        re.compile("|".join(map(re.escape, closing))),
-        {tag: re.compile(f"{re.escape(end)}|{re.escape(tag)}") for tag, end in closing.items()},
+        re.compile(_either([tag for tag in closing if tag.startswith("<")], [tag for tag in closing if tag[0] != "<"])),
+        frozenset(tag[:end] for tag in closing for end in range(1, len(tag))),
+        frozenset(ours),
+        f"</{sentinel}>",
     )
 
 
-def held_from(text: str, start: int, words: tuple[str, ...]) -> int:
-    """Return where the longest end of ``text`` that is a proper beginning of one of ``words`` begins, or its length."""
-    at = text.find("<", max(start, len(text) - max(map(len, words)) + 1))
-    while at != -1:
-        rest = text[at:]
-        if any(word.startswith(rest) for word in words):
-            return at
+def _either(angled: list[str], others: list[str]) -> str:
+    # What they have in common is looked for first: most "<" are no tags.
+    return "|".join([f"<(?:{'|'.join(re.escape(tag[1:]) for tag in angled)})", *map(re.escape, others)])
+
+
+@lru_cache(maxsize=256)
+def ends(opening: str, closing: str, value_end: str, value_opens: str) -> re.Pattern[str]:
+    """Return what counts in a body that is not JSON.
+
+    That is its block's own two tags, and what ends the open value; outside values, what opens one (group ``value``).
+    """
+    marks = [re.escape(mark) for mark in (value_end, closing, opening) if mark]
+    return re.compile("|".join([*marks, f"(?P<value>{value_opens})"] if value_opens and not value_end else marks))
+
+
+class Value:
+    """The open value in a body. ``end`` is what ends it, "" outside of one."""
+
+    def __init__(self) -> None:
+        self.end = ""
+        self._blocks = 0
+        self._is_closed = False
+
+    def passes(self, match: re.Match[str], opening: str, row: Dialect | None) -> bool:
+        """Take a mark of ``ends``: what opens a value, or, inside of one, any. False: this value has lost its end.
+
+        It has, if a closing tag stands in it that nothing in it has opened, and behind that an opening one.
+        """
+        if match.lastgroup == "value":
+            assert row is not None
+            self.end = row.value[1].format(*match.groups()[1:])
+            self._blocks, self._is_closed = 0, False
+        elif match[0] == self.end:
+            self.end = ""
+        elif match[0] == opening:
+            self._blocks += 1
+            return not self._is_closed
+        elif self._blocks:
+            self._blocks -= 1
+        else:
+            self._is_closed = True
+        return True
+
+
+def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:
+    """Return where the longest end of ``text`` that is in ``beginnings`` begins, or its length."""
+    start = max(start, len(text) - _MAX_OPENING)
+    square = text.find("[", start)
+    while square != -1 and text[square:] not in beginnings:
+        square = text.find("[", square + 1)
+    at = text.find("<", start)
+    while at != -1 and text[at:] not in beginnings:
         at = text.find("<", at + 1)
-    return len(text)
+    return min(at if at != -1 else len(text), square if square != -1 else len(text))
+
+
+def open_tag(text: str, start: int) -> int:
+    """Return where the tag begins that is still open at the end of ``text``, or its length."""
+    at = text.rfind("<", max(start, len(text) - _MAX_TAG))
+    return len(text) if at == -1 or ">" in text[at:] else at
 
 
 def behind_fence(text: str, at: int, *, final: bool) -> int | None:

@@ -139,7 +139,7 @@ class Turn:
         """End the choice, for the backend's own reason. What was held back is decided now."""
         if self.over:
             return []
-        self._drain()
+        self._drain(cut=reason == "length")
         if not self.over:
             self._end("length" if self._broken else "tool_calls" if self._calls else reason)
         return self._flush()
@@ -148,7 +148,7 @@ class Turn:
         """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
         if self.over:
             return []
-        self._drain()
+        self._drain(cut=True)
         self._end(self.reason)
         return [event for event in self._flush() if not isinstance(event, Failed)]
 
@@ -214,10 +214,10 @@ class Turn:
                 case FenceMark():
                     self._fence_mark(piece)
 
-    def _drain(self) -> None:
-        """Decide over all that was held back."""
+    def _drain(self, *, cut: bool) -> None:
+        """Decide over all that was held back; ``cut``: the backend did not say all that it would have said."""
         if self._parser is not None:
-            self._take(self._parser.finish())
+            self._take(self._parser.finish(cut=cut))
         self._break_preview()
         gap = self._gap.take()
         # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
@@ -388,13 +388,13 @@ def _parser(plan: Plan, judge: Judge) -> Sentinel | Untagged | None:
     # What changes a call after it is whole (its XML beside it, dropping a duplicate) cannot announce it before.
     changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
     limit = policy.max_tool_args_bytes + _HEADER_BYTES
+    # Where the client asked for JSON, JSON is the answer; where the backend enforces calls, it writes them untagged.
+    untagged = plan.constraint is not None or (policy.untagged == "on" and plan.answer_format is None)
     sentinel = Sentinel(
         policy.sentinel,
         use_tool=policy.use_tool,
         limit=limit,
         fragments=plan.stream and policy.stream_arguments == "incremental" and not changes,
+        foreign=untagged,
     )
-    # Where the client asked for JSON, JSON is the answer; where the backend enforces calls, it writes them untagged.
-    if plan.constraint is None and (policy.untagged == "off" or plan.answer_format is not None):
-        return sentinel
-    return Untagged(sentinel, judge, limit=limit, repair=policy.repair == "safe")
+    return Untagged(sentinel, judge, limit=limit, repair=policy.repair == "safe") if untagged else sentinel

@@ -89,9 +89,9 @@ class Untagged:
             return pieces  # type: ignore[return-value]  # A list of fewer kinds, which nobody else holds.
         return self._take(pieces)
 
-    def finish(self) -> list[Piece]:
-        """Return what is left at the end of the text. Nothing may be fed after it."""
-        out = self._take(self._sentinel.finish())
+    def finish(self, *, cut: bool = False) -> list[Piece]:
+        """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
+        out = self._take(self._sentinel.finish(cut=cut))
         self._end_of_prose()
         if self.state == self.state_form and self._form.lacks_brace:
             self._take_form()

@@ -27,6 +27,7 @@ FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
 SEVERAL_CALLS = "SEVERAL_CALLS"
 FENCE_INSIDE = "FENCE_INSIDE"
 EXTRA_BRACE = "EXTRA_BRACE"
+MISSING_CLOSE = "MISSING_CLOSE"
 
 MAX_CALLS = 64
 """Calls read from one block; a block that holds more is a list of something else."""
@@ -51,6 +52,7 @@ _NAMED = re.compile(
 )
 _ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})(/?)>")
 _ELEMENT_NAMED = re.compile(r"\s*+<name>([^<]{1,256})</name>")
+_LAST_ELEMENT = re.compile(r"<([^<>/\s][^<>/]{0,255})>([^<]*+)(?:</[^<>]{1,256}>)?\s*\Z")
 _CDATA = "<![CDATA["
 _ENTITY = re.compile(r"&(lt|gt|amp|quot|apos);")
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
@@ -302,11 +304,16 @@ def read_xml(body: str) -> Written:
 
     Models do not escape, so a value ends at the first closing tag of its own name and at nothing else.
     """
+    mends: tuple[str, ...] = ()
     elements = read_elements(body)
+    if elements is None and (last := _LAST_ELEMENT.search(body)) is not None:
+        # The last value's end is missing, or is another one's: the block's own end tells where it is.
+        elements = read_elements(f"{body[: last.end(2)]}</{last[1]}>")
+        mends = (MISSING_CLOSE,)
     if not elements or elements[0][0] != "name":
         return Written(body, name_of(body), broken=True)
     name = unescape(elements[0][1]).strip()
-    return Written(body, name or None, elements=tuple(elements[1:]))
+    return Written(body, name or None, elements=tuple(elements[1:]), mends=mends)
 
 
 def read_elements(text: str) -> list[tuple[str, str]] | None:

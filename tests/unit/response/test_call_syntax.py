@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.response.call_syntax import read_call, read_record
+from toolsimlib.response.call_syntax import read_call, read_calls, read_record
 
 
 @pytest.mark.parametrize(
@@ -104,3 +104,22 @@ def test_no_text_raises(text: str) -> None:
     read_call(f"f({text})")
     read_call(f"f({'[' * 9000}{text})")
     read_record(f"[function_call name=f arguments={text}]")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("f(1)", ["f"]),
+        ("[f(a='),g(', b=[1]), g()]", ["f", "g"]),
+        (" [ f(1) ] ", ["f"]),
+        ("[f(x)]", None),
+        ("[f(1), 2]", None),
+        ("[]", None),
+        ("[f(1)", None),
+        ("", None),
+    ],
+)
+def test_lists_of_calls(text: str, names: list[str] | None) -> None:
+    """A list is its calls, or one broken call if one of them is none."""
+    got = read_calls(text)
+    assert ([call.name for call in got] if not got[0].broken else None) == names

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -11,9 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, read, rewrite
 from support.wire import backend_answer
+from toolsimlib.events import Closed, TextDelta
 from toolsimlib.plan import Tool
+from toolsimlib.report import Report
 from toolsimlib.response import dialects
-from toolsimlib.response.dialects import DIALECTS, begins, read_tagged
+from toolsimlib.response.answer import Answer
+from toolsimlib.response.dialects import DIALECTS, FOREIGN, read_dialect, row_at
+from toolsimlib.response.sentinel import Piece, Sentinel
 
 WRITE = Tool(
     "write",
@@ -41,46 +48,174 @@ def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_case(name: str) -> None:
-    """Each case gives its items, streamed and whole, at once, by the character and cut once anywhere."""
+    """Each case gives its items to a real client, streamed and whole."""
     text, items = CASES[name]
     assert seen(False, [text]) == items
     assert seen(True, list(text)) == items
-    for cut in range(1, len(text), 7):
-        assert seen(True, [text[:cut], text[cut:]]) == items
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case_at_every_cut(name: str) -> None:
+    """Cut once anywhere, a case gives the same events."""
+    text = CASES[name][0]
+
+    def events(chunks: list[str]) -> str:
+        answer = Answer(plan("responses", "chat", True, [WRITE, LIST]), Report())
+        told = [event for chunk in chunks for event in answer.feed(TextDelta(chunk))] + answer.feed(Closed())
+        return "".join(event.text if isinstance(event, TextDelta) else f"[{event}]" for event in told)
+
+    whole = events([text])
+    for cut in range(1, len(text)):
+        assert events([text[:cut], text[cut:]]) == whole
 
 
 @pytest.mark.parametrize("text", [case[0] for case in CASES.values()])
 def test_begins_at_any_cut(text: str) -> None:
     """A beginning is recognised as soon as it is whole, and nothing that may still be one is given up before."""
-    body = text[text.index(TAG) + len(TAG) :]
-    whole = begins(body, 0, behind_tag=True, final=True)
-    for cut in range(1, len(body)):
-        assert begins(body[:cut], 0, behind_tag=True, final=False) in (whole, None)
+    for opening in (TAG, *FOREIGN):
+        body = text.partition(opening)[2]
+        whole = row_at(body, 0, opening, behind_tag=True, final=True)
+        for cut in range(1, len(body)):
+            assert row_at(body[:cut], 0, opening, behind_tag=True, final=False) in (whole, None)
 
 
 def test_only_one_row_begins_like_a_word() -> None:
     """Behind a space a word is prose at once, since the dialect that begins with a name has none there."""
-    assert begins("x", 0, behind_tag=True, final=False) is None
-    assert begins("x", 0, behind_tag=False, final=False) is False
-    assert begins("x y", 0, behind_tag=True, final=False) is False
-    assert begins("<div>", 0, behind_tag=True, final=False) is False
+    assert row_at("x", 0, TAG, behind_tag=True, final=False) is None
+    assert row_at("x", 0, TAG, behind_tag=False, final=False) is False
+    assert row_at("x y", 0, TAG, behind_tag=True, final=False) is False
+    assert row_at("<div>", 0, TAG, behind_tag=True, final=False) is False
 
 
-@pytest.mark.parametrize("row", [row.name for row in DIALECTS if row.name != "use_tool"])
+@pytest.mark.parametrize("row", sorted({row.name for row in DIALECTS if row.name != "JSON"}))
 def test_every_row_has_cases(row: str) -> None:
-    """No dialect without its cases; those of use_tool are the judge's."""
+    """No dialect without its cases: at least one that is a call, one that is none, and one in prose or behind it."""
     word = row.lower()[:3]
-    assert sum(name.startswith(word) for name in CASES) >= 6
+    cases = [items for name, (_, items) in CASES.items() if name.startswith(word)]
+    assert len(cases) >= 6
+    assert any(all(item[0] == "call" for item in items) for items in cases)
+    assert any(all(item[0] == "text" for item in items) for items in cases)
     assert row in str(dialects.__doc__)
 
 
+@pytest.mark.parametrize("opening", FOREIGN)
+def test_every_tag_has_cases(opening: str) -> None:
+    """Each tag of a dialect opens a call in one case, and is prose in another."""
+    assert any(opening in text and items[-1][0] == "call" for text, items in CASES.values())
+    assert any(opening in text and items[-1][0] == "text" for text, items in CASES.values())
+
+
+@pytest.mark.parametrize("row", ["glm", "gemma", "use_tool"])
+def test_what_was_cut_stays_text(row: str) -> None:
+    """Where the backend says that it stopped too early, a block that may go on is no call."""
+    text, items = CASES[f"{row}, the end in the place of the closing tag"]
+    body = backend_answer("chat", False, [text])
+    cut = (body[0], body[1].replace(b'"finish_reason": "stop"', b'"finish_reason": "length"'))
+    assert cut != body
+    rewriter, frames = rewrite(plan("responses", "chat", False, [WRITE, LIST]), *cut)
+    assert read("responses", False, frames, rewriter.status).items == [["text", text]]
+    assert items[-1][0] == "call"
+
+
+def test_a_strict_tool_and_a_name_that_nobody_offers() -> None:
+    """In a dialect's own tags an unknown name ends nothing even where a tool is strict; a broken call does."""
+    strict = replace(WRITE, strict=True)
+    for text, error in (
+        ("[TOOL_CALLS]erase{}", None),
+        ("<function=erase><parameter=path>a</parameter></function>", None),
+        ('[TOOL_CALLS]write{"path": 5}', "invalid_tool_call"),
+        ('<tool_call>{"name": "erase", "arguments": {}}</tool_call>', "invalid_tool_call"),
+    ):
+        the_plan = plan("responses", "chat", False, [strict, LIST])
+        rewriter, frames = rewrite(the_plan, *backend_answer("chat", False, [text]))
+        assert read("responses", False, frames, rewriter.status).error == error
+
+
+def test_without_untagged_calls_foreign_tags_are_text() -> None:
+    """The option that reads no calls without our tags reads none in the tags of others."""
+    text = "[TOOL_CALLS]list{} <function=list></function>"
+    the_plan = plan("responses", "chat", False, [LIST], policy={"untagged": "off"})
+    rewriter, frames = rewrite(the_plan, *backend_answer("chat", False, [text]))
+    assert read("responses", False, frames, rewriter.status).items == [["text", text]]
+
+
 SCRAPS = ["<function=f>", "</function>", "<parameter=k>", "</parameter>", "f", "<arg_key>", "</arg_key>", "<arg_value>",
-          "</arg_value>", "<name>", "</name>", "\n", " ", "&amp;", "x"]  # fmt: skip
+          "</arg_value>", "<name>", "</name>", "\n", " ", "&amp;", "x", "{", "}", '"k":1', "[", "]", "[ARGS]", "call:f",
+          '<|"|>', ":", ",", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", '<invoke name="f">', "(", ")", "k=1",
+          '<parameter name="k">', "</invoke>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"]  # fmt: skip
 
 
-@given(st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=15).map("".join))
-def test_any_body(body: str) -> None:
-    """Any body: no exception, at least one call, and only its last may be broken."""
-    calls = read_tagged(body)
+@given(
+    st.sampled_from([TAG, *FOREIGN]), st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=15).map("".join)
+)
+def test_any_body(opening: str, body: str) -> None:
+    """Any body behind any tag: no exception, at least one call, and only its last may be broken."""
+    calls = read_dialect(opening, body)
     assert calls
     assert not any(call.broken for call in calls[:-1])
+    for row in DIALECTS:
+        assert row.read(body)
+
+
+WORDS = [*FOREIGN, *filter(None, FOREIGN.values()), *SCRAPS, TAG, "</tool_call>", "<", "[", "prose "]
+
+
+@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=2), max_size=16).map("".join), st.data())
+def test_any_text_any_cuts(text: str, data: st.DataObject) -> None:
+    """Any text of tags and scraps, any cuts: nothing is lost, and the pieces do not depend on the cuts."""
+
+    def pieces(chunks: list[str]) -> list[Piece]:
+        sentinel = Sentinel(foreign=True)
+        found: list[Piece] = []
+        for piece in [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish():
+            if isinstance(piece, str) and found and isinstance(found[-1], str):
+                found[-1] += piece
+            else:
+                found.append(piece)
+        return found
+
+    whole = pieces([text])
+    assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text  # type: ignore[union-attr]
+    assert pieces(list(text)) == whole
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(0, len(text))))), len(text)]
+    assert pieces([text[a:b] for a, b in pairwise(cuts)]) == whole
+
+
+def test_long_blocks_take_linear_time() -> None:
+    """Values and blocks that never end are read no more than a fixed number of times."""
+    scraps = [
+        "<use_tool><name>f</name><k>",
+        "<tool_call><function=f><parameter=k></tool_call>",
+        "[TOOL_CALLS]f{",
+        "<function=f>{",
+    ]
+    for scrap in scraps:
+        seconds = []
+        for size in (2_000, 8_000):
+            started = process_time()
+            sentinel = Sentinel(foreign=True)
+            for _ in range(size):
+                sentinel.feed(scrap)
+            sentinel.finish()
+            seconds.append(process_time() - started)
+        assert seconds[1] < 12 * seconds[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("a < b <b> <form> <m> <functions> <tool_calls>", 10),
+        ("see [1], [T] and [TOOL] in [text](x)", 5),
+        ("<function=name> and <function=f> x", 16),
+        ("<tool_call> x <minimax:tool_call> y", 20),
+        ("<｜x｜> <|x|> <|tool|>", 6),
+    ],
+)
+def test_prose_is_held_back_no_longer_than_it_may_be_a_call(text: str, most: int) -> None:
+    """Text full of brackets and marks waits for no more characters than it takes to tell."""
+    sentinel = Sentinel(foreign=True)
+    given, waits = 0, []
+    for fed, char in enumerate(text, 1):
+        given += sum(len(str(piece)) for piece in sentinel.feed(char))
+        waits.append(fed - given)
+    assert max(waits) == most

@@ -181,7 +181,7 @@ def test_state_shows_in_repr() -> None:
     for text in ("a", T, "{", '"', "~"):
         sentinel.feed(text)
         seen.append(repr(sentinel))
-    assert re.findall(r"state_(\w+)", " ".join(seen)) == ["start", "prose", "opened", "first_token", "json", "json"]
+    assert re.findall(r"state_(\w+)", " ".join(seen)) == ["start", "prose", "opened", "opened", "json", "json"]
 
 
 WORDS = [

@@ -1,18 +1,29 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.response.tags import behind_fence, held_from, tags
+from toolsimlib.response.dialects import DIALECTS, FOREIGN
+from toolsimlib.response.tags import Value, behind_fence, ends, held_from, open_tag, tags
 
 
 def test_tags() -> None:
     """Each opening tag has its closing one, and a block ends at either of its own two tags."""
-    both = tags("tool_call", True)
+    both = tags("tool_call", True, False)
     assert both.closing == {"<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
     assert both.opening.findall("<tool_call> <tool_calls> <use_tool> </use_tool>") == ["<tool_call>", "<use_tool>"]
-    assert both.ends["<use_tool>"].findall("<tool_call></use_tool><use_tool>") == ["</use_tool>", "<use_tool>"]
-    assert list(tags("a.b", False).closing) == ["<a.b>"]
-    assert tags("a.b", False).opening.search("<axb>") is None
-    assert list(tags("use_tool", True).closing) == ["<use_tool>"]
+    assert both.ours_end == "</tool_call>"
+    assert list(tags("a.b", False, False).closing) == ["<a.b>"]
+    assert tags("a.b", False, False).opening.search("<axb>") is None
+    assert list(tags("use_tool", True, False).closing) == ["<use_tool>"]
+
+
+def test_foreign_tags() -> None:
+    """The dialects' own tags join ours, and ours are told from them."""
+    every = tags("tool_call", True, True)
+    assert every.closing == {**FOREIGN, "<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
+    assert every.ours == {"<tool_call>", "<use_tool>"}
+    for tag in FOREIGN:
+        assert every.opening.findall(f"x{tag}x") == [tag]
+        assert {tag[:end] for end in range(1, len(tag))} <= every.beginnings
 
 
 @pytest.mark.parametrize(
@@ -21,7 +32,48 @@ def test_tags() -> None:
 )
 def test_held_from(text: str, at: int) -> None:
     """What is held back is the longest end of the text that is a proper beginning of a tag."""
-    assert held_from(text, 0, ("<tag>", "<two>")) == at
+    beginnings = frozenset(tag[:end] for tag in ("<tag>", "<two>", "[TAG]") for end in range(1, 5))
+    assert held_from(text, 0, beginnings) == at
+    assert held_from(text.replace("<", "[").upper(), 0, beginnings) == at
+
+
+def test_ends() -> None:
+    """Outside values the block's own tags and what opens a value count; inside, what ends it counts too."""
+    assert ends("<t>", "</t>", "", "").findall("<t></t><u></v>") == ["<t>", "</t>"]
+    assert [found[0] for found in ends("<t>", "</t>", "", "<v=").finditer("<t></t><v=a></v>")] == ["<t>", "</t>", "<v="]
+    assert ends("<t>", "</t>", "</v>", "<v=").findall("<t></t><v=a></v>") == ["<t>", "</t>", "</v>"]
+    assert ends("[T]", "", "", "").findall("[T]") == ["[T]"]
+
+
+@pytest.mark.parametrize(
+    ("body", "ended", "passed"),
+    [
+        ("<k>v</k>", True, True),
+        ("<k>v", False, True),
+        ("<k>v</use_tool>", False, True),
+        ("<k>v</use_tool> w</k>", True, True),
+        ("<k><use_tool>v</use_tool></k>", True, True),
+        ("<k>v</use_tool><use_tool>", False, False),
+        ("<k>v<use_tool></use_tool></use_tool><use_tool>", False, False),
+        ("<k>v</k><l>w</use_tool></k>", False, True),
+    ],
+)
+def test_values(body: str, ended: bool, passed: bool) -> None:
+    """A value ends at its own end; one behind whose closing tag another block opens has lost it."""
+    row = next(row for row in DIALECTS if row.name == "use_tool")
+    value, at, going = Value(), 0, True
+    while going and (match := ends("<use_tool>", "</use_tool>", value.end, row.value[0]).search(body, at)):
+        going = value.passes(match, "<use_tool>", row)
+        at = match.end()
+    assert (not value.end, going) == (ended, passed)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"), [("", 0), ("a", 1), ("a<b", 1), ("a<b>", 4), ("<a><b c", 3), ("<" + "a" * 400, 401), ("<<", 1)]
+)
+def test_open_tag(text: str, at: int) -> None:
+    """What may be a tag is what stands behind the last "<", unless it is closed or too long."""
+    assert open_tag(text, 0) == at
 
 
 @pytest.mark.parametrize(

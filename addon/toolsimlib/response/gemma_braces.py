@@ -1,0 +1,110 @@
+r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]}``.
+
+    call   := "call:" name object
+    object := "{" [pair ("," pair)*] "}"            keys bare, or quoted as strings are
+    pair   := key ":" value
+    value  := string | object | array | word        a word is JSON's, a number, or a string that lost its quotes
+    string := '<|"|>' text '<|"|>' | JSON string
+
+A server that drops special tokens drops the quotes: what stands there then is a string up to the next comma behind
+which a key stands, or the closing bracket. Linear, bounded in depth; nothing raises.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from toolsimlib.response.written import Json, Written, decode, read_value
+
+QUOTE = '<|"|>'
+HEAD = r"call:\s{0,8}([\w.:/-]{1,128})\s{0,8}"
+
+_HEAD = re.compile(rf"\s*{HEAD}(?=\{{)")
+_SPACE = re.compile(r"\s*+")
+_KEY = re.compile(r"[\w.$-]{1,256}+(?=\s{0,8}:)")
+_WORD = re.compile(r"[^,{}\[\]]*+(?:,(?!\s*+[\w.$-]{1,256}+\s{0,8}:)[^,{}\[\]]*+)*+")
+_ITEM = re.compile(r"[^,{}\[\]]*+")
+_MAX_DEPTH = 64
+
+
+def read_gemma(body: str) -> list[Written]:
+    """Read ``call:f{…}`` that is all of the body."""
+    head = _HEAD.match(body)
+    got = _object(body, head.end(), 0) if head else None
+    if head is None or got is None or body[got[1] :].strip():
+        return [Written(body, head[1] if head else None, broken=True)]
+    return [Written(body, head[1], arguments=Json(got[0], json.loads(got[0])))]
+
+
+def _object(text: str, at: int, depth: int) -> tuple[str, int] | None:
+    members: list[str] = []
+    at = _skip(text, at + 1)
+    while not text.startswith("}", at):
+        key = _quoted(text, at)
+        if key is None and (bare := _KEY.match(text, at)) is not None:
+            key = (json.dumps(bare[0]), bare.end())
+        if key is None or not text.startswith(":", colon := _skip(text, key[1])):
+            return None
+        value = _value(text, _skip(text, colon + 1), depth + 1, _WORD)
+        if value is None:
+            return None
+        members.append(f"{key[0]}:{value[0]}")
+        at = _behind_comma(text, value[1], "}")
+        if at < 0:
+            return None
+    return "{" + ",".join(members) + "}", at + 1
+
+
+def _array(text: str, at: int, depth: int) -> tuple[str, int] | None:
+    items: list[str] = []
+    at = _skip(text, at + 1)
+    while not text.startswith("]", at):
+        value = _value(text, at, depth + 1, _ITEM)
+        if value is None:
+            return None
+        items.append(value[0])
+        at = _behind_comma(text, value[1], "]")
+        if at < 0:
+            return None
+    return "[" + ",".join(items) + "]", at + 1
+
+
+def _value(text: str, at: int, depth: int, bare: re.Pattern[str]) -> tuple[str, int] | None:
+    if depth > _MAX_DEPTH:
+        return None
+    match text[at : at + 1]:
+        case "{":
+            return _object(text, at, depth)
+        case "[":
+            return _array(text, at, depth)
+    if text.startswith((QUOTE, '"'), at):
+        return _quoted(text, at)
+    word = bare.match(text, at)
+    if word is None or word.end() == len(text):
+        return None
+    inner = word[0].strip()
+    sound = read_value(inner)
+    return (inner if sound is not None else json.dumps(inner, ensure_ascii=False)), word.end()
+
+
+def _quoted(text: str, at: int) -> tuple[str, int] | None:
+    if text.startswith(QUOTE, at):
+        end = text.find(QUOTE, at + len(QUOTE))
+        inner = text[at + len(QUOTE) : end]
+        return None if end == -1 else (json.dumps(inner, ensure_ascii=False), end + len(QUOTE))
+    got = decode(text, at) if text.startswith('"', at) else None
+    return None if got is None else (text[at : got[1]], got[1])
+
+
+def _behind_comma(text: str, at: int, closes: str) -> int:
+    """Return where the next member or the closing bracket stands, -1 where neither does."""
+    at = _skip(text, at)
+    if text.startswith(",", at):
+        return _skip(text, at + 1)
+    return at if text.startswith(closes, at) else -1
+
+
+def _skip(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()

@@ -1,0 +1,100 @@
+"""The lexer of a JSON body between tags: it knows strings and how deep the brackets nest, and builds no values.
+
+What it meets, it names, and stops there:
+
+    more    the end of the text at hand (or half an escape before it)
+    tag     "<" outside strings: the sentinel knows which tags count
+    closed  behind the last bracket, if ``closes``: there is no tag to wait for; else at a tag that closes the block
+    opened  at a tag that opens another block
+    slip    what no small slip explains: a word or a bracket right behind a string, any other character
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from toolsimlib.response.foreign_end import foreign_end
+
+Met = Literal["more", "tag", "closed", "opened", "slip"]
+
+_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
+_PLAIN = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
+_SPACE = " \t\r\n"
+
+
+class JsonBody:
+    """One body, from behind its first bracket, ``opened``, on."""
+
+    __slots__ = ("_closes", "_depth", "_in_string", "_last")
+
+    def __init__(self, opened: str, *, closes: bool = False) -> None:
+        self._closes = closes
+        self._in_string = False
+        self._last = opened  # The last significant character outside strings.
+        self._depth = 1
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every bracket and string that was opened is closed."""
+        return not self._depth and not self._in_string
+
+    def read(self, text: str, pos: int, stop: int) -> tuple[int, Met]:
+        """Read on from ``pos``; return where, before ``stop``, something was met, and what."""
+        while pos < stop:
+            if self._in_string:
+                pos = _STRING(text, pos, stop).end()  # type: ignore[union-attr]  # The pattern matches everywhere.
+                if pos == stop or text[pos] == "\\":  # The last character at hand: what it escapes is still to come.
+                    return pos, "more"
+                pos += 1
+                self._in_string = False
+                self._last = '"'
+                continue
+            end = _PLAIN(text, pos, stop).end()  # type: ignore[union-attr]
+            if end > pos:
+                run = text[pos:end].strip(_SPACE)
+                if run:
+                    if self._last == '"' and run[0] not in ",:":
+                        return pos, "slip"
+                    self._last = run[-1]
+                pos = end
+                continue
+            char = text[pos]
+            if char == "<":
+                return pos, "tag"
+            if not self._takes(char):
+                return pos, "slip"
+            pos += 1
+            if self._closes and not self._depth:
+                return pos, "closed"
+        return pos, "more"
+
+    def read_tag(self, text: str, pos: int, opening: str, closing: str, *, final: bool) -> tuple[Met, int]:
+        """Return what the "<" at ``pos`` is, and where the tag that closes the block ends, if it is one."""
+        rest = text[pos : pos + len(closing)]
+        if rest == closing:
+            return "closed", pos + len(closing)
+        if text.startswith(opening, pos):
+            return ("closed" if self.is_complete else "opened"), pos
+        if self.is_complete and (end := foreign_end(text, pos, closing, final=final)):
+            return ("more" if end < 0 else "closed"), end
+        if final and self.is_complete and closing.startswith(rest):
+            return "closed", len(text)
+        return ("more" if not final and (closing.startswith(rest) or opening.startswith(rest)) else "slip"), pos
+
+    def _takes(self, char: str) -> bool:
+        """Take one character that is neither plain nor in a string; return whether it may stand here."""
+        if char == '"':
+            self._in_string = self._last in "{[,:"
+            return self._in_string
+        if char in "{[":
+            # Where no tag can end a body that is none, a bracket in the wrong place must.
+            if self._last == '"' or (self._closes and self._last not in "[:,"):
+                return False
+            self._depth += 1
+        elif char in "}]":
+            self._depth = max(self._depth - 1, 0)
+        elif char != "`" or self._depth:
+            return False
+        self._last = char
+        return True

@@ -1,0 +1,57 @@
+"""Calls as a name and a JSON object behind it, between whatever marks a dialect has.
+
+    calls := (noise name between object end)+
+    Mistral:     name{…} | name[ARGS]{…} | name[CALL_ID]id[ARGS]{…} | [{"name": …, "arguments": {…}}, …]
+    DeepSeek V3: function<｜tool▁sep｜>name, then the object in a fence; since V3.1 name<｜tool▁sep｜>object
+    Kimi K2:     functions.name:0<|tool_call_argument_begin|>object
+
+The object is passed on as the text that it is: whoever finds a call's arguments reads, and if need be mends, it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from toolsimlib.response.written import Json, Written, read_json
+
+_NUMBERED = re.compile(r"\A(?:functions\.)?(.+?)(?::\d+)?\Z")
+_FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
+
+
+def named_json_reader(head: str, end: str = r"\Z") -> Callable[[str], list[Written]]:
+    """Return the reader of one dialect: ``head`` is a pattern up to the object, with the name as its one group.
+
+    The reader returns the calls of a body, never none; what cannot be read is one broken call at its end.
+    """
+    begins = re.compile(rf"\s*(?:{head})")
+    ends = re.compile(end)
+
+    def read(body: str) -> list[Written]:
+        calls: list[Written] = []
+        at = 0
+        while (found := begins.match(body, at)) is not None and (last := ends.search(body, found.end())) is not None:
+            text = body[found.end() : last.start()]
+            fence = _FENCE.match(text)
+            text = fence[1] if fence else text
+            name = _NUMBERED.sub(r"\1", found[1])
+            calls.append(Written(body[at : last.end()], name, arguments=Json(text, text)))
+            at = last.end()
+        if body[at:].strip() or not calls:
+            calls.append(Written(body[at:], found[1] if found else None, broken=True))
+        return calls
+
+    return read
+
+
+def read_bare_json(body: str) -> list[Written]:
+    """Read calls that are JSON and nothing else."""
+    return read_json(body, closed=True, repair=True)
+
+
+_read_named = named_json_reader(r"([\w.:/-]{1,128}?)(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?\s{0,8}(?=\{)")
+
+
+def read_mistral(body: str) -> list[Written]:
+    """Read what stands behind one ``[TOOL_CALLS]``."""
+    return read_bare_json(body) if body.lstrip()[:1] in ("[", "{") else _read_named(body)

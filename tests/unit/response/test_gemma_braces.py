@@ -1,0 +1,89 @@
+"""Gemma 4's braces. The shapes of the values are those that vLLM's and Dynamo's own tests of the format have."""
+
+from __future__ import annotations
+
+import json
+from time import process_time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.response.gemma_braces import QUOTE, read_gemma
+
+
+def told(value: Any, quote: str = QUOTE) -> str:
+    """Return a value as Gemma's template writes it."""
+    match value:
+        case dict():
+            return "{" + ",".join(f"{key}:{told(each, quote)}" for key, each in value.items()) + "}"
+        case list():
+            return "[" + ",".join(told(each, quote) for each in value) + "]"
+        case str():
+            return f"{quote}{value}{quote}"
+    return json.dumps(value)
+
+
+KEYS = st.from_regex(r"[a-z_]{1,5}", fullmatch=True)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text().filter(lambda text: QUOTE not in text + "<|"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_any_value(value: dict[str, Any]) -> None:
+    """What the template writes of a value is read as that value, whatever its strings hold."""
+    (call,) = read_gemma(f"call:f{told(value)}")
+    assert not call.broken
+    assert call.arguments is not None
+    assert call.arguments.value == value
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ("call:f{}", {}),
+        (" call: f {a:1.50}", {"a": 1.5}),
+        ('call:f{"a b":1}', {"a b": 1}),
+        (f"call:f{{{QUOTE}3{QUOTE}:{QUOTE}x{QUOTE}}}", {"3": "x"}),
+        ("call:f{a:New York, NY,b:2}", {"a": "New York, NY", "b": 2}),
+        ("call:f{a:[x, y]}", {"a": ["x", "y"]}),
+        ("call:f{a:true,b:True}", {"a": True, "b": "True"}),
+        ('call:f{a:"x}"}', {"a": "x}"}),
+        ("call:f{a:}", {"a": ""}),
+        ("call:f{a:108.}", {"a": "108."}),
+        ("call:f{a:1}}", None),
+        ("call:f{a:[1}", None),
+        ("call:f{a:1", None),
+        (f"call:f{{a:{QUOTE}x}}", None),
+        ("call:f{a}", None),
+        ("call:f{1", None),
+        ("call:f", None),
+        ("f{}", None),
+        ("call:f{a:" + "[" * 500, None),
+    ],
+)
+def test_slips(body: str, value: Any) -> None:
+    """Strings that lost their quotes are strings; brackets, keys and quotes without their end are beyond repair."""
+    (call,) = read_gemma(body)
+    assert (None if call.broken else call.arguments and call.arguments.value) == value
+
+
+@given(st.text('{}[]:,<|">ab1 \n', max_size=40))
+def test_any_text(text: str) -> None:
+    """Any text: no exception, and what is read is JSON."""
+    (call,) = read_gemma("call:f{" + text)
+    assert call.broken or json.loads(call.arguments.source if call.arguments else "") is not None
+
+
+def test_linear() -> None:
+    """Long bodies take time in proportion."""
+    for scrap in ("a:b,", "b, ", f"a:{QUOTE}x{QUOTE},", "x"):
+        seconds = []
+        for count in (2_000, 8_000):
+            started = process_time()
+            read_gemma("call:f{" + scrap * count + "}")
+            seconds.append(process_time() - started)
+        assert seconds[1] < 12 * seconds[0] + 0.05

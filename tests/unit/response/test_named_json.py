@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+from toolsimlib.response.named_json import named_json_reader, read_mistral
+
+read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", r"</c>|\Z")
+
+
+@pytest.mark.parametrize(
+    ("body", "calls"),
+    [
+        ('<c>f<s>{"a":1}</c>', [("f", '{"a":1}')]),
+        ('<c>f<s>{"a":1}</c>\n<c>g<s>{}</c>', [("f", '{"a":1}'), ("g", "{}")]),
+        ("functions.f.g:12<s>{}", [("f.g", "{}")]),
+        ("<c>f<s>\n```json\n{}\n```</c>", [("f", "{}")]),
+        ("<c>f<s>{}</c> x", [("f", "{}"), (None, None)]),
+        ("x", [(None, None)]),
+    ],
+)
+def test_named_json(body: str, calls: list[tuple[str | None, str | None]]) -> None:
+    """Each name has what stands up to its end for arguments, as text; what else there is, is broken."""
+    got = read(body)
+    assert [(call.name, call.arguments.source if call.arguments else None) for call in got] == calls
+    assert [call.broken for call in got] == [arguments is None for _, arguments in calls]
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ('[{"name": "f", "arguments": {}}, {"name": "g", "arguments": {}}]', ["f", "g"]),
+        ('{"name": "f", "arguments": {}}', ["f"]),
+        ("f{}", ["f"]),
+        ("f[ARGS]{}", ["f"]),
+        ("f[CALL_ID]x9[ARGS]{}", ["f"]),
+        ("f", [None]),
+    ],
+)
+def test_mistral(body: str, names: list[str | None]) -> None:
+    """All spellings that Mistral's models have had."""
+    assert [call.name for call in read_mistral(body)] == names

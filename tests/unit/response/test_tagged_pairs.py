@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from time import process_time
+
+import pytest
+from toolsimlib.response.tagged_pairs import NAME, pairs_reader
+
+read = pairs_reader(rf"<f=({NAME})>", "<p=", ">", "</p>", "</f>")
+
+
+@pytest.mark.parametrize(
+    ("body", "calls"),
+    [
+        ("<f=a></f>", [("a", [])]),
+        ("<f=a><p=k>v</p></f>", [("a", [("k", "v")])]),
+        ("<f=a>\n<p=k>\nv\n</p>\n<p=l>w</p>\n</f>\n<f=b></f>", [("a", [("k", "\nv\n"), ("l", "w")]), ("b", [])]),
+        ("<f=a><p=k>v</p> w</p></f>", [("a", [("k", "v</p> w")])]),
+        ("<f=a><p=k>x <p=y>z</p> w</p></f>", [("a", [("k", "x <p=y>z</p> w")])]),
+        ("<f=a><p=k>a & b</p></f>", [("a", [("k", "a &amp; b")])]),
+        ("<f=a><p=k>v</p>", [("a", [("k", "v")])]),
+        ("<f=a>x</f>", [("a", None)]),
+        ("<f=a><p=k>v</p>x</f>", [("a", None)]),
+        ("<f=a></f> x", [("a", []), (None, None)]),
+        ("x", [(None, None)]),
+    ],
+)
+def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | None]]) -> None:
+    """Values end at the first closing mark behind which the form goes on; what cannot be read is broken."""
+    got = read(body)
+    assert [(call.name, None if call.broken else list(call.elements or ())) for call in got] == calls
+    assert not any(call.mends for call in got)
+
+
+@pytest.mark.parametrize(
+    ("body", "pairs"),
+    [
+        ("<f=a><p=k>v<p=l>w</p></f>", [("k", "v"), ("l", "w")]),
+        ("<f=a><p=k>v</f>", [("k", "v")]),
+        ("<f=a><p=k>v</q></f>", [("k", "v")]),
+        ("<f=a><p=k>v", None),
+        ("<f=a><p=k>v<b>w</f>", None),
+    ],
+)
+def test_a_value_without_its_end(body: str, pairs: list[tuple[str, str]] | None) -> None:
+    """Another pair or the call's end tells where it ends; the end of the text does not."""
+    (call,) = read(body)
+    assert (None if call.broken else list(call.elements or ())) == pairs
+    assert call.broken or call.mends == ("MISSING_CLOSE",)
+
+
+def test_an_object_in_the_place_of_pairs() -> None:
+    """JSON there is the arguments, as the text that it is."""
+    (call,) = read('<f=a> {"k": 1.0} </f>')
+    assert call.arguments is not None
+    assert call.arguments.source == ' {"k": 1.0} '
+
+
+def test_linear() -> None:
+    """Many pairs, and many marks that belong to none, take time in proportion."""
+    for scrap in ("<p=k>v</p>", "<p=k>v", "<p=k>v</p>x", "<p=k>"):
+        seconds = []
+        for count in (2_000, 8_000):
+            started = process_time()
+            read("<f=a>" + scrap * count + "</p></f>")
+            seconds.append(process_time() - started)
+        assert seconds[1] < 12 * seconds[0] + 0.05
