@@ -39,7 +39,8 @@ $(VENV)/.addon: pyproject.toml .python-version
 
 $(VENV)/.everything: $(VENV)/.addon
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check,eval,bfcl]'
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps bfcl-eval==2026.3.23
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps \
+		bfcl-eval==2026.3.23 xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2
 	@touch $@
 
 # The JavaScript clients and Codex; without npm their tests are skipped.

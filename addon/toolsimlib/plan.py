@@ -85,7 +85,7 @@ class Policy:
     tool_allowlist: frozenset[str] = frozenset()
     tool_denylist: frozenset[str] = frozenset()
     mode: Literal["auto", "inject", "native"] = "inject"
-    constrain: Literal["auto", "off", "json_schema", "structural_tag"] = "off"
+    constrain: Literal["auto", "off", "json_schema", "gbnf", "structural_tag"] = "off"
     max_tool_args_bytes: int = 200_000
     max_tool_output_bytes: int = 200_000
     max_schema_bytes: int = 65_536

@@ -117,12 +117,13 @@ OPTIONS = (
         "constrain",
         "auto",
         "What the backend is told to enforce while it samples. auto: what a recognised engine can, until it refuses; "
-        "json_schema where an answer must call, and structural_tag for strict tools at vLLM and SGLang. off: nothing, "
-        "calls are asked for in words. "
+        "json_schema where an answer must call; for strict tools gbnf at llama.cpp, structural_tag at vLLM and SGLang. "
+        "off: nothing, calls are asked for in words. "
         "json_schema: where an answer must call (tool_choice required, or a named function), it is one JSON "
         "object by the tools' schemas; llama.cpp, vLLM, SGLang, Ollama, LM Studio and most hosted APIs can. "
-        "structural_tag: every call obeys its tool's schema, and text stays free; vLLM and SGLang can.",
-        ("auto", "off", "json_schema", "structural_tag"),
+        "gbnf: every call obeys its tool's schema, and text stays free; llama.cpp can. structural_tag: the same, which "
+        "vLLM and SGLang can.",
+        ("auto", "off", "json_schema", "gbnf", "structural_tag"),
     ),
     Option(
         "untagged",

@@ -8,9 +8,14 @@ Told in words, a small model calls when it likes and as it likes. An engine that
 - ``structural_tag``: text is free until the sentinel's opening tag; then come the tool's name and its schema. For every
   answer with tools, so that a call is sound whenever the model makes one. Enforced by engines that sample with xgrammar
   (vLLM and SGLang), over chat completions.
+- ``gbnf``: the same as a grammar in llama.cpp's own notation, in a field of its own (``gbnf.py``).
 
-Either is a form of the answer in the flat shape of ``text.format``, which ``compose`` writes in the backend's API. The
-answer is judged as any other: a server that ignores the form is only as good as its model.
+The first two are forms of the answer in the flat shape of ``text.format``, which ``compose`` writes in the backend's
+API. The answer is judged as any other: a server that ignores the form is only as good as its model.
+
+No form bounds the length of a string that the tool's schema leaves open. A small model may then write on until its
+token limit cuts it off, and the client is told so (finish reason ``length``, status ``incomplete``). With a bound of
+ours every call would be whole, and a file's content cut short without a word.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from typing import Any
 
 from toolsimlib.plan import Choice, Policy, Tool
 from toolsimlib.request.forms import compact_schema
+from toolsimlib.request.gbnf import TooLarge, call_grammar
 from toolsimlib.request.record import value_line
 
 _SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
@@ -37,6 +43,22 @@ def constraint(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_cal
         case "structural_tag":
             return {"type": "structural_tag", "format": _tagged(tools, choice, policy.sentinel, one_call=one_call)}
     return None
+
+
+def grammar_fields(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_call: bool) -> dict[str, Any]:
+    """Return the fields of a backend's body that hold a grammar; none where the answer's form is no grammar.
+
+    Nor where the tools are too many for one: calls are then asked for in words.
+    """
+    if policy.constrain != "gbnf" or not tools:
+        return {}
+    schemas = [(tool, _arguments(tool)) for tool in tools]
+    try:
+        return {
+            "grammar": call_grammar(schemas, policy.sentinel, required=choice.mode == "required", one_call=one_call)
+        }
+    except TooLarge:
+        return {}
 
 
 def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:

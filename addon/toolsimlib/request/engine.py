@@ -6,7 +6,8 @@ one kind of server has, and what must be found there; ``proxy/recognise.py`` ask
 1. *The tag.* Ollama reads ``<tool_call>`` in the answers of some models itself, whether the request has tools or not,
    and fails with HTTP 500 ``{"error":"EOF"}`` where the body is not in its own form. Those models get a private tag.
 2. *The form of a call.* Each of these servers can be told to write nothing but JSON by a schema: that is done where the
-   answer must call. vLLM and SGLang can also switch a grammar on within free text: that is done for strict tools.
+   answer must call. llama.cpp, vLLM and SGLang can also switch a grammar on within free text: that is done for strict
+   tools.
 3. *Special tokens.* vLLM and SGLang drop them from answers to requests without ``tools``, and with them the markers
    between which some models write their calls. They are kept for these models alone: both servers drop the token that
    ends a turn in any case, but not what else a model may write.
@@ -128,13 +129,19 @@ def _tag(policy: Policy, model: str) -> str:
     return PRIVATE_TAG if policy.engine == "ollama" and _PARSED_BY_OLLAMA.search(model) else TAG
 
 
-def _constraint(engine: str, request: ClientRequest, backend: Api) -> Literal["off", "json_schema", "structural_tag"]:
+def _constraint(
+    engine: str, request: ClientRequest, backend: Api
+) -> Literal["off", "json_schema", "gbnf", "structural_tag"]:
     if engine == "unknown":
         return "off"
     if request.choice.mode == "required":
         return "json_schema"
-    strict = any(tool.strict for tool in request.tools)
-    return "structural_tag" if strict and engine in ("vllm", "sglang") and backend.takes_structural_tags else "off"
+    if any(tool.strict for tool in request.tools):
+        if engine == "llama.cpp":
+            return "gbnf"
+        if engine in ("vllm", "sglang") and backend.takes_structural_tags:
+            return "structural_tag"
+    return "off"
 
 
 def _is_version(value: object) -> bool:

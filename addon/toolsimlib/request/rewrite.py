@@ -34,7 +34,7 @@ from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Messa
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Dialect, Feature, Plan, Policy, Tool
 from toolsimlib.report import Report, entry
-from toolsimlib.request.constrain import constraint
+from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.manifest import manifest, reminder
 from toolsimlib.request.transcript import flatten, place, remind
@@ -155,7 +155,8 @@ def plan(
         first_number=first_number(request),
         answer_format=request.answer_format,
         constraint=constraint(offered, request.choice, policy=policy, one_call=one_call) if offered else None,
-        fields=engine_fields(policy.engine, request.form.model),
+        fields=engine_fields(policy.engine, request.form.model)
+        | grammar_fields(offered, request.choice, policy=policy, one_call=one_call),
         attempts=attempts,
     )
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from support import engine_grammar
 from toolsimlib.plan import Choice, Policy, Tool
-from toolsimlib.request.constrain import call_schema, constraint, forced
+from toolsimlib.request.constrain import call_schema, constraint, forced, grammar_fields
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TREE = {
@@ -103,3 +104,63 @@ def test_objects_hold_what_they_name(said: dict[str, Any], closed: bool) -> None
     assert schema["additionalProperties"] is False
     assert (schema["properties"]["list"]["items"].get("additionalProperties") is False) == closed
     assert "additionalProperties" not in outer
+
+
+BONN = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn"}}</tool_call>'
+TREES = '<tool_call>{"name":"a.plant","arguments":{"root":{"next":{"next":{}}}}}</tool_call>'
+ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("text", "free", "required", "one_call"),
+    [
+        ("Hello.", True, False, True),
+        (BONN, True, True, True),
+        # Where a call is demanded this engine takes no words before it.
+        (f"Let me see. {BONN}", True, False, True),
+        (f"{BONN}{ANY}", True, True, False),
+        (ANY, True, True, True),
+        (BONN.replace("Bonn", 'a\\"b'), True, True, True),
+        (BONN.replace('"Bonn"', "1"), False, False, False),
+        (BONN.replace("get_weather", "other"), False, False, False),
+        (BONN.removesuffix("</tool_call>"), False, False, False),
+        (TREES, False, False, False),
+    ],
+)
+def test_what_an_engine_makes_of_a_structural_tag(text: str, free: bool, required: bool, one_call: bool) -> None:
+    """The engine of vLLM and SGLang lets through text and sound calls, as many as may be, and no others."""
+    for choice, single, accepted in (("auto", False, free), ("required", False, required), ("auto", True, one_call)):
+        form = constraint(
+            [WEATHER, TIME, PLANT], Choice(choice), policy=Policy(constrain="structural_tag"), one_call=single
+        )
+        assert form is not None
+        assert engine_grammar.structural_tag(form)(text) == accepted, choice
+
+
+def test_what_an_engine_makes_of_a_call_schema() -> None:
+    """It lets through one call in JSON."""
+    accepts = engine_grammar.json_schema(call_schema([WEATHER, PLANT]))
+    assert accepts('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
+    assert not accepts('{"name": "get_weather", "arguments": {}}')
+    assert not accepts("Hello")
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
+    """With that form the answer has no other; it is the tools' grammar under the operator's tag."""
+    choice = Choice("required" if required else "auto")
+    policy = Policy(constrain="gbnf", sentinel="acme")
+    assert constraint(ALL, choice, policy=policy, one_call=False) is None
+    accepts = engine_grammar.gbnf(grammar_fields(ALL, choice, policy=policy, one_call=False)["grammar"])
+    assert accepts('<acme>{"name": "patch", "arguments": {"input": "x"}}</acme>')
+    assert not accepts('<acme>{"name": "get_weather", "arguments": {"city": "Bonn", "invented": 1}}</acme>')
+    assert accepts("text") != required
+
+
+def test_no_grammar() -> None:
+    """Where another form was chosen, nothing is on offer, or the tools are too many for one."""
+    assert grammar_fields(ALL, Choice(), policy=Policy(constrain="json_schema"), one_call=False) == {}
+    assert grammar_fields((), Choice(), policy=Policy(constrain="gbnf"), one_call=False) == {}
+    wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
+    tools = [Tool("f", "f", parameters=wide)]
+    assert grammar_fields(tools, Choice(), policy=Policy(constrain="gbnf"), one_call=False) == {}

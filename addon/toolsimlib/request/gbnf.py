@@ -1,0 +1,254 @@
+"""Grammars for llama.cpp (GBNF): text without a call, and then calls by their tools' schemas.
+
+    root  := text calls?              or calls, where the answer must call
+    calls := call (newline call)*     one call, where one is the limit
+    call  := "<tag>" newline? {"name": …, "arguments": …} newline? "</tag>"
+
+1. *Text* is all that does not hold the opening tag. GBNF cannot say "not", so it is written out letter by letter: one
+   rule for each number of its characters that have been read. The tag has one ``<``, so no other state is needed.
+2. Nothing may follow the calls, and where a call is demanded nothing may precede it: a small model that may talk first
+   talks until it is cut off.
+3. *Whitespace* within JSON is at most one space: a model that has lost its way would write nothing else.
+4. *Arguments* are what a schema allows, as far as a grammar can say it: types, properties in their order, what is
+   required, enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers.
+   What it cannot (patterns, ``not``, conditions, numbers' bounds, formats) is left open; the judge looks at it later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from toolsimlib.plan import Tool
+
+_MAX_RULES = 4000
+"""More rules than any real catalogue needs; a schema that refers to itself in ever new ways ends here."""
+_MAX_REPEAT = 500
+"""llama.cpp writes ``x{0,n}`` out as n rules, and refuses a few thousand: longer strings and arrays are unbounded."""
+_MAX_RANGE = 200
+"""Integers of a range that are listed one by one."""
+
+_COMMON = {
+    "ws": '" "?',
+    "nl": '"\\n"?',
+    "value": "object | array | string | number | boolean | null",
+    "object": '"{" ws ( pair ( ws "," ws pair )* )? ws "}"',
+    "pair": 'string ws ":" ws value',
+    "array": '"[" ws ( value ( ws "," ws value )* )? ws "]"',
+    "string": '"\\"" char* "\\""',
+    "char": '[^"\\\\\\x00-\\x1F\\x7F] | "\\\\" ( ["\\\\/bfnrt] | "u" [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] )',
+    "integer": '"-"? ( "0" | [1-9] [0-9]{0,15} )',
+    "natural": '"0" | [1-9] [0-9]{0,15}',
+    "number": 'integer ( "." [0-9]{1,16} )? ( [eE] [-+]? [0-9]{1,3} )?',
+    "boolean": '"true" | "false"',
+    "null": '"null"',
+}
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+
+
+class TooLarge(ValueError):
+    """A grammar that has more rules than a server would take."""
+
+
+def call_grammar(tools: Sequence[tuple[Tool, Mapping[str, Any]]], tag: str, *, required: bool, one_call: bool) -> str:
+    """Return the grammar of an answer with calls of ``tools``, each with the schema of its arguments.
+
+    Raises TooLarge.
+    """
+    rules = _Rules()
+    opening = f"<{tag}>"
+    bodies = [_body(rules, tool, schema) for tool, schema in tools]
+    rules.set("body", f"nl ( {' | '.join(bodies)} ) nl {_literal(f'</{tag}>')}")
+    rules.set("calls", "body" if one_call else f"body ( nl {_literal(opening)} body )*")
+    if required:
+        rules.set("root", f"{_literal(opening)} calls")
+    else:
+        rules.set("root", "text-0")
+        for read, char in enumerate(opening):
+            then = f"text-{read + 1}" if read + 1 < len(opening) else "calls"
+            others = "[^<]" if read == 0 else f"[^<{_in_class(char)}]"
+            again = "" if read == 0 else ' | "<" text-1'
+            rules.set(f"text-{read}", f"( {others} text-0 | {_literal(char)} {then}{again} )?")
+    return rules.text()
+
+
+def _body(rules: _Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
+    value = _Values(rules, schema).rule(schema)
+    return rules.add(
+        f'{_literal("{" + _json("name") + ": " + _json(tool.name) + ", " + _json("arguments") + ": ")} {value} "}}"'
+    )
+
+
+class _Rules:
+    """Rules under construction, by name."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, str] = {}
+
+    def set(self, name: str, body: str) -> None:
+        if len(self._rules) >= _MAX_RULES:
+            raise TooLarge(f"expected at most {_MAX_RULES} rules")
+        self._rules[name] = body
+
+    def new(self) -> str:
+        """Return a new name, whose rule is still to be set."""
+        name = f"r{len(self._rules)}"
+        self.set(name, "")
+        return name
+
+    def add(self, body: str) -> str:
+        """Return the name of a new rule."""
+        name = self.new()
+        self._rules[name] = body
+        return name
+
+    def text(self) -> str:
+        rules = {**_COMMON, **self._rules}
+        return "\n".join(f"{name} ::= {body}" for name, body in rules.items()) + "\n"
+
+
+class _Values:
+    """The rules of one tool's schema; its references point into ``root``."""
+
+    def __init__(self, rules: _Rules, root: Mapping[str, Any]) -> None:
+        self._rules = rules
+        self._root = root
+        self._references: dict[str, str] = {}
+
+    def rule(self, schema: Any) -> str:
+        """Return the name of a rule for the values of ``schema``."""
+        if not isinstance(schema, Mapping) or not schema:
+            return "value"
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._reference(reference)
+        if "const" in schema:
+            return self._rules.add(_literal(_json(schema["const"])))
+        if isinstance(listed := schema.get("enum"), list) and listed:
+            return self._rules.add(" | ".join(_literal(_json(each)) for each in listed))
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(branches := schema.get(keyword), list) and branches:
+                rest = {key: each for key, each in schema.items() if key != keyword}
+                merged = [{**rest, **each} if isinstance(each, Mapping) else rest for each in branches]
+                return self._either(merged)
+        if isinstance(parts := schema.get("allOf"), list):
+            return self.rule(self._merged(schema, parts))
+        match schema.get("type"):
+            case list(kinds) if kinds:
+                return self._either([{**schema, "type": kind} for kind in kinds])
+            case "object":
+                return self._object(schema)
+            case "array":
+                return self._array(schema)
+            case "string":
+                return self._string(schema)
+            case "integer":
+                return self._integer(schema)
+            case str(kind) if kind in _TYPES:
+                return kind
+        if "properties" in schema:
+            return self._object(schema)
+        return "value"
+
+    def _either(self, schemas: Iterable[Any]) -> str:
+        return self._rules.add(" | ".join(dict.fromkeys(self.rule(each) for each in schemas)))
+
+    def _reference(self, reference: str) -> str:
+        if reference not in self._references:
+            target = self._target(reference)
+            # Named before it is made: a schema may hold itself.
+            name = self._references[reference] = self._rules.new()
+            self._rules.set(name, self.rule(target))
+        return self._references[reference]
+
+    def _target(self, reference: str) -> Any:
+        target: Any = self._root
+        pointer = reference.removeprefix("#")
+        for step in pointer.split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            target = target.get(step) if isinstance(target, Mapping) else None
+        return target if reference.startswith("#") and target != {"$ref": reference} else None
+
+    def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:
+        """Return one schema for an ``allOf``; where parts speak of the same thing, the last one counts."""
+        whole: dict[str, Any] = {}
+        for part in (*parts, {key: each for key, each in schema.items() if key != "allOf"}):
+            if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
+                part = self._target(part["$ref"])
+            if isinstance(part, Mapping) and "allOf" not in part:
+                properties = {**whole.get("properties", {}), **part.get("properties", {})}
+                required = [*whole.get("required", ()), *part.get("required", ())]
+                whole |= part
+                whole |= {"properties": properties, "required": required} if properties else {}
+        return whole
+
+    def _string(self, schema: Mapping[str, Any]) -> str:
+        least, most = _count(schema.get("minLength")), _count(schema.get("maxLength"))
+        if not least and (most is None or most > _MAX_REPEAT):
+            return "string"
+        return self._rules.add(f'"\\"" char{_repeat(least or 0, most)} "\\""')
+
+    def _integer(self, schema: Mapping[str, Any]) -> str:
+        least, most = schema.get("minimum"), schema.get("maximum")
+        if isinstance(least, int) and isinstance(most, int) and 0 <= most - least <= _MAX_RANGE:
+            return self._rules.add(" | ".join(_literal(str(each)) for each in range(least, most + 1)))
+        return "natural" if isinstance(least, int) and least >= 0 else "integer"
+
+    def _array(self, schema: Mapping[str, Any]) -> str:
+        if isinstance(prefix := schema.get("prefixItems"), list) and prefix:
+            return self._rules.add(f'"[" ws {' ws "," ws '.join(self.rule(each) for each in prefix)} ws "]"')
+        item = self.rule(schema.get("items"))
+        least, most = _count(schema.get("minItems")) or 0, _count(schema.get("maxItems"))
+        if most == 0:
+            return self._rules.add('"[" ws "]"')
+        more = _repeat(max(least - 1, 0), None if most is None else most - 1)
+        items = f'{item} ( ws "," ws {item} ){more}'
+        return self._rules.add(f'"[" ws {items if least else f"( {items} )?"} ws "]"')
+
+    def _object(self, schema: Mapping[str, Any]) -> str:
+        declared = schema.get("properties")
+        properties: dict[str, Any] = dict(declared) if isinstance(declared, Mapping) else {}
+        required = [each for each in schema.get("required") or () if isinstance(each, str)]
+        properties |= {name: True for name in required if name not in properties}
+        further = schema.get("additionalProperties", not properties)
+        if "patternProperties" in schema:
+            further = True
+        # From the last property to the first, what may follow: where there was one before, and where there was none.
+        later, first = "", ""
+        if further is not False:
+            pair = self._rules.add(f'string ws ":" ws {self.rule(further)}')
+            later = self._rules.add(f'( ws "," ws {pair} )*')
+            first = self._rules.add(f"( {pair} {later} )?")
+        for name in reversed(properties):
+            pair = self._rules.add(f'{_literal(_json(name))} ws ":" ws {self.rule(properties[name])} {later}')
+            if name in required:
+                later, first = self._rules.add(f'ws "," ws {pair}'), pair
+            else:
+                first = self._rules.add(f"{pair} | {first}" if first else f"( {pair} )?")
+                later = self._rules.add(f'ws "," ws {pair} | {later}' if later else f'( ws "," ws {pair} )?')
+        return self._rules.add(f'"{{" ws {first} ws "}}"')
+
+
+def _repeat(least: int, most: int | None) -> str:
+    least = min(least, _MAX_REPEAT)
+    if most is None or most > _MAX_REPEAT:
+        return f"{{{least},}}" if least else "*"
+    return f"{{{least},{max(least, most)}}}"
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _literal(text: str) -> str:
+    """Return a text as a literal of the grammar."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def _in_class(char: str) -> str:
+    return f"\\{char}" if char in "]\\^-" else char

@@ -1,0 +1,112 @@
+"""A demanded call, enforced by a real llama.cpp server over a model too small to obey words.
+
+Needs a server in ``TOOLSIM_LLAMA_SERVER`` (``http://127.0.0.1:8080``, with any model), so it is no part of CI. With
+SmolLM2-135M each form takes about five minutes on one core.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import openai
+import pytest
+from support.mitmdump import Mitmdump
+
+SERVER = os.environ.get("TOOLSIM_LLAMA_SERVER", "")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not SERVER, reason="TOOLSIM_LLAMA_SERVER names no real llama.cpp server"),
+]
+TOKENS = 600
+
+
+@dataclass(frozen=True)
+class Case:
+    question: str
+    tools: tuple[dict[str, Any], ...]
+    named: bool
+    api: str
+    stream: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the client got: its calls (name, arguments), and whether it was told that the answer was cut off."""
+
+    calls: list[tuple[str, str]]
+    cut: bool
+
+
+def cases() -> Iterator[Case]:
+    """Each question with its tools: any of them demanded over both APIs, and the last one by its name."""
+    data = json.loads(files("toolsimlib.evaluation").joinpath("questions.json").read_text())
+    declared = {tool["name"]: tool for tool in data["tools"]}
+    for index, asked in enumerate(data["questions"]):
+        tools = tuple(declared[name] for name in asked["tools"])
+        for named, api in ((False, "chat"), (False, "responses"), (True, ("chat", "responses")[index // 2 % 2])):
+            yield Case(asked["question"], tools, named, api, bool((index + named) % 2))
+
+
+def ask(client: openai.OpenAI, case: Case) -> Outcome:
+    flat = [{"type": "function", **{key: tool[key] for key in ("name", "parameters")}} for tool in case.tools]
+    nested = [
+        {"type": "function", "function": {key: tool[key] for key in ("name", "parameters")}} for tool in case.tools
+    ]
+    name = case.tools[-1]["name"]
+    if case.api == "chat":
+        choice: Any = {"type": "function", "function": {"name": name}} if case.named else "required"
+        given: dict[str, Any] = {"tools": nested, "tool_choice": choice, "temperature": 0.7, "max_tokens": TOKENS}
+        messages: Any = [{"role": "user", "content": case.question}]
+        if case.stream:
+            try:
+                with client.chat.completions.stream(model="m", messages=messages, **given) as stream:
+                    for _ in stream:
+                        pass
+                    answer = stream.get_final_completion().choices[0]
+            except openai.LengthFinishReasonError:
+                return Outcome([], True)
+        else:
+            answer = client.chat.completions.create(model="m", messages=messages, **given).choices[0]
+        calls = [(call.function.name, call.function.arguments) for call in answer.message.tool_calls or ()]
+        return Outcome(calls, answer.finish_reason == "length")
+    choice = {"type": "function", "name": name} if case.named else "required"
+    given = {"tools": flat, "tool_choice": choice, "temperature": 0.7, "max_output_tokens": TOKENS}
+    if case.stream:
+        with client.responses.stream(model="m", input=case.question, **given) as events:
+            for _ in events:
+                pass
+            response: Any = events.get_final_response()
+    else:
+        response = client.responses.create(model="m", input=case.question, **given)
+    calls = [(item.name, item.arguments) for item in response.output if item.type == "function_call"]
+    return Outcome(calls, response.status == "incomplete")
+
+
+def is_sound(case: Case, outcome: Outcome) -> bool:
+    """Return whether there is a call, and each is one of a tool on offer that fits its schema."""
+    offered = {tool["name"]: tool["parameters"] for tool in case.tools[-1 if case.named else 0 :]}
+    return bool(outcome.calls) and all(
+        name in offered and jsonschema.Draft202012Validator(offered[name]).is_valid(json.loads(arguments))
+        for name, arguments in outcome.calls
+    )
+
+
+@pytest.mark.parametrize("form", ["auto", "gbnf"])
+def test_demanded_calls(form: str) -> None:
+    """Every answer that ends by itself is a call that fits its tool's schema; one that is cut off says so."""
+    asked = list(cases())
+    with Mitmdump(SERVER, toolsim_backend="chat", toolsim_constrain=form) as proxy:
+        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="none", timeout=300, max_retries=0)
+        outcomes = [ask(client, case) for case in asked]
+    cut = sum(outcome.cut for outcome in outcomes)
+    sound = sum(is_sound(*each) for each in zip(asked, outcomes, strict=True))
+    print(f"{form}: {sound} of {len(asked)} calls sound, {cut} cut off at {TOKENS} tokens")
+    wrong = [each for each in zip(asked, outcomes, strict=True) if not each[1].cut and not is_sound(*each)]
+    assert wrong == []
+    assert sound >= 50

@@ -1,0 +1,202 @@
+"""The grammar's own words are held against an engine that reads this notation, and its values against jsonschema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import engine_grammar
+from toolsimlib.plan import Tool
+from toolsimlib.request import gbnf
+from toolsimlib.request.gbnf import TooLarge, call_grammar
+
+NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/a~1b"}, "v": {}}, "additionalProperties": False}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+def accepts(schema: dict[str, Any]) -> Callable[[Any], bool]:
+    """Return whether the grammar lets a call of ``f`` with these arguments through."""
+    tool = Tool("f", "f")
+    engine = engine_grammar.gbnf(call_grammar([(tool, schema)], "t", required=True, one_call=True))
+    return lambda arguments: engine(f'<t>{{"name": "f", "arguments": {json.dumps(arguments, ensure_ascii=False)}}}</t>')
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+# What a schema allows, and values of both kinds. The grammar must agree with jsonschema about each.
+SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "strings": (CITY, [{"city": "Bonn"}, {"city": 'a"\\\n\u0000é😀'}, {"city": ""}, {"city": 1}, {}, {"town": "Bonn"}]),
+    "order and what may be left out": (
+        closed(a={"type": "integer"}, b={"type": "boolean"}, c={"type": "null"}) | {"required": ["b"]},
+        [{"b": True}, {"a": -12, "b": False}, {"a": 0, "b": True, "c": None}, {"b": True, "c": None}, {"a": 1}, {}],
+    ),
+    "nothing is required": (
+        closed(a={"type": "integer"}, b={"type": "integer"}),
+        [{}, {"a": 1}, {"b": 1}, {"a": 1, "b": 2}],
+    ),
+    "numbers": (closed(n={"type": "number"}), [{"n": each} for each in (0, -1, 2.5, 1e20, 1.5e-9, "1", None)]),
+    "integers": (closed(n={"type": "integer", "minimum": 0}), [{"n": each} for each in (0, 12, 2.5, -1, "1")]),
+    "a small range": (
+        closed(n={"type": "integer", "minimum": -1, "maximum": 2}),
+        [{"n": each} for each in (-2, -1, 0, 2, 3)],
+    ),
+    "enums": (
+        closed(u={"enum": ["c", 'f"', 1, None, {"k": [1]}]}),
+        [{"u": each} for each in ("c", 'f"', 1, None, {"k": [1]}, "d")],
+    ),
+    "a constant": (closed(u={"const": "x"}), [{"u": "x"}, {"u": "y"}]),
+    "several types": (closed(u={"type": ["string", "null"]}), [{"u": "x"}, {"u": None}, {"u": 1}]),
+    "a union": (
+        closed(u={"anyOf": [{"type": "integer"}, CITY]}),
+        [{"u": 1}, {"u": {"city": "x"}}, {"u": {}}, {"u": "x"}],
+    ),
+    "a union beside properties": (
+        {"type": "object", "oneOf": [closed(a={"type": "integer"}) | {"required": ["a"]}, CITY]},
+        [{"a": 1}, {"city": "x"}, {"a": "x"}],
+    ),
+    "all of": (
+        {
+            "allOf": [{"$ref": "#/$defs/x"}, {"properties": {"b": {"type": "null"}}, "required": ["b"]}],
+            "$defs": {"x": CITY | {"additionalProperties": True}},
+        },
+        [{"city": "x", "b": None}, {"city": "x", "b": 1}, {"b": None}],
+    ),
+    "arrays": (
+        closed(a={"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3}),
+        [{"a": each} for each in ([], [1], [1, 2, 3], [1, 2, 3, 4], ["x"], 1)],
+    ),
+    "arrays of anything": (closed(a={"type": "array"}), [{"a": []}, {"a": [1, "x", [None, {"k": True}]]}, {"a": {}}]),
+    "no items": (closed(a={"type": "array", "maxItems": 0}), [{"a": []}, {"a": [1]}]),
+    "a tuple": (
+        closed(
+            a={"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False, "minItems": 2}
+        ),
+        [{"a": [1, "x"]}, {"a": ["x", 1]}, {"a": [1]}],
+    ),
+    "lengths": (
+        closed(s={"type": "string", "minLength": 2, "maxLength": 3}),
+        [{"s": each} for each in ("a", "ab", "äöü", "abcd")],
+    ),
+    "a reference to itself": (
+        {
+            "type": "object",
+            "properties": {"root": {"$ref": "#/$defs/a~1b"}},
+            "additionalProperties": False,
+            "$defs": {"a/b": NODE},
+        },
+        [{"root": {}}, {"root": {"next": {"next": {"v": 1}}}}, {"root": {"other": 1}}, {"root": 1}],
+    ),
+    "the whole as its part": (
+        closed(child={"$ref": "#"}, n={"type": "integer"}),
+        [{"child": {"child": {"n": 1}}}, {"child": {"child": 1}}],
+    ),
+    "any object": ({"type": "object"}, [{}, {"a": 1, "b": {"c": []}}]),
+    "further properties": (
+        {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "boolean"}},
+        [{}, {"a": 1}, {"a": 1, "x": True, "y": False}, {"x": True}, {"x": 1}],
+    ),
+    "a required name without a schema": (
+        {"type": "object", "required": ["x"], "additionalProperties": False, "properties": {"x": True}},
+        [{"x": [1]}, {}],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_grammar_says_what_its_schema_says(kind: str) -> None:
+    """For each kind of schema it accepts the values that fit, and no others."""
+    schema, values = SCHEMAS[kind]
+    validator = jsonschema.Draft202012Validator(schema)
+    accepted = accepts(schema)
+    assert any(map(validator.is_valid, values))
+    for value in values:
+        assert accepted(value) == validator.is_valid(value), value
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        closed(s={"type": "string", "pattern": "^a$"}),
+        closed(s={"type": "string", "format": "date"}),
+        closed(s={"not": {"type": "integer"}}),
+        closed(s={"type": "string", "maxLength": 100_000}),
+        closed(s={"$ref": "#/$defs/missing"}),
+        closed(s={"$ref": "https://example.com/schema"}),
+        closed(s={"$ref": "#/properties/s"}),
+        {"type": "object", "properties": {"s": True}, "patternProperties": {"^x": {}}},
+    ],
+)
+def test_what_a_grammar_cannot_say_is_left_open(schema: dict[str, Any]) -> None:
+    """It lets through more than the schema does, never less."""
+    assert accepts(schema)({"s": "a"})
+
+
+TEXTS = ["", "hello", "a < b, <tool>, <<t", "<", "<to>", "</tool_call>", "two\nlines ```\n{}"]
+WEATHER = '<tool_call>{"name": "get_weather", "arguments": {"city": "Bonn"}}</tool_call>'
+TIME = '<tool_call>\n{"name": "a.time", "arguments": {}}\n</tool_call>'
+TOOLS = [(Tool("get_weather", "get_weather"), CITY), (Tool("a.time", "time"), {"type": "object"})]
+
+
+def engine(*, required: bool = False, one_call: bool = False) -> Callable[[str], bool]:
+    return engine_grammar.gbnf(call_grammar(TOOLS, "tool_call", required=required, one_call=one_call))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_is_free_up_to_a_call(text: str) -> None:
+    """Any text, before a call or alone; where a call is demanded, none; behind a call never."""
+    free, demanded = engine(), engine(required=True)
+    assert free(text)
+    assert free(text + WEATHER)
+    assert not demanded(text)
+    assert demanded(text + WEATHER) == (text == "")
+    assert free(WEATHER + text) == (text == "")
+
+
+def test_what_stands_in_a_tag_is_a_call() -> None:
+    """Of a tool on offer, by its own schema, and nothing else."""
+    accepted = engine()
+    assert accepted(TIME)
+    for wrong in ("<tool_call>", "<tool_call>{}</tool_call>", WEATHER.replace("get_weather", "other"), WEATHER[:-1]):
+        assert not accepted(wrong)
+        assert not accepted(f"text {wrong}")
+    assert not accepted(TIME.replace("a.time", "get_weather"))
+
+
+def test_several_calls() -> None:
+    """One after the other, unless one is the limit."""
+    assert engine()(f"{WEATHER}\n{TIME}{WEATHER}")
+    assert not engine(one_call=True)(f"{WEATHER}\n{TIME}")
+    assert engine(one_call=True)(WEATHER)
+
+
+@given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
+def test_any_text_without_the_tag(text: str) -> None:
+    """Whatever does not hold the opening tag is text; what does is not, unless it is a call."""
+    assert engine()(text) == ("<tool_call>" not in text)
+
+
+@pytest.mark.parametrize("tag", ["x-call", "a_b.c", "ttt"])
+def test_other_tags(tag: str) -> None:
+    """A private name of any spelling works the same."""
+    accepted = engine_grammar.gbnf(call_grammar(TOOLS, tag, required=False, one_call=False))
+    assert accepted(f"<{tag[:-1]}> " + WEATHER.replace("tool_call", tag))
+    assert not accepted(f"<{tag}>")
+
+
+def test_a_catalogue_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raises, in place of a grammar that no server takes."""
+    monkeypatch.setattr(gbnf, "_MAX_RULES", 10)
+    with pytest.raises(TooLarge):
+        call_grammar(TOOLS, "tool_call", required=True, one_call=True)
