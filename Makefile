@@ -15,8 +15,11 @@ OPTIONS ?=
 ARGS ?=
 # Processes of pytest that share all tests
 WORKERS ?= 2
+# Of the soak
+SECONDS ?= 60
+STREAMS ?= 100
 
-.PHONY: help setup run web demo test quick check clients attack fuzz bench replay flows eval
+.PHONY: help setup run web demo test quick check clients attack fuzz soak bench replay flows eval
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -121,6 +124,9 @@ attack: setup  ## Attack a real mitmdump, and show answers, seconds, memory and 
 
 fuzz: setup  ## Run the property tests for long (ARGS="-k sentinel" for one room)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest tests/unit -m hypothesis $(ARGS)
+
+soak: setup  ## Load a real mitmdump with faults for SECONDS, and count (STREAMS=100 at once)
+	cd tests && ../$(BIN)/python -m soak $(SECONDS) --streams $(STREAMS)
 
 bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, QUICK=1 for a few minutes)
 	cd tests && ../$(BIN)/python -m bench $(ROWS) $(if $(QUICK),--quick)

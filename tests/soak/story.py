@@ -1,0 +1,79 @@
+"""What one exchange of the soak is to be: drawn by the client, told in the question, and played by the backend."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+NONCE = re.compile(rb"n[0-9a-f]{16}z")
+"""Stands in everything that belongs to one exchange, and in nothing else."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """``dies_after``: pieces until the backend is gone; ``aborts_after``: bytes until the client is; -1 = never."""
+
+    nonce: str
+    api: Literal["chat", "responses"]
+    stream: bool
+    words: int
+    calls: int
+    padding: int
+    dies_after: int = -1
+    aborts_after: int = -1
+
+    @property
+    def text(self) -> str:
+        """The words that the client has to get."""
+        return f"{self.nonce} " * self.words
+
+    @property
+    def pieces(self) -> list[str]:
+        call = f'<tool_call>{{"name":"note","arguments":{{"about":"{self.nonce}"}}}}</tool_call>'
+        said = self.text + call * self.calls
+        return [said[at : at + 11] for at in range(0, len(said), 11)]
+
+    @property
+    def question(self) -> str:
+        return f"STORY{json.dumps(asdict(self))}END" + "x" * self.padding
+
+    def body(self) -> bytes:
+        """Return the client's request."""
+        parameters = {"type": "object", "properties": {"about": {"type": "string"}}, "required": ["about"]}
+        function = {"name": "note", "parameters": parameters, "strict": self.words % 2 == 0}
+        common = {"model": "m", "stream": self.stream}
+        if self.api == "chat":
+            messages = [{"role": "user", "content": self.question}]
+            tools: list[object] = [{"type": "function", "function": function}]
+            return json.dumps({**common, "messages": messages, "tools": tools}).encode()
+        tools = [{"type": "function", **function}]
+        return json.dumps({**common, "input": self.question, "tools": tools}).encode()
+
+
+def draw(chance: random.Random, deaths: float, aborts: float) -> Story:
+    """Return the next exchange; ``deaths`` and ``aborts`` are the shares of both faults."""
+    words, calls = chance.randrange(1, 20), chance.choice((0, 0, 1, 1, 2, 5))
+    fate = chance.random()
+    return Story(
+        nonce=f"n{chance.getrandbits(64):016x}z",
+        api=chance.choice(("chat", "responses")),
+        stream=chance.random() < 0.8,
+        words=words,
+        calls=calls,
+        # One in ten is for the worker.
+        padding=50_000 if chance.random() < 0.1 else 0,
+        dies_after=chance.randrange(0, 20) if fate < deaths else -1,
+        aborts_after=chance.randrange(0, 3_000) if deaths <= fate < deaths + aborts else -1,
+    )
+
+
+def told(body: bytes) -> Story:
+    """Return the story of a request as the backend gets it."""
+    document = json.loads(body)
+    texts = [str(message.get("content")) for message in document["messages"]]
+    found = re.search(r"STORY(\{.*?\})END", "".join(texts))
+    assert found is not None, body[:500]
+    return Story(**json.loads(found[1]))

@@ -1,0 +1,16 @@
+"""A soak of a few seconds: nothing lost, doubled or crossed."""
+
+from __future__ import annotations
+
+import pytest
+from soak.run import Soak
+
+
+@pytest.mark.slow
+def test_a_short_soak() -> None:
+    """Twenty streams at once, with backends that die and clients that leave: what goes in comes out."""
+    outcome = Soak(seconds=20, streams=20, seed=1).run()
+    assert outcome.wrong == []
+    assert outcome.counted == outcome.total > 100
+    assert {"whole", "died", "left"} <= outcome.done.keys()
+    assert outcome.growth < 60
