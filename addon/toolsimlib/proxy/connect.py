@@ -4,7 +4,8 @@
 any name that resolves to it. One such request would use up all file descriptors. So connections are recognised by their
 addresses: a connection that we open to a listener of ours arrives there with the address that it left with. Each is
 remembered with the listeners that its request has passed, and a request that comes back to one of them is refused.
-Another listener of the same process is no circle.
+Another listener of the same process is no circle. Both ends count: a client on this machine may have the very port that
+a connection of ours to somewhere else has, and a busy machine gives out each port many times.
 
 *Time.* mitmproxy waits for a connection as long as the operating system does, minutes. Its hook ``server_connect`` runs
 in the task that then connects, and a cancelled task ends in an ordinary connection error (``mitmproxy.proxy.server``
@@ -20,6 +21,8 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.tls import TlsData
 
 _Address = tuple[str, int]
+# From whom, to whom: no two connections that are open have both in common.
+_Ends = tuple[_Address, _Address]
 
 
 class Connections:
@@ -30,7 +33,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.timeout = 0.0
-        self._passed: dict[_Address, frozenset[_Address]] = {}
+        self._passed: dict[_Ends, frozenset[_Address]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # -- hooks --
@@ -72,8 +75,9 @@ class Connections:
         """Remember a connection that was opened for ``client``."""
         if not server.tls:
             self._stop_timer(server)
-        if server.sockname is not None and client.sockname is not None:
-            self._passed[_address(server.sockname)] = self._before(client) | {_address(client.sockname)}
+        ends = _ends(server.sockname, server.peername)
+        if ends is not None and client.sockname is not None:
+            self._passed[ends] = self._before(client) | {_address(client.sockname)}
 
     def secured(self, connection: Connection) -> None:
         """Note that a TLS handshake is over, or has failed."""
@@ -82,19 +86,24 @@ class Connections:
     def closed(self, server: Server) -> None:
         """Forget a connection that is closed, or could not be opened."""
         self._stop_timer(server)
-        if server.sockname is not None:
-            self._passed.pop(_address(server.sockname), None)
+        if (ends := _ends(server.sockname, server.peername)) is not None:
+            self._passed.pop(ends, None)
 
     def is_circle(self, client: Client) -> bool:
         """Return whether the requests of a connection have passed its listener before."""
         return client.sockname is not None and _address(client.sockname) in self._before(client)
 
     def _before(self, client: Client) -> frozenset[_Address]:
-        return self._passed.get(_address(client.peername), frozenset()) if client.peername else frozenset()
+        ends = _ends(client.peername, client.sockname)
+        return self._passed.get(ends, frozenset()) if ends is not None else frozenset()
 
     def _stop_timer(self, connection: Connection) -> None:
         if (timer := self._timers.pop(connection.id, None)) is not None:
             timer.cancel()
+
+
+def _ends(sender: tuple[object, ...] | None, receiver: tuple[object, ...] | None) -> _Ends | None:
+    return (_address(sender), _address(receiver)) if sender is not None and receiver is not None else None
 
 
 def _address(name: tuple[object, ...]) -> _Address:

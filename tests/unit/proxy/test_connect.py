@@ -18,9 +18,9 @@ def client(peer: tuple[str, int], listener: tuple[str, int] = LISTENER) -> Clien
     return Client(peername=peer, sockname=listener)
 
 
-def server(sockname: tuple[str, int]) -> Server:
+def server(sockname: tuple[str, int], to: tuple[str, int] = LISTENER) -> Server:
     made = tflow.tserver_conn()
-    made.sockname, made.tls = sockname, False
+    made.sockname, made.peername, made.tls = sockname, to, False
     return made
 
 
@@ -32,11 +32,19 @@ def test_a_request_that_comes_back() -> None:
     connections.opened(outside, outgoing)
     assert connections.is_circle(client(("127.0.0.1", 50000)))
     assert not connections.is_circle(client(("127.0.0.1", 50001)))
+    connections.opened(outside, server(("127.0.0.1", 50000), OTHER_LISTENER))
     between = client(("127.0.0.1", 50000), OTHER_LISTENER)
     assert not connections.is_circle(between)
     connections.opened(between, server(("127.0.0.1", 50002)))
     assert connections.is_circle(client(("127.0.0.1", 50002)))
     connections.closed(outgoing)
+    assert not connections.is_circle(client(("127.0.0.1", 50000)))
+
+
+def test_a_client_with_the_port_of_another_connection() -> None:
+    """A system gives one port to several connections, if they lead elsewhere: only both ends together tell."""
+    connections = Connections()
+    connections.opened(client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
     assert not connections.is_circle(client(("127.0.0.1", 50000)))
 
 
