@@ -4,48 +4,133 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from support.mitmdump import ROOT, Mitmdump
 from test_house import FLOORS
 from toolsimlib.backends.scripted.script import DIRECTIONS
+from toolsimlib.cli.main import parser
+from toolsimlib.cli.usage import check_settings
 from toolsimlib.evaluation import flags, suites
+from toolsimlib.plan import Policy
 from toolsimlib.proxy.options import OPTIONS, Option
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
+from toolsimlib.response.rewrite import ResponseRewriter
 
 README = (ROOT / "README.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
 NODE = ROOT / "tests" / "clients" / "node"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
-def shown(option: Option) -> str:
-    """Return an option's entry: name, default, the other choices, help, environment variable."""
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command"),
+    "What the model is shown": ("manifest", "manifest_role", "history", "sentinel", "mode", "constrain"),
+    "What counts as a call": ("use_tool", "untagged", "repair", "strict_policy", "max_tool_args_bytes"),
+    "What the client gets": (
+        "stream_arguments",
+        "parallel_tool_calls",
+        "stop_after_tools",
+        "stop_after_tools_mode",
+        "suppress_tail_after_tools",
+        "tool_block_max",
+        "tool_block_dedup",
+        "output_mode",
+        "tool_block_delimiter",
+    ),
+    "Tools": ("tool_allowlist", "tool_denylist", "forward_hosted_tools", "max_tool_output_bytes"),
+    "Access": ("api_key", "cors_origins"),
+    "Logs, metrics, recordings": ("log", "metrics_labels", "sse_telemetry", "capture"),
+    "Limits": (
+        "max_request_bytes",
+        "max_answer_bytes",
+        "max_event_bytes",
+        "max_schema_bytes",
+        "max_tools_bytes",
+        "connect_timeout",
+        "idle_timeout",
+    ),
+    "Built-in backends": ("codex_port", "scripted_port", "scripted_delay"),
+}
+"""README's tables of options, by the options' names."""
+
+
+def default_of(option: Option) -> str:
     default = ", ".join(option.default) if isinstance(option.default, tuple) else json.dumps(option.default).strip('"')
+    return f"`{default}`" if default else "empty"
+
+
+def row(option: Option) -> str:
+    """Return an option's line in README: name, default, the other values, and the first sentence of its help."""
     choices = " ".join(f"`{choice}`" for choice in option.choices if choice != option.default)
-    heading = f"`{option.full_name}` = {f'`{default}`' if default else 'empty'}{f' ({choices})' if choices else ''}"
-    env = f" [`{option.env}`]" if option.env else ""
-    told = option.help.replace("<", "\\<")  # Else Markdown takes tags for its own.
-    return f"- {heading}: {told}{env}"
+    kinds: dict[type, str] = {bool: "`true` `false`", int: "number", str: "text", tuple: "names"}
+    first = option.help.partition(". ")[0].removesuffix(".").replace("<", "\\<").replace("|", "\\|")
+    return f"| `{option.full_name}` | {default_of(option)} | {choices or kinds[type(option.default)]} | {first} |"
 
 
 def options_section() -> str:
-    return "\n".join(shown(option) for option in OPTIONS)
+    """Return README's tables of options."""
+    by_name = {option.name: option for option in OPTIONS}
+    tables = []
+    for title, names in GROUPS.items():
+        head = f"**{title}**\n\n| Option | Default | Other values | What it decides |\n|---|---|---|---|\n"
+        tables.append(head + "\n".join(row(by_name[name]) for name in names))
+    return "\n\n".join(tables)
+
+
+def options_page() -> str:
+    """Return the page of options: each with its whole help and its environment variable."""
+    intro = "What `mitmdump -s addon/toolsim.py --options` says too, in README's order of groups.\n"
+    parts = ["# Options of toolsim\n", intro]
+    by_name = {option.name: option for option in OPTIONS}
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}\n")
+        for option in (by_name[name] for name in names):
+            choices = f", or {' '.join(f'`{each}`' for each in option.choices if each != option.default)}"
+            env = f" The environment variable `{option.env}` gives another default." if option.env else ""
+            told = option.help.replace("<", "\\<")  # Else Markdown takes tags for its own.
+            heading = f"`{option.full_name}` = {default_of(option)}{choices if option.choices else ''}"
+            parts.append(f"**{heading}**\n\n{told}{env}\n")
+    return "\n".join(parts)
+
+
+OPTIONS_PAGE = ROOT / "addon" / "options.md"
+
+
+def test_every_option_is_in_one_group() -> None:
+    """A new one has to be given its place."""
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(option.name for option in OPTIONS)
 
 
 def test_every_option_is_documented() -> None:
-    """README lists each option with its default, choices, help and environment variable, and no other option."""
+    """README's tables and the page of options are what the options say. To write them anew: python test_readme.py."""
     section = README.split("<!-- options -->")[1].split("<!-- /options -->")[0].strip()
     assert section == options_section()
+    assert OPTIONS_PAGE.read_text() == options_page()
     known = {option.full_name for option in OPTIONS}
     assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", README)) <= known
+
+
+def write_options() -> None:
+    """Write README's tables and the page of options."""
+    before, _, rest = README.partition("<!-- options -->")
+    after = rest.partition("<!-- /options -->")[2]
+    tables = f"<!-- options -->\n{options_section()}\n<!-- /options -->"
+    (ROOT / "README.md").write_text(f"{before}{tables}{after}")
+    OPTIONS_PAGE.write_text(options_page())
 
 
 def test_options_are_set_as_they_can_be() -> None:
@@ -129,9 +214,87 @@ def test_versions_are_those_that_are_tested() -> None:
     python = re.findall(r'"([a-z-]+)(?:\[[a-z]+\])?==([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
     node = json.loads((NODE / "package.json").read_text())["dependencies"]
     pinned = {f"{name}=={version}" for name, version in python} | {f"{name}@{node[name]}" for name in node}
-    rows = re.findall(r"^\| [^|]+ \| `([^`]+)` \|", README, re.MULTILINE)
+    clients = README.split("<!-- clients -->")[1].split("<!-- /clients -->")[0]
+    rows = re.findall(r"^\| [^|]+ \| `([^`]+)` \|", clients, re.MULTILINE)
     assert len(rows) == 7
     assert set(rows) <= pinned
+
+
+# -- commands
+
+
+def commands() -> list[str]:
+    """Return the command lines in README that begin with toolsim and a command."""
+    blocks_of_shell = re.findall(r"^ *```sh\n(.*?)^ *```$", README, re.DOTALL | re.MULTILINE)
+    shell = [line.strip() for block in blocks_of_shell for line in block.splitlines()]
+    inline = re.findall(r"`(toolsim [a-z][^`]*)`", README)
+    return sorted({line for line in (*shell, *inline) if line.startswith("toolsim ")})
+
+
+@pytest.mark.parametrize("line", commands())
+def test_every_command_line_is_taken(line: str) -> None:
+    """By the command's own parser, with options that exist and values that they take."""
+    # What stands for something of the reader's.
+    words = [{"URL": "http://127.0.0.1:9"}.get(word, word) for word in shlex.split(line)[1:]]
+    if words[0] == "eval":
+        rest = words[1:]
+        assert rest[:1] in (["compare"], ["join"]) or flags.parser({}).parse_args(rest)
+    elif words[0] == "replay":
+        assert words[1:] == ["DIR"]  # Its flags are the business of its own tests.
+    elif words[0] == "doctor":
+        assert parser().parse_args(words).url
+    else:
+        args = parser().parse_args(words)
+        check_settings(args.set, host=args.host)
+
+
+def test_the_recipes_are_those_of_the_issue() -> None:
+    """One command for each backend that people have; each listens on this machine alone."""
+    section = README.split("<!-- recipes -->")[1].split("<!-- /recipes -->")[0]
+    rows = re.findall(r"^\| ([^|]+) \| `(toolsim [^`]+)` \|", section, re.MULTILINE)
+    assert [name for name, _ in rows] == [
+        "your Codex login",
+        "Ollama",
+        "llama-server",
+        "vLLM",
+        "LM Studio",
+        "a gateway",
+        "none, to try things",
+    ]
+    assert all("--host" not in command for _, command in rows)
+
+
+def test_every_mitmproxy_command_listens_here() -> None:
+    """What is started by hand is for this machine alone; what only reads a file does not listen."""
+    lines = re.findall(r"^ *(mitm(?:dump|web|proxy) -.*)$", README, re.MULTILINE)
+    assert lines
+    assert [line for line in lines if "--listen-host 127.0.0.1" not in line and " -nr " not in line] == []
+
+
+def test_the_picture_is_true() -> None:
+    """What stands on the left of the first picture, as a model's answer, becomes what stands on the right."""
+    picture = ElementTree.parse(ROOT / "tests/cli/screenshots/before-after.svg")
+    left, right = ("\n".join("".join(text.itertext()) for text in group) for group in picture.iter(f"{SVG}g"))
+    asked = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "?"}],
+        "tools": [{"type": "function", "function": {"name": "get_weather"}}],
+    }
+    report = Report()
+    rewritten = rewrite_request(
+        "chat", "/v1/chat/completions", json.dumps(asked).encode(), Policy(), output_mode=None, report=report
+    )
+    assert rewritten is not None
+    rewriter = ResponseRewriter(rewritten.plan, report, content_type="application/json")
+    answer = {"choices": [{"index": 0, "message": {"role": "assistant", "content": left}, "finish_reason": "stop"}]}
+    body = json.loads(b"".join([*rewriter.feed(json.dumps(answer).encode()), *rewriter.feed(b"")]))
+    [choice] = body["choices"]
+    shown = json.loads("{" + right + "}")
+    told = {"content": choice["message"]["content"], "tool_calls": choice["message"]["tool_calls"]}
+    assert told | {"finish_reason": choice["finish_reason"]} == shown
+
+
+# -- snippets
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +329,7 @@ def test_javascript_snippets(snippet: str, scripted: str, tmp_path: Path) -> Non
     command = [node, "snippet.mjs"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert "scripted" in run.stdout, run.stderr
+
+
+if __name__ == "__main__":
+    write_options()

@@ -109,7 +109,7 @@ def test_serve(tmp_path: Path) -> None:
     with RawBackend() as backend:
         backend.play(behave)
         with running(tmp_path, "serve", f"{backend.url}/base/v1") as (url, log), Line(url) as line:
-            wait_for(log, r"models +llama3\n")
+            wait_for(log, r"models: llama3\n")
             assert b'"tool_calls"' in line.post("/v1/chat/completions", {**ASK, "stream": True}).body
             assert {asked.path for asked in backend.asked} == {"/base/v1/models", "/base/v1/chat/completions"}
             wait_for(log, "✓ m · chat stream · 1 call get_weather")
@@ -119,7 +119,7 @@ def test_serve(tmp_path: Path) -> None:
 def test_serve_a_backend_that_is_down(tmp_path: Path) -> None:
     """It starts all the same, says so, and each turn says it again."""
     with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
-        wait_for(log, r"backend +it gives no answer \(.*refused\)")
+        wait_for(log, r"the backend: it gives no answer \(.*refused\)")
         assert line.post("/v1/chat/completions", ASK).status == 502
         wait_for(log, r"✗ m · chat · HTTP 502 The backend gave no answer: .*")
 

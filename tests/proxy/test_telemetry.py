@@ -85,7 +85,7 @@ def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
 
     backend.play(models)
     with Mitmdump(backend.url, toolsim_log="text") as proxy, Line(proxy.url) as line:
-        proxy.wait_for(r"models +llama3")
+        proxy.wait_for("models: llama3")
         backend.play(stream_of("Hi ", CALL))
         line.post("/v1/chat/completions", ask(stream=True))
         backend.play(whole)
@@ -98,7 +98,7 @@ def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
     assert said[3:6] == [
         f"  base URL for clients  {proxy.url}/v1  (key: any)",
         f"  metrics               {proxy.url}/toolsim/metrics",
-        "models                llama3",
+        "models: llama3",
     ]
     assert said[6:] == [
         "✓ m · chat stream · 1 call get_weather · ",

@@ -70,9 +70,9 @@ class Greeting:
         except (TimeoutError, OSError) as problem:
             models = f"it gives no answer ({printable(str(problem), _MAX_LINE_CHARS) or 'timed out'})"
         if isinstance(models, str):
-            logger.warning("  backend               %s", models)
+            logger.warning("the backend: %s", models)
         elif models:
-            logger.info("  models                %s", _some(models))
+            logger.info("models: %s", _some(models))
 
 
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:

@@ -103,7 +103,7 @@ async def test_models_are_told(caplog: pytest.LogCaptureFixture) -> None:
 
     first, second = await greeted(models, caplog)
     assert first[1].startswith("toolsim 0.1.0 in front of a scripted model")
-    assert second == ("INFO", "  models                m0, m1, m2, m3, m4, m5 and 3 more")
+    assert second == ("INFO", "models: m0, m1, m2, m3, m4, m5 and 3 more")
 
 
 async def test_a_slow_backend_is_not_waited_for(
@@ -115,7 +115,7 @@ async def test_a_slow_backend_is_not_waited_for(
     async def models() -> None:
         await asyncio.sleep(60)
 
-    assert (await greeted(models, caplog))[1] == ("WARNING", "  backend               it gives no answer (timed out)")
+    assert (await greeted(models, caplog))[1] == ("WARNING", "the backend: it gives no answer (timed out)")
 
 
 async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,49 @@
+"""Make ``screenshots/demo.svg``: what a terminal shows of ``toolsim demo``, from a real run. Needs the extra [eval]."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+PICTURE = Path(__file__).parent / "screenshots" / "demo.svg"
+COMMAND = ("toolsim", "demo", "--once")
+COLUMNS = 156
+
+
+def shown() -> str:
+    """Return what the command writes to a terminal, colours included."""
+    written = bytearray()
+
+    def read(screen: int) -> bytes:
+        data = os.read(screen, 65536)
+        written.extend(data)
+        return data
+
+    home = tempfile.mkdtemp(prefix="toolsim-capture-")
+    os.environ |= {"HOME": home, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+    program = Path(sys.executable).parent / COMMAND[0]
+    if pty.spawn([str(program), *COMMAND[1:]], read):
+        raise SystemExit("the demo failed")
+    return written.decode().replace("\r\n", "\n")
+
+
+def main() -> None:
+    """Draw it."""
+    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
+    console.print(f"[bold]$ {' '.join(COMMAND)}[/bold]", highlight=False)
+    console.print(Text.from_ansi(shown()), highlight=False)
+    picture = console.export_svg(title="toolsim demo", unique_id="toolsim")
+    # No font from elsewhere: the reader's own does.
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+    PICTURE.write_text(picture)
+
+
+if __name__ == "__main__":
+    main()
