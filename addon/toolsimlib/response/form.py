@@ -11,15 +11,18 @@ values: the form is parsed once, when it is whole.
    are compared from their first character on, so that other JSON is released at once.
 3. An array that may hold calls holds objects and nothing else.
 4. In a fence, the closing mark ends a JSON form whose last brackets are missing.
+5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets count in them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from toolsimlib.response.call_syntax import read_call, read_record
+from toolsimlib.response.call_syntax import read_call, read_calls, read_record
+from toolsimlib.response.gemma_braces import read_gemma
+from toolsimlib.response.named_json import read_mistral
 from toolsimlib.response.written import Written, read_json
 
 UNTAGGED_FENCED = "UNTAGGED_FENCED"
@@ -27,7 +30,7 @@ UNTAGGED_BARE = "UNTAGGED_BARE"
 UNTAGGED_CALL_SYNTAX = "UNTAGGED_CALL_SYNTAX"
 UNTAGGED_RECORD = "UNTAGGED_RECORD"
 
-Kind = Literal["json", "syntax", "record"]
+Kind = Literal["json", "syntax", "record", "list", "braces", "gemma"]
 
 _KEYS = (
     *("name", "arguments", "parameters", "args", "input", "type", "id", "call_id"),
@@ -45,6 +48,7 @@ _MAX_NAME = 256
 """Characters of a name or a type; none of ours is as long."""
 
 _SPACE = re.compile(r"[ \t\r\n]++")
+_NO_BRACKET = re.compile(r"[^{}\[\]]*+")
 _WORD = re.compile(r"[\w+\-.]++")
 _STRING = {
     '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL),
@@ -53,8 +57,10 @@ _STRING = {
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
 # Where a string, a word or a bracket may begin.
 _OPENERS = frozenset("{[(,:=*")
-# What a bracket may hold: the keys of a call, calls, or anything.
-_OUTERMOST, _CALL, _CALLS, _DATA = "outermost", "call", "calls", "data"
+# What a bracket may hold: the keys of a call, calls, calls in a programmer's syntax, or anything.
+_OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
+_DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
+"""How many brackets are open where a "=" may stand."""
 
 
 class Form:
@@ -67,6 +73,8 @@ class Form:
         self._mark = mark if kind == "json" else ""
         self._text: list[str] = []
         self._stack: list[tuple[str, str]] = []  # Each open bracket: what closes it, and what it may hold.
+        # The name before the braces, which whoever saw that they open has read.
+        self._in_head = kind in ("braces", "gemma")
         self._last = ""  # The last significant character outside strings; "w" for a word.
         self._quote = ""  # What ends the open string.
         self._in_word = False
@@ -90,6 +98,12 @@ class Form:
                 return [read_call(text)], UNTAGGED_CALL_SYNTAX
             case "record":
                 return [read_record(text)], UNTAGGED_RECORD
+            case "list":
+                return read_calls(text), UNTAGGED_CALL_SYNTAX
+            case "braces":
+                return read_mistral(text), UNTAGGED_CALL_SYNTAX
+            case "gemma":
+                return read_gemma(text), UNTAGGED_CALL_SYNTAX
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
         """Read on from ``pos``. Return how far, and whether it is a form: None as long as that cannot be told.
@@ -102,6 +116,24 @@ class Form:
         return end, is_form
 
     def _lex(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
+        if self._in_head:
+            self._in_head = False
+            if (pos := text.index("{", pos)) >= stop:
+                return stop, False
+        return self._count_brackets(text, pos, stop) if self.kind == "gemma" else self._lex_tokens(text, pos, stop)
+
+    def _count_brackets(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
+        while (pos := end_of(_NO_BRACKET, text, pos, stop)) < stop:
+            if text[pos] in _PAIRS:
+                self._stack.append((_PAIRS[text[pos]], _DATA))
+            elif self._stack.pop()[0] != text[pos]:
+                return pos, False
+            pos += 1
+            if not self._stack or len(self._stack) > _MAX_DEPTH:
+                return pos, not self._stack
+        return pos, None
+
+    def _lex_tokens(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
         while pos < stop:
             if self._quote:
                 start, pos = pos, end_of(_STRING[self._quote], text, pos, stop)
@@ -159,10 +191,12 @@ class Form:
                 return True
             case ":":
                 behind_word, self._last = self._last in 'w"', char
-                return self.kind == "json" or len(self._stack) > 1 or (self.kind == "syntax" and behind_word)
+                if self.kind in ("json", "braces") or len(self._stack) > 1:
+                    return True
+                return self.kind == "syntax" and behind_word
             case "=":
                 self._last = char
-                return self.kind != "json" and len(self._stack) == 1
+                return len(self._stack) == _DEPTH_OF_KEYS.get(self.kind)
             case "*" | "/" | "+" | "-" if self.kind == "json" and self._last == "w":  # A sum: the repairs work it out.
                 self._last = "*"
                 return self._stack[-1][1] == _DATA
@@ -170,11 +204,14 @@ class Form:
 
     def _open(self, char: str) -> bool:
         holds = self._stack[-1][1] if self._stack else _OUTERMOST
-        if (char == "(") != (holds == _OUTERMOST and self.kind == "syntax") or len(self._stack) == _MAX_DEPTH:
+        is_call = (holds == _OUTERMOST and self.kind == "syntax") or (holds == _LIST and self._last == "w")
+        if (char == "(") != is_call or len(self._stack) == _MAX_DEPTH:
             return False
-        if (holds == _CALLS and char != "{") or (self._stack and not self._may_open()):
+        if (holds == _CALLS and char != "{") or (
+            self._stack and not is_call and (holds == _LIST or not self._may_open())
+        ):
             return False
-        inner = _DATA
+        inner = _LIST if holds == _OUTERMOST and self.kind == "list" else _DATA
         if self.kind == "json":
             key = self._key if holds == _CALL else ""
             if char == "{" and (holds in (_OUTERMOST, _CALLS) or key in ("function", "custom")):
@@ -196,7 +233,7 @@ class Form:
         holds = self._stack[-1][1]
         if self.kind == "record" and len(self._stack) == 1 and not self._quote:
             return True  # The words of a record stand side by side.
-        if holds == _CALLS or self._last not in _OPENERS:
+        if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):
             return False
         if holds == _CALL and self._last in "{,":
             self._role = "key"

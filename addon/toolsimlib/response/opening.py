@@ -3,7 +3,10 @@
 {                      JSON        at once; the form's own lexer gives it up at the first key that no call has
 [                      JSON        unless it goes on as the history's record does
 [function_call SPACE   a record
-name(                  syntax      only the name of a tool on offer: no other word is held back for it
+[name(                 list        only the name of a tool on offer, here and below: no other word is held back for it
+name(                  syntax
+name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), where the server
+call:name{             gemma       has dropped the marks; the same of Gemma's
 ```                    a fence     its language tells whether it may hold a call
 ~~~                    a fence of code, which holds none
 """
@@ -12,7 +15,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Literal
 
 from toolsimlib.response.form import Kind
@@ -34,6 +36,12 @@ NAME = re.compile(r"[A-Za-z_][\w.:/-]*+")
 _LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
 _RECORD = "[function_call"
 _MIN_MARK = 3
+_PREFIXES = ("call:", "functions.")
+_FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
+_NUMBER = re.compile(r":\d{0,3}\Z")
+_ARGUMENTS = re.compile(r"(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?\{")
+_HALF_ARGUMENTS = re.compile(r"(?:\[[A-Z_]{0,8}(?:\][\w-]{0,64}(?:\[[A-Z]{0,4}\]?)?)?)?\Z")
+_SPACE = re.compile(r"\s{0,32}")
 
 
 def language_at(text: str, pos: int, *, final: bool) -> tuple[str, int] | Literal["more"] | None:
@@ -46,9 +54,7 @@ def language_at(text: str, pos: int, *, final: bool) -> tuple[str, int] | Litera
     return (word, end + 1) if text.startswith("\n", end) and word in LANGUAGES else None
 
 
-def opening_at(
-    text: str, pos: int, names: Sequence[str], *, final: bool
-) -> Kind | Literal["fence", "code", "more"] | None:
+def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["fence", "code", "more"] | None:
     """Return what begins at ``pos``: "more" as long as that cannot be told, which it can be if the text is ``final``.
 
     ``names``: the tools on offer, sorted.
@@ -61,7 +67,12 @@ def opening_at(
             if _RECORD.startswith(head) and not final:
                 return "more"
             if not head.startswith(_RECORD):
-                return "json"
+                space = _SPACE.match(text, pos + 1)
+                inner = space.end() if space else pos + 1
+                if inner == len(text):
+                    return "json" if final else "more"
+                named = _named(text, inner, names, final=final) if NAME.match(text, inner) else None
+                return "list" if named == "syntax" else "more" if named == "more" else "json"
             return "record" if head[len(_RECORD) :].isspace() else None
         case "`" | "~":
             mark = MARK.match(text, pos)
@@ -71,10 +82,32 @@ def opening_at(
             if len(mark[0]) < _MIN_MARK:
                 return None
             return "fence" if text[pos] == "`" else "code"
-    name = NAME.match(text, pos)
+    return _named(text, pos, names, final=final)
+
+
+def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
+    """Return the form that begins with the name of a tool on offer, and with what some models put before it."""
+    at = pos
+    if text[at] in _FIRST:
+        for prefix in _PREFIXES:
+            head = text[at : at + len(prefix)]
+            if head == prefix:
+                at += len(prefix)
+            elif prefix.startswith(head) and not final:  # The text is at its end.
+                return "more"
+    name = NAME.match(text, at)
     if name is None:
-        return None
+        return "more" if at == len(text) and not final else None
+    word = name[0]
+    place = bisect_left(names, word)
+    is_exact = names[place : place + 1] == [word]
+    known = is_exact or (":" in word and _NUMBER.sub("", word) in names)
     if name.end() == len(text) and not final:
-        at = bisect_left(names, name[0])
-        return "more" if at < len(names) and names[at].startswith(name[0]) else None
-    return "syntax" if text.startswith("(", name.end()) and name[0] in names else None
+        return "more" if known or (place < len(names) and names[place].startswith(word)) else None
+    if not known:
+        return None
+    if text.startswith("(", name.end()):
+        return "syntax" if at == pos and is_exact else None
+    if _ARGUMENTS.match(text, name.end()):
+        return "gemma" if text.startswith(_PREFIXES[0], pos) else "braces"
+    return "more" if not final and _HALF_ARGUMENTS.match(text, name.end()) else None

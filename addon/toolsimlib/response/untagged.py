@@ -6,9 +6,11 @@ or in a code fence. What counts here, in addition to a tagged block:
     unit  := fence | bare
     fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python"] NEWLINE form+ "```" NEWLINE
     bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
-    form  := object | array | syntax | record
+    form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}]
     syntax := name(…)                          see call_syntax; in a fence of code printed or assigned: see statement
+    list  := [name(…), name(…)]
+    braces := name{…} | name[ARGS]{…}          what is left of some models' own forms: see opening
     record := [function_call … name=… arguments=…]
 
  1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
@@ -297,7 +299,7 @@ class Untagged:
         opening = "more" if at is None else opening_at(self._text, at, self._names, final=self._final)
         if opening == "more":
             self._wait()
-        elif opening == "syntax" or (opening in ("json", "record") and at == self._pos):
+        elif opening == "syntax" or (opening and opening != "fence" and opening != "code" and at == self._pos):
             self._held.join_tail()
             self._keep(at or self._pos)
             self._form = Form(opening, self._judge.offers, self._mark)

@@ -13,7 +13,9 @@ def read(text: str, kind: Kind = "json", mark: str = "", size: int = 0) -> tuple
     """Return where a form is decided, and how; the text comes in pieces of ``size`` characters."""
     form = Form(kind, {"f", "g"}.__contains__, mark)
     done, rest = 0, ""
-    for start, stop in pairwise([*range(0, len(text), size or len(text)), len(text)]):
+    head = text.index("{") + 1 if kind in ("braces", "gemma") else 0  # It is there as a whole before a form is begun.
+    cuts = [cut for cut in range(0, len(text), size or len(text)) if not 0 < cut < head]
+    for start, stop in pairwise([*cuts, len(text)]):
         rest += text[start:stop]
         end, is_form = form.read(rest, 0, len(rest))
         done += end
@@ -33,6 +35,11 @@ WHOLE: list[tuple[Kind, str]] = [
     ("syntax", '("x)", \'y\\\')\', {"k": True})'),
     ("json", '{"name": "f", "arguments": {"a": 3 * 60, "b": 1 + 2 - 3}}'),
     ("syntax", "(a: 1, b: 'x')"),
+    ("list", "[f(a=1, b='x'), g()]"),
+    ("list", '[ f("])", k: [1]) ]'),
+    ("braces", 'f[ARGS]{"a": {"b": "}"}}'),
+    ("braces", "f{'a': 1}"),
+    ("gemma", "call:f{a:it's, b:[1], c:{d:e}}"),
     ("record", '[function_call id=fc_1 name=f arguments={"a":"]"}]'),
 ]
 
@@ -66,6 +73,13 @@ def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> Non
         ("json", '{"function": {"name": "h"', 24),
         ("json", '{"arguments": <', 14),
         ("syntax", "(a::int)", 3),
+        ("list", "[f(1), 'x']", 8),
+        ("list", "[f(1), [2]]", 7),
+        ("list", "[f(g(1))]", 4),
+        ("list", "[f = 1]", 4),
+        ("braces", "f{ return a; }", 10),
+        ("braces", "f{a = 1}", 5),
+        ("gemma", "call:f{a:1]", 10),
         ("syntax", "(f(1))", 2),
         ("syntax", "(a b)", 3),
         ("syntax", "(*a)", 1),
@@ -113,8 +127,8 @@ def test_any_arguments(arguments: dict[str, object], indent: int | None, size: i
     assert read(text + "}", size=size) == (len(text), True)
 
 
-@given(st.text(), st.sampled_from(["json", "syntax", "record"]), st.integers(1, 4))
+@given(st.text(), st.sampled_from(["json", "syntax", "record", "list", "braces"]), st.integers(1, 4))
 def test_any_text(text: str, kind: Kind, size: int) -> None:
     """Any text: no exception, and the decision does not depend on the cuts."""
-    opened = {"json": "{", "syntax": "(", "record": "["}[kind] + text
+    opened = {"json": "{", "syntax": "(", "record": "[", "list": "[", "braces": "{"}[kind] + text
     assert read(opened, kind, size=size)[1] == read(opened, kind)[1]

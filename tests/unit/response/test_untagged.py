@@ -74,6 +74,7 @@ SCRAPS = [
     '[function_call id=fc_1 name=get_weather arguments={"city": "Bonn"}]', "[function_call", "get_weather",
     "[", "{", "}", "]", "(", '"', "'", "\\", ",", ";", ":", "=", "`", "```", "````", "```json\n", "```python\n",
     "\n```", "\n```\n", "~~~\n", "\n", "\n\n", " ", "\t", "\r\n", "words ", "é", "\u2003", "<think>", "</think>",
+    "[get_weather(", "get_weather{", "[ARGS]", "call:", "functions.", ":0", '{"city": "Bonn"}', "}", ")]",
     "print(", "x = ", "<tool_call>", "</tool_call>", f"<tool_call>{CALL}</tool_call>",
     '{"name": ', '"get_weather"', '"arguments": ', '{"name": "get_weather", "arguments": {"city": "',
 ]  # fmt: skip
@@ -171,6 +172,9 @@ def test_nothing_is_held_back_within_a_line(text: str) -> None:
         ("``` `` ` ``` x", 4),
         ("get some air\nget_out\nadd a line\nsearch for it", 6),
         ("a < b, <b>, <tool, <tool_calls>", 10),
+        ("call me\nfunctional\nadd [1]", 8),
+        ("[add one]\n[adder](x)", 4),
+        ("add{ return a + b; }", 12),
     ],
 )
 def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
