@@ -21,6 +21,7 @@ from toolsimlib.cli.usage import check_settings
 from toolsimlib.evaluation import flags, suites
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.options import OPTIONS, Option
+from toolsimlib.recordings import pytest_plugin
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter
@@ -120,7 +121,8 @@ def test_every_option_is_documented() -> None:
     section = README.split("<!-- options -->")[1].split("<!-- /options -->")[0].strip()
     assert section == options_section()
     assert OPTIONS_PAGE.read_text() == options_page()
-    known = {option.full_name for option in OPTIONS}
+    known = {option.full_name for option in OPTIONS} | {"toolsim_replay"}
+    assert hasattr(pytest_plugin, "toolsim_replay")
     assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", README)) <= known
 
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
-import re
 import shutil
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,24 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from toolsimlib.proxy import child
+
 # A first start makes a certificate authority, on a machine that may be busy.
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
-
-# Its standard input ends when the evaluation does, however that dies: no proxy outlives it.
-_PROGRAM = """
-import os, signal, sys, threading
-def watch():
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGTERM)
-threading.Thread(target=watch, daemon=True).start()
-from mitmproxy.tools.main import mitmdump
-mitmdump()
-"""
-
-_LISTENING = re.compile(r"listening at \S+:(\d+)\.")
-_BROKEN = re.compile(r"error in script|Addon error|No such script|^\S+ toolsim_\w+: ", re.MULTILINE)
-_MAX_LOG_SHOWN = 2000
 
 
 class ProxyFailed(Exception):
@@ -72,9 +56,6 @@ class Proxies:
         return self._running[key][0]
 
     async def _start(self, options: Sequence[str]) -> tuple[Proxy, asyncio.subprocess.Process]:
-        spec = importlib.util.find_spec("toolsim")
-        assert spec is not None
-        assert spec.origin is not None
         origin = urlsplit(self._target)
         folder = self._folder / f"proxy-{len(self._running)}"
         captures = folder / "captures"
@@ -85,11 +66,7 @@ class Proxies:
             settings.append("toolsim_log=json")
         if not any(option.startswith("toolsim_upstream=") for option in options):
             settings.append(f"toolsim_upstream={self._target}")
-        command = [sys.executable, "-c", _PROGRAM]
-        command += ["-s", spec.origin, "--mode", f"reverse:{origin.scheme}://{origin.netloc}"]
-        command += ["--listen-host", "127.0.0.1", "--listen-port", "0"]
-        for setting in settings:
-            command += ["--set", setting]
+        command = child.command(["--mode", f"reverse:{origin.scheme}://{origin.netloc}"], settings)
         log = folder / "log"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
@@ -106,7 +83,7 @@ class Proxies:
             port = await asyncio.wait_for(_listening(process, log), START_SECONDS)
         except TimeoutError:
             await _stop(process)
-            raise ProxyFailed(f"mitmdump did not start:\n{_tail(log)}") from None
+            raise ProxyFailed(f"mitmdump did not start:\n{child.tail(_read(log))}") from None
         except BaseException:
             await _stop(process)
             raise
@@ -134,17 +111,19 @@ async def proxies(target: str, *, flows: Path | None = None) -> AsyncIterator[Pr
 
 async def _listening(process: asyncio.subprocess.Process, log: Path) -> int:
     while True:
-        text = log.read_text(errors="replace")
-        # Without the addon, or with an option that it refuses, mitmdump still listens for a moment before it gives up.
-        if _BROKEN.search(text) or process.returncode is not None:
-            raise ProxyFailed(f"mitmdump cannot run with the addon:\n{_tail(log)}")
-        if found := _LISTENING.search(text):
-            return int(found[1])
+        try:
+            port = child.port(_read(log))
+        except ValueError as problem:
+            raise ProxyFailed(str(problem)) from problem
+        if process.returncode is not None:
+            raise ProxyFailed(f"mitmdump cannot run with the addon:\n{child.tail(_read(log))}")
+        if port is not None:
+            return port
         await asyncio.sleep(0.05)
 
 
-def _tail(log: Path) -> str:
-    return log.read_text(errors="replace")[-_MAX_LOG_SHOWN:]
+def _read(log: Path) -> str:
+    return log.read_text(errors="replace")
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

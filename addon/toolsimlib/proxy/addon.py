@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 
 from mitmproxy import ctx
@@ -55,11 +55,15 @@ class ToolSim:
 
     ``keepalive``: seconds after which a client that hears nothing because a call is being held back gets a sign.
     ``alone``: nobody else waits for this thread, so that each hook does its work at once, however much it is.
+    ``by_hand``: full names of options that count as set by hand though they may be at their default.
     """
 
-    def __init__(self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False) -> None:
+    def __init__(
+        self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False, by_hand: Collection[str] = ()
+    ) -> None:
         self._keepalive = keepalive
         self._crew = None if alone else Crew()
+        self._by_hand = frozenset(by_hand)
         self._settings = Settings()
         self._modes: list[ProxyMode] = []
         self._metrics = Metrics()
@@ -258,7 +262,9 @@ class ToolSim:
 
     def _policy(self, flow: HTTPFlow) -> Policy:
         is_builtin = self._builtin.is_at(flow.request.host, flow.request.port)
-        by_hand = [name for name in Policy.__dataclass_fields__ if ctx.options.has_changed(options.PREFIX + name)]  # type: ignore[no-untyped-call]
+        names = {options.PREFIX + name: name for name in Policy.__dataclass_fields__}
+        changed = ctx.options.has_changed
+        by_hand = [name for full, name in names.items() if full in self._by_hand or changed(full)]  # type: ignore[no-untyped-call]
         return policy_for(flow, self._settings.policy, by_hand, is_builtin=is_builtin)
 
     def _cors(self, flow: HTTPFlow) -> dict[str, str]:

@@ -11,30 +11,30 @@ import asyncio
 import logging
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import mitmproxy.types
 from mitmproxy import command
-from mitmproxy.exceptions import CommandError, FlowReadException
+from mitmproxy.exceptions import CommandError, FlowReadException, OptionsError
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 
-from toolsimlib.command_line import Parser
+from toolsimlib.command_line import EXIT_USAGE, Parser
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.notes import NOTE, REPORT
 from toolsimlib.recordings.capture import clean, dump
-from toolsimlib.recordings.compare import Difference, comparable, differences, keep_recorded_ids_and_times
+from toolsimlib.recordings.compare import comparable, differences, keep_recorded_ids_and_times
+from toolsimlib.recordings.junit import junit
+from toolsimlib.recordings.result import Result
 
 logger = logging.getLogger(__name__)
 
 Cut = Callable[[bytes], Iterable[bytes]]
-
-MAX_SHOWN = 20
 
 
 class Replay:
@@ -55,31 +55,6 @@ class Replay:
         logger.info("%s", summary(results))
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The outcome of replaying a file; ``note``: what could not be compared, ``problem``: why nothing could."""
-
-    path: Path
-    differences: tuple[Difference, ...] = ()
-    note: str = ""
-    problem: str = ""
-
-    @property
-    def same(self) -> bool:
-        """Whether everything is as recorded."""
-        return not self.differences and not self.problem
-
-    def __str__(self) -> str:
-        if self.problem:
-            return f"{self.path}: {self.problem}"
-        count = len(self.differences)
-        lines = [f"{self.path}: {f'{count} difference{"s" * (count > 1)}' if count else 'same'}"]
-        lines[0] += f" ({self.note})" if self.note else ""
-        lines += [f"  {difference}" for difference in self.differences[:MAX_SHOWN]]
-        lines += [f"  and {count - MAX_SHOWN} more"] if count > MAX_SHOWN else []
-        return "\n".join(lines)
-
-
 def in_one_piece(data: bytes) -> list[bytes]:
     """Deliver a body in one piece."""
     return [data] if data else []
@@ -98,12 +73,13 @@ def cut_by(chance: random.Random) -> Cut:
     return cut
 
 
-def replay(stored: HTTPFlow, cut: Cut = in_one_piece) -> HTTPFlow:
+def replay(stored: HTTPFlow, cut: Cut = in_one_piece, *, by_hand: Collection[str] = ()) -> HTTPFlow:
     """Return the exchange that the addon makes of a recorded one's backend side: the client's side, as of today.
 
-    ``cut`` says in which pieces a stream arrives. Needs mitmproxy's context, with the addon's options.
+    ``cut`` says in which pieces a stream arrives; ``by_hand``: names of options that count before the recorded ones,
+    beside those that are not at their default. Needs mitmproxy's context, with the addon's options.
     """
-    addon = ToolSim(alone=True)
+    addon = ToolSim(alone=True, by_hand=by_hand)
     addon.configure({"toolsim_backend"})
     flow: HTTPFlow = stored.copy()  # type: ignore[no-untyped-call]
     answer, flow.response = flow.response, None
@@ -140,14 +116,14 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
             yield from [chunks] if isinstance(chunks, bytes) else chunks
 
 
-def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False) -> Result:
+def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False, by_hand: Collection[str] = ()) -> Result:
     """Replay a file and compare; ``update``: write what came out into it if it differs. The result is the same."""
     try:
         backend, client = recorded(path)
     except (ValueError, FlowReadException) as problem:
         return Result(path, problem=str(problem))
     note = unanswerable(backend, client)
-    made = replay(backend, cut)
+    made = replay(backend, cut, by_hand=by_hand)
     got, expected = comparable(made, answered=not note, like=client), comparable(client, answered=not note)
     found = tuple(differences(got, expected))
     if update and found:
@@ -212,14 +188,24 @@ def flow_files(paths: Iterable[Path]) -> list[Path]:
 
 async def _main(arguments: argparse.Namespace) -> int:
     master = Master(Options())
-    master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
+    try:
+        master.options.set(*arguments.set, defer=True)
+        # Checks them, and says in the log what is wrong.
+        master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
+    except OptionsError as problem:
+        print(problem, file=sys.stderr)
+        return EXIT_USAGE
+    by_hand = [setting.partition("=")[0] for setting in arguments.set]
     cut = in_one_piece if arguments.cut is None else cut_by(random.Random(arguments.cut))
-    results = []
+    results, seconds = [], []
     for file in flow_files(arguments.paths):
-        result = replay_file(file, cut, update=arguments.update)
-        results.append(result)
-        print(result, flush=True)
+        began = time.monotonic()
+        results.append(replay_file(file, cut, update=arguments.update, by_hand=by_hand))
+        seconds.append(time.monotonic() - began)
+        print(results[-1], flush=True)
     print(summary(results))
+    if arguments.junit is not None:
+        arguments.junit.write_bytes(junit(list(zip(results, seconds, strict=True))))
     if not results:
         return 2
     return int(any(result.problem or (result.differences and not arguments.update) for result in results))
@@ -231,6 +217,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
     parser.add_argument("--update", action="store_true", help="write what came out into the files")
     parser.add_argument("--cut", type=int, metavar="SEED", help="cut streams at random places")
+    set_help = "set an option, before what was recorded: toolsim_manifest=schemas (repeatable)"
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=set_help)
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the results as JUnit's XML too")
     return asyncio.run(_main(parser.parse_args(words)))
 
 

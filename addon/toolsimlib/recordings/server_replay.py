@@ -15,11 +15,14 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from mitmproxy import ctx
 from mitmproxy.addons.serverplayback import ServerPlayback
+from mitmproxy.exceptions import FlowReadException
 from mitmproxy.http import HTTPFlow, Request
+from mitmproxy.io import read_flows_from_paths
 
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy import route
@@ -30,6 +33,9 @@ from toolsimlib.recordings.capture import clean
 from toolsimlib.recordings.compare import differences
 
 logger = logging.getLogger(__name__)
+
+NOT_RECORDED = "No recorded exchange began with this request"
+_MAX_SHOWN = 5
 
 # A hidden secret; its length does not matter here.
 _HIDDEN = re.compile("x{4,}")
@@ -76,17 +82,19 @@ class ServerReplay:
         if route.api_of(flow.request.method, flow.request.path) is None:
             return
         wanted = _comparable(flow)
-        nearest: list[str] | None = None
+        nearest: tuple[HTTPFlow, list[str]] | None = None
         for stored in _stored(playback):
             found = [str(difference) for difference in differences(wanted, _comparable(stored))]
             if not found:
                 flow.metadata[NOTE] = stored.metadata[NOTE]
                 self.handover.found[flow.id] = stored
                 return
-            if nearest is None or len(found) < len(nearest):
-                nearest = found
+            if nearest is None or len(found) < len(nearest[1]):
+                nearest = stored, found
         if nearest is not None:
-            logger.warning("toolsim: no recorded exchange began with this request; the nearest: %s", nearest[0])
+            message = f"{NOT_RECORDED}; the nearest is {_file_of(nearest[0])}:{_listed(nearest[1])}"
+            self.handover.missed[flow.id] = message
+            logger.warning("%s", message)
 
 
 class Handover:
@@ -95,19 +103,20 @@ class Handover:
     def __init__(self) -> None:
         self.found: dict[str, HTTPFlow] = {}
         self.redirected: set[str] = set()
+        self.missed: dict[str, str] = {}
         self._handed: dict[str, HTTPFlow] = {}
 
     def request(self, flow: HTTPFlow) -> None:
         """Hand over what was found for this request."""
         stored, playback = self.found.pop(flow.id, None), _playback()
+        missed = self.missed.pop(flow.id, f"{NOT_RECORDED}.")
         was_redirected = flow.id in self.redirected
         self.redirected.discard(flow.id)
         if flow.response is not None or playback is None:
             return
         if stored is None or stored.response is None:
             if was_redirected:
-                message = "No recorded exchange began with this request; mitmproxy's log names the nearest."
-                flow.response = error_response(ApiError(message, "invalid_request_error", "not_recorded", status=404))
+                flow.response = error_response(ApiError(missed, "invalid_request_error", "not_recorded", status=404))
             return
         if not ctx.options.server_replay_reuse:
             _take(playback, stored)
@@ -130,6 +139,23 @@ class Handover:
 def _playback() -> ServerPlayback | None:
     playback = ctx.master.addons.get("serverplayback")  # type: ignore[no-untyped-call]
     return playback if isinstance(playback, ServerPlayback) and playback.flowmap else None
+
+
+def _file_of(stored: HTTPFlow) -> str:
+    """Return the name of the file that holds a recording: mitmproxy does not remember it."""
+    for path in map(Path, ctx.options.server_replay):
+        try:
+            if any(flow.id == stored.id for flow in read_flows_from_paths([path])):
+                return path.name
+        except (OSError, FlowReadException):
+            continue
+    return "one that was loaded by hand"
+
+
+def _listed(found: list[str]) -> str:
+    """Return the first differences, each on a line of its own."""
+    more = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
+    return "".join(f"\n  {each}" for each in [*found[:_MAX_SHOWN], *more])
 
 
 def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:

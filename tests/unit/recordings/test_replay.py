@@ -236,3 +236,27 @@ def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert main([str(stream.parent / "nothing")]) == 1
     stream.unlink()
     assert main([str(stream.parent)]) == 2
+
+
+def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is set counts before what was recorded, at its default too."""
+    assert main([str(stream), "--set", "toolsim_manifest=schemas"]) == 1
+    assert "request.body.messages[0 system].content line" in capsys.readouterr().out
+    assert main([str(stream), "--set", "toolsim_manifest=schemas", "--update"]) == 0
+    backend, client = recorded(stream)
+    backend.metadata["toolsim_capture"]["options"]["manifest"] = "schemas"
+    stream.write_bytes(dump([backend, client]))
+    assert main([str(stream)]) == 0
+    assert main([str(stream), "--set", "toolsim_manifest=auto"]) == 1
+
+
+def test_main_for_other_programs(
+    tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The results are also in a file that CI systems read."""
+    told = tmp_path / "junit.xml"
+    assert main([str(stream), "--junit", str(told)]) == 0
+    assert 'failures="0"' in told.read_text()
+    monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
+    assert main([str(stream), "--junit", str(told)]) == 1
+    assert 'failures="1"' in told.read_text()

@@ -85,7 +85,7 @@ def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """Another question has no answer, and the log says how it differs from the nearest recorded one."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
-    assert 'the nearest: body.model: got "other", expected "m"' in caplog.text
+    assert 'the nearest is one that was loaded by hand:\n  body.model: got "other", expected "m"' in caplog.text
     assert stage.playback.count() == 1
 
 
@@ -102,6 +102,22 @@ def test_the_listener_itself(stage: Stage) -> None:
         assert stage.ask(flow).response is not None
         assert flow.response is not None
         assert flow.response.status_code == status
+        assert status == 200 or b'body.model: got \\"other\\"' in (flow.response.content or b"")
+
+
+def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By its file, with the first places at which the request differs from it."""
+    replay, playback = ServerReplay(), ServerPlayback()
+    with context(replay, playback) as mitm:
+        far = recording(tmp_path, model="far", temperature=1.0)
+        near = recording(tmp_path)
+        mitm.options.update(server_replay=[str(far), str(near)])
+        far.unlink()
+        replay.running()
+        more = {f"x{number}": number for number in range(9)}
+        replay.request(question(model="other", **more))
+    assert f'the nearest is {near.name}:\n  body.model: got "other", expected "m"\n' in caplog.text
+    assert caplog.text.rstrip().endswith("\n  and 5 more")
 
 
 def test_foreign_flows_are_left_alone(stage: Stage, tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""A mitmdump with the addon as a child of this process: its command line, and how to tell that it is up."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable
+
+# Its standard input ends when its parent does, however that dies: no proxy outlives it.
+_PROGRAM = """
+import os, signal, sys, threading
+def watch():
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=watch, daemon=True).start()
+from mitmproxy.tools.main import mitmdump
+mitmdump()
+"""
+
+_LISTENING = re.compile(r"listening at \S+:(\d+)\.")
+# Without the addon, or with an option that it refuses, mitmdump still listens for a moment before it gives up.
+_BROKEN = re.compile(r"error in script|Addon error|No such script|^(\S+ |\{.*\")toolsim_\w+: ", re.MULTILINE)
+_MAX_LOG_SHOWN = 2000
+
+
+def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
+    """Return the command line of a mitmdump on any free port of 127.0.0.1; its standard input must be a pipe.
+
+    ``words``: further arguments; ``settings``: ``NAME=VALUE``.
+    """
+    spec = importlib.util.find_spec("toolsim")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("toolsim's script is not installed beside its package: install it anew")
+    line = [sys.executable, "-c", _PROGRAM, "-s", spec.origin, "--listen-host", "127.0.0.1", "--listen-port", "0"]
+    return [*line, *words, *(word for setting in settings for word in ("--set", setting))]
+
+
+def port(log: str) -> int | None:
+    """Return the port on which it listens, None as long as it does not. Raises ValueError if it never will."""
+    if _BROKEN.search(log):
+        raise ValueError(f"mitmdump cannot run with the addon:\n{tail(log)}")
+    found = _LISTENING.search(log)
+    return int(found[1]) if found else None
+
+
+def tail(log: str) -> str:
+    """Return the end of a log, which says why a start has failed."""
+    return log[-_MAX_LOG_SHOWN:]
