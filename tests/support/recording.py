@@ -54,7 +54,7 @@ def chat_stream(*texts: str, ended: bool = True) -> tuple[str, bytes]:
 
 def exchange(flow: HTTPFlow, kind: str, body: bytes, status: int = 200, **headers: str) -> HTTPFlow:
     """Let a live request be answered, through the hooks, in the order of the entry."""
-    addon, capture = ToolSim(), Capture()
+    addon, capture = ToolSim(alone=True), Capture()
     for each in (addon, capture):
         each.configure({"toolsim_backend"})
     addon.requestheaders(flow)
