@@ -40,6 +40,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command"),
     "What the model is shown": ("manifest", "manifest_role", "history", "sentinel", "mode", "constrain"),
     "What counts as a call": ("use_tool", "untagged", "repair", "strict_policy", "max_tool_args_bytes"),
+    "Several turns in one answer": (
+        "retry",
+        "fix_empty_final",
+        "fix_empty_final_disable_tools",
+        "fix_empty_final_text",
+        "tool_use_mode",
+        "max_rounds",
+        "max_rounds_seconds",
+    ),
     "What the client gets": (
         "stream_arguments",
         "parallel_tool_calls",

@@ -92,6 +92,16 @@ class Policy:
     max_tools_bytes: int = 1_048_576
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False
+    tool_use_mode: Literal["", "enforced", "relaxed", "disabled"] = ""
+    retry: int = 0
+    fix_empty_final: bool = False
+    fix_empty_final_disable_tools: bool = True
+    fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether an answer may take several turns of the model."""
+        return bool(self.retry or self.fix_empty_final)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +130,9 @@ class Plan:
     ``constraint``: the flat form in which the backend is to enforce calls, None where it is only asked in words.
     ``fields``: further fields of the backend's body. ``attempts``: what of all this the backend may refuse, and the
     request may do without.
+    ``after_outputs``: the conversation ends with what tools answered. ``asks``: the reasons for which the model is
+    asked again, where this is a round (``loop/``). ``begun``: the call with which this answer goes on, as far as an
+    earlier round got.
     """
 
     client: Dialect
@@ -138,6 +151,9 @@ class Plan:
     constraint: Mapping[str, Any] | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     attempts: frozenset[Feature] = frozenset()
+    after_outputs: bool = False
+    asks: frozenset[str] = frozenset()
+    begun: str = ""
 
     @property
     def stream(self) -> bool:

@@ -9,6 +9,12 @@ from typing import Any
 MAX_NAMES = 64
 """A model may invent any number of names; a summary in one line has to stay one."""
 
+# What only answers of several rounds have, and what a round's report repeats of the client's request.
+_OF_ROUNDS = ("rounds", "round", "part_of", "asked_again")
+_OF_REQUEST = ("client", "backend", "model", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped")
+_JOINED = ("parse_failures", "strict_failures", "repairs", "warnings", "mismatches", "dropped_calls", "asked_again")
+_OF_END = ("tool_cutoff", "truncated", "mode", "stop_after_tools_mode", "finish", "error")
+
 _TALLIED = {
     "calls": "call",
     "parse_failures": "parse failure",
@@ -64,15 +70,18 @@ def tallies(report: Mapping[str, Any]) -> list[Tally]:
 class Report:
     """Counts and names, never argument values or texts. The one mutable record: each room adds what only it knows.
 
-    ``parse_failures``, ``strict_failures``, ``repairs`` and ``warnings`` hold ``entry`` strings. ``blocks``: the call
-    blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that choice's text);
-    ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON"); ``repairs``. ``mismatches``: for
-    each schema that was broken the tool's name and where, without values
+        ``parse_failures``, ``strict_failures``, ``repairs``, ``warnings`` and ``asked_again`` hold ``entry`` strings.
+    ``blocks``: the call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in
+    that choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
+    REASON"); ``repairs``. ``mismatches``: for each schema that was broken the tool's name and where, without values
     ("get_weather:/days: got string, expected integer"). ``dropped_calls``: those that the client's or the operator's
     limit kept back, as ``entry`` strings. ``truncated``: the client's answer lacks something, a call that was dropped
     or what a backend did not get to. ``tool_cutoff``: why we ended the turn before the backend did.
     ``stop_after_tools_mode``: what would end it: the option's value, or off. ``tokens``: as the backend counted them,
     by kind.
+
+    Where one answer took several turns of the model (``loop/``): ``rounds`` is their number, ``asked_again`` says why,
+    and each round's own report has its ``round``, from 1, and the flow that it is ``part_of``.
     """
 
     client: str = ""
@@ -99,10 +108,28 @@ class Report:
     stop_after_tools_mode: str = "off"
     finish: str | None = None
     error: str | None = None
+    rounds: int = 0
+    round: int = 0
+    part_of: str = ""
+    asked_again: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``flow.metadata`` (which must stay savable) demands."""
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if value or key not in _OF_ROUNDS}
+
+    def add(self, other: Report) -> None:
+        """Add what happened in a round: failures and repairs are joined, the last end counts.
+
+        Which of its calls the client was told, and what all rounds took, is not the round's to say.
+        """
+        if not self.rounds:
+            for name in _OF_REQUEST:
+                setattr(self, name, getattr(other, name))
+        for name in _JOINED:
+            getattr(self, name).extend(getattr(other, name))
+        for name in _OF_END:
+            setattr(self, name, getattr(other, name))
+        self.rounds += 1
 
     def drop_call(self, name: str | None = None) -> None:
         """Note that a call beyond the limit is not passed on; its name may not be known yet."""

@@ -23,8 +23,9 @@ from typing import Any, ClassVar, Protocol
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
-from tornado.web import Application, RequestHandler
+from tornado.web import Application
 
+from toolsimlib.backends.answering import AnsweringHandler
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import (
@@ -119,7 +120,7 @@ class Loopback:
         await self.backend.stop()
 
 
-class _Handler(RequestHandler):
+class _Handler(AnsweringHandler):
     """Errors in the API's own shape, whatever raised them. ``METHODS`` are those that a resource has."""
 
     METHODS: ClassVar[Sequence[str]]
@@ -150,12 +151,6 @@ class _Handler(RequestHandler):
         """Return whether there is such a resource."""
         return True
 
-    def refuse(self, error: ApiError) -> None:
-        self.set_status(error.status)
-        if error.retry_after is not None:
-            self.set_header("Retry-After", str(error.retry_after))
-        self.finish({"error": error.body()})
-
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         kind = "invalid_request_error" if status_code < 500 else "server_error"
         self.refuse(ApiError(f"{self.request.method} {self.request.path}: {self._reason}", kind, status=status_code))
@@ -184,8 +179,6 @@ class _Answers(_Handler):
 
     METHODS = ("POST",)
 
-    _task: asyncio.Task[None] | None = None
-
     def exists(self) -> bool:
         return self._api() is not None
 
@@ -193,26 +186,7 @@ class _Answers(_Handler):
         api = api_of_path(self.request.path)
         return api if api in self.backend.apis else None
 
-    async def post(self) -> None:
-        # The answer is a task of its own: a closed connection can cancel it without cancelling tornado's handler.
-        self._task = asyncio.create_task(self._answer())
-        self.running.add(self._task)
-        try:
-            await self._task
-        except asyncio.CancelledError:
-            # The client has left, or ``stop`` was called. Tornado would log a cancelled handler as an error, and end
-            # one that simply returns as if its answer were complete.
-            if not self._task.cancelled():
-                raise
-            self.detach().close()
-        finally:
-            self.running.discard(self._task)
-
-    def on_connection_close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _answer(self) -> None:
+    async def answer(self) -> None:
         api = self._api()
         assert api is not None
         try:

@@ -27,17 +27,21 @@ from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners, is_local
 from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
-from toolsimlib.proxy.exchange import OPEN, Exchange, error_response
+from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.greeting import Greeting
+from toolsimlib.proxy.head import error_response
 from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.log import Log
 from toolsimlib.proxy.metrics import Metrics
 from toolsimlib.proxy.notes import COMMENT, PAGE, REPORT, is_stored, policy_for
+from toolsimlib.proxy.part import Part, part_of
 from toolsimlib.proxy.recognise import Recogniser
+from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.proxy.settings import Settings, parse
 from toolsimlib.proxy.worker import Crew
 from toolsimlib.report import Report
+from toolsimlib.wire.dialect import Api
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +75,7 @@ class ToolSim:
         self._builtin = BuiltinBackend()
         self._greeting = Greeting(self._builtin)
         self._connections = Connections()
+        self._rounds = Rounds(keepalive)
         self._conversations = Conversations()
         self._known = KnownBackends()
         self._recogniser = Recogniser(self._known)
@@ -129,11 +134,17 @@ class ToolSim:
         self._greeting.stop()
         if self._crew is not None:
             self._crew.stop()
-        return self._builtin.stop()
+        return self._builtin.stop(self._rounds.stop())
 
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Route a request, and let it through as it arrives unless its body has to be read."""
         if flow.response is not None and not is_stored(flow):
+            return
+        part = part_of(flow)
+        if part is not None and flow.live:
+            # It was routed when it was the client's own request.
+            flow.request.stream = False
+            self._open(flow, part.report, None, part)
             return
         if self._connections.is_circle(flow.client_conn):
             flow.response = error_response(LOOP)
@@ -160,7 +171,9 @@ class ToolSim:
         if api or route.endpoint(request.path):
             # Whatever ``stream_large_bodies`` says: the body has to be read.
             request.stream = False
-            exchange = self._open(flow, Report(client=api.name if api else ""), resent)
+            report = part.report if part is not None else Report()
+            report.client = api.name if api else ""
+            exchange = self._open(flow, report, resent, part)
             # Only a backend that the operator named is asked who it is.
             is_named = isinstance(decision, route.Forward) or isinstance(flow.client_conn.proxy_mode, ReverseMode)
             exchange.may_ask = api is not None and is_named and not decision.to_builtin
@@ -176,7 +189,11 @@ class ToolSim:
         if exchange.resent is not None:
             exchange.resent.give_body(flow)
         exchange.clocks.heard()
-        job = exchange.request_job(flow, api.name, self._policy(flow))
+        part = exchange.part
+        policy = part.policy if part is not None and part.policy is not None else self._policy(flow)
+        if policy.asks_again and part is None and self._hand_over(flow, exchange, api, policy):
+            return None
+        job = exchange.request_job(flow, api.name, policy)
 
         def take(done: Done) -> None:
             exchange.take_request(flow, done)
@@ -270,7 +287,17 @@ class ToolSim:
     def _cors(self, flow: HTTPFlow) -> dict[str, str]:
         return cors_headers(self._settings.origins, flow.request.headers.get("origin"))
 
-    def _open(self, flow: HTTPFlow, report: Report, resent: resend.Resent | None) -> Exchange:
+    def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
+        """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
+        if not flow.live or exchange.is_request_too_large:
+            return False
+        handed_over = self._rounds.take(flow, api, policy, self._settings.bounds)
+        if handed_over is None:
+            return False
+        exchange.hand_over(handed_over)
+        return True
+
+    def _open(self, flow: HTTPFlow, report: Report, resent: resend.Resent | None, part: Part | None) -> Exchange:
         resend.forget(flow)
         request = flow.request
         exchange = OPEN[flow.id] = Exchange(
@@ -279,26 +306,31 @@ class ToolSim:
             cors=self._cors(flow),
             limits=replace(self._settings.limits, keepalive=self._keepalive),
             backend=self._known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
+            part=part,
         )
         exchange.resent = resent
         return exchange
 
     def _close(self, flow_id: str, flow: HTTPFlow | None, status: int | None) -> None:
         exchange = OPEN.pop(flow_id, None)
+        if exchange is not None and exchange.handed_over is not None:
+            exchange.handed_over.take_back(flow)
         if exchange is None or not exchange.is_turn:
             return
         report, seconds = exchange.report, exchange.clocks.seconds()
         exchange.learn()
         if report.error in ("backend_unavailable", "backend_timeout"):
             self._known.forget(exchange.backend)
-        is_ours = exchange.plan is not None or report.error is not None
+        is_ours = exchange.plan is not None or exchange.handed_over is not None or report.error is not None
         if status is None:
             report.error = report.error or "aborted"
         problem = exchange.problem() if status is not None and status >= 400 else ""
         self._log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
         if not is_ours:
             return
-        self._metrics.count(report, status, seconds, exchange.clocks.first_byte)
+        if exchange.part is None:
+            # What happened in rounds is counted once, with the answer that they are part of.
+            self._metrics.count(report, status, seconds, exchange.clocks.first_byte)
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
             flow.metadata[REPORT] = report.as_dict() | outcome

@@ -52,9 +52,9 @@ class BuiltinBackend:
         if _config(settings) != _config(self._settings):
             self.start(settings, modes)
 
-    def stop(self) -> asyncio.Task[None]:
-        """Stop serving."""
-        return self._spawn(self._stop())
+    def stop(self, first: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
+        """Stop serving, once the work ``first`` is done, which may still need the backend."""
+        return self._spawn(self._stop(first))
 
     async def _serve(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
         await self._stop()
@@ -88,7 +88,9 @@ class BuiltinBackend:
             )
             logger.info(message, LOOPBACK, self.port)
 
-    async def _stop(self) -> None:
+    async def _stop(self, first: Coroutine[Any, Any, None] | None = None) -> None:
+        if first is not None:
+            await first
         loopback, self._loopback = self._loopback, None
         if loopback is not None:
             await loopback.stop()

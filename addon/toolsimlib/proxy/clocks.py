@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 
+from toolsimlib.errors import ApiError
 from toolsimlib.proxy.settings import Limits
 
 
@@ -65,10 +66,17 @@ class Clocks:
         """Whether the backend has been silent for too long."""
         return 0 < self._limits.idle_timeout <= time.monotonic() - self._heard_at
 
-    @property
-    def is_unreachable(self) -> bool:
-        """Whether connecting has taken too long."""
-        return not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._heard_at
+    def silent(self) -> ApiError:
+        """Return the error for a backend that is overdue."""
+        message = f"The backend sent no data for {self._limits.idle_timeout:g} s."
+        return ApiError(message, code="backend_timeout", status=504)
+
+    def unreachable(self, message: str) -> ApiError:
+        """Return the error for a backend that could not be reached, in time or at all, or that went away."""
+        if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._heard_at:
+            text = f"The backend could not be reached within {self._limits.connect_timeout:g} s."
+            return ApiError(text, code="backend_timeout", status=504)
+        return ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502)
 
     @property
     def is_quiet(self) -> bool:

@@ -22,7 +22,6 @@ Its ``clocks`` tell ``EndableStream`` when to call ``tick`` (in a stream) or ``o
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -36,16 +35,17 @@ from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides, telemetry
 from toolsimlib.proxy.attempt import Attempt, note_missed_calls
 from toolsimlib.proxy.clocks import Clocks
+from toolsimlib.proxy.head import error_response, set_head, told_problem
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, answer_too_large, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.notes import NOTE, policy_as_dict
+from toolsimlib.proxy.part import Part
+from toolsimlib.proxy.rounds import HandedOver
 from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import JSON, ResponseRewriter
-from toolsimlib.wire.errors import NO_WORDS, read_error
-from toolsimlib.wire.lenient import loaded
 
 logger = logging.getLogger(__name__)
 
@@ -54,21 +54,9 @@ MODE_HEADER = "x-proxy-output-mode"
 # How long one stream is rewritten before others have their turn, on the processor: a chunk of it may hold a thousand
 # calls.
 TURN_SECONDS = 0.003
-# Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
-_HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
+_EVENT_STREAM = "text/event-stream"
 # Statuses whose answers have no body: nothing can be streamed in them.
 _WITHOUT_BODY = (204, 205)
-
-
-def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an error as a whole HTTP answer in the API's own shape."""
-    response = Response.make(error.status, json.dumps({"error": error.body()}), {"content-type": "application/json"})
-    if error.retry_after is not None:
-        response.headers["retry-after"] = str(error.retry_after)
-    if error.status == 401:
-        response.headers["www-authenticate"] = "Bearer"
-    response.headers.update(headers or {})
-    return response
 
 
 class Exchange:
@@ -78,14 +66,24 @@ class Exchange:
     speak if the backend never answers. ``cors``: headers for answers that we make. ``is_request_too_large``: its body
     was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time. ``topic``: what a
     request is about that was rewritten; ``place``: which turn of which conversation that is, in words. ``backend``:
-    what is known of it; ``may_ask``: it may be asked who it is.
+    what is known of it; ``may_ask``: it may be asked who it is. ``part``: which round of an answer this is.
+    ``handed_over``: the runner answers, by rounds that are exchanges of their own.
     """
 
     def __init__(
-        self, report: Report, *, client_id: str, cors: Mapping[str, str], limits: Limits, backend: Backend | None = None
+        self,
+        report: Report,
+        *,
+        client_id: str,
+        cors: Mapping[str, str],
+        limits: Limits,
+        backend: Backend | None = None,
+        part: Part | None = None,
     ) -> None:
         self.plan: Plan | None = None
         self.report = report
+        self.part = part
+        self.handed_over: HandedOver | None = None
         self.resent: resend.Resent | None = None
         self.topic: Topic | None = None
         self.place = ""
@@ -144,7 +142,7 @@ class Exchange:
             self._attempt = None  # Made anew, the request would lose them.
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten) -> None:
-        self.plan = rewritten.plan
+        self.plan = self.part.planned(rewritten.plan) if self.part is not None else rewritten.plan
         if not self.plan.attempts:
             self._attempt = None
         flow.request.path = rewritten.path
@@ -153,8 +151,17 @@ class Exchange:
 
     def _take(self, done: Done) -> None:
         self.report = done.report
+        if self.part is not None:
+            self.part.report = done.report
         if done.crash:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
+
+    def hand_over(self, handed_over: HandedOver) -> None:
+        """Note that the runner answers the request: what it says passes."""
+        self.handed_over = handed_over
+        self.report = handed_over.report
+        self.topic = handed_over.topic
+        self.ours = False
 
     # -- the answer --
 
@@ -171,25 +178,31 @@ class Exchange:
         if self.plan is None or is_error:
             self.ours = False
             response.stream = not is_present
-            if (self.plan is not None or response.status_code >= 400) and not is_present:
+            if self.handed_over is not None and not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
+                response.headers.update(telemetry.headers(self.report))
+            if (self.plan or self.handed_over or response.status_code >= 400) and not is_present:
                 self.recorder.begin(response.copy())
                 response.stream = self._pass
             return
         content_type = response.headers.get("content-type", "")
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
+        is_stream = content_type.partition(";")[0].strip().lower() == _EVENT_STREAM
         is_empty = response.status_code in _WITHOUT_BODY
         if not (self.plan.stream and is_stream and encoding == "identity") or is_present or is_empty:
             # A stream that is compressed although we asked for none cannot be read in pieces: it is rewritten whole.
             response.stream = False
             return
         self._rewriter = ResponseRewriter(
-            self.plan, self.report, content_type=content_type, max_event_bytes=self.limits.max_event_bytes
+            self.plan,
+            self.report,
+            content_type=content_type,
+            max_event_bytes=self.limits.max_event_bytes,
+            listener=self.part.listener if self.part is not None else None,
         )
         # A copy: mitmproxy judges the backend's connection by the headers that the backend sent.
         self.recorder.begin(response)
         response = flow.response = response.copy()
-        _set_headers(response, self._rewriter.content_type)
+        set_head(response, self._rewriter.content_type)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.feed
@@ -220,6 +233,10 @@ class Exchange:
         """Remember what the answer, which is over, says about its backend."""
         if self.plan is not None:
             note_missed_calls(self.backend, self.plan, self.report)
+
+    def _new_rewriter(self, plan: Plan, content_type: str) -> ResponseRewriter:
+        size, listener = self.limits.max_answer_bytes, self.part.listener if self.part else None
+        return ResponseRewriter(plan, self.report, content_type=content_type, max_event_bytes=size, listener=listener)
 
     @property
     def words(self) -> str:
@@ -275,8 +292,8 @@ class Exchange:
             self.recorder.whole(response)
             return None
         kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
-        limit = self.limits.max_answer_bytes
-        return AnswerJob(self.plan, kind, encoding, response.raw_content or b"", limit, self.report)
+        limit, body = self.limits.max_answer_bytes, response.raw_content or b""
+        return AnswerJob(self.plan, kind, encoding, body, limit, self.report, is_round=self.part is not None)
 
     def take_answer(self, flow: HTTPFlow, done: Done) -> None:
         """Make the whole answer what came of it."""
@@ -287,7 +304,9 @@ class Exchange:
             flow.response = self.refuse(done.error)
             return
         self.recorder.whole(response)
-        _set_headers(response, done.content_type)
+        if self.part is not None and self.part.listener is not None:
+            self.part.listener(done.told, done.again)
+        set_head(response, done.content_type)
         response.status_code = done.status
         response.reason = status_codes.RESPONSES.get(response.status_code, "")
         response.headers.update(telemetry.headers(self.report))
@@ -305,7 +324,7 @@ class Exchange:
                 return []
             if self.clocks.is_overdue:
                 self.cut = True
-                return self._recorded(self._rewriter.fail(self._timeout_error()))
+                return self._recorded(self._rewriter.fail(self.clocks.silent()))
             if not self.clocks.is_quiet:
                 return []
             self.clocks.told()
@@ -318,16 +337,13 @@ class Exchange:
         if not self.clocks.is_overdue:
             self.clocks.told()
             return None
-        return self.refuse(self._timeout_error())
+        return self.refuse(self.clocks.silent())
 
     # -- errors --
 
     def backend_unreachable(self, message: str) -> Response:
         """Return the whole answer for a backend that could not be reached, in time or at all, or that went away."""
-        if self.clocks.is_unreachable:
-            text = f"The backend could not be reached within {self.limits.connect_timeout:g} s."
-            return self.refuse(ApiError(text, code="backend_timeout", status=504))
-        return self.refuse(ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502))
+        return self.refuse(self.clocks.unreachable(message))
 
     def answer_too_large(self) -> Response:
         """Return the whole answer for a backend whose own is beyond the limit."""
@@ -335,11 +351,7 @@ class Exchange:
 
     def problem(self) -> str:
         """Return in words why there was an HTTP error, ours or the backend's; "" if nobody said."""
-        if self._problem:
-            return self._problem
-        body = loaded(self.recorder.received.content().decode("utf-8", "replace"))
-        told = read_error(body) if body is not None else None
-        return told.message if told is not None and told.message != NO_WORDS.message else ""
+        return self._problem or told_problem(self.recorder.received.content())
 
     def refuse(self, error: ApiError) -> Response:
         """Return an error as the whole answer."""
@@ -347,11 +359,6 @@ class Exchange:
         self._problem = error.message
         self.report.error = error.code or error.type
         return error_response(error, self._cors)
-
-    def _timeout_error(self) -> ApiError:
-        return ApiError(
-            f"The backend sent no data for {self.limits.idle_timeout:g} s.", code="backend_timeout", status=504
-        )
 
     def _internal_error(self) -> ApiError:
         logger.exception("toolsim failed to rewrite an answer; please report this.")
@@ -386,14 +393,6 @@ class Exchange:
         for chunk in chunks:
             self.recorder.sent.add(chunk)
         return chunks
-
-
-def _set_headers(response: Response, content_type: str) -> None:
-    for name in _HOP_HEADERS:
-        response.headers.pop(name, None)
-    response.headers["content-type"] = content_type
-    if response.http_version == "HTTP/1.0":
-        response.http_version = "HTTP/1.1"
 
 
 OPEN: dict[str, Exchange] = {}

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.events import ClientEvent
 from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import Dialect, Feature, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten, rewrite_request
+from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.json_codec import parse_object
@@ -46,7 +49,7 @@ class RequestJob:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob:
-    """A whole answer to rewrite, as in ``RequestJob``."""
+    """A whole answer to rewrite, as in ``RequestJob``. ``is_round``: its events are wanted too."""
 
     plan: Plan
     content_type: str
@@ -54,6 +57,7 @@ class AnswerJob:
     data: bytes
     limit: int
     report: Report
+    is_round: bool = False
 
 
 Job = RequestJob | AnswerJob
@@ -76,6 +80,9 @@ class Done:
     content_type: str = ""
     body: bytes = b""
     """Of an answer."""
+    told: tuple[ClientEvent, ...] = ()
+    again: AskAgain | None = None
+    """Of a round."""
 
 
 def is_heavy(job: Job) -> bool:
@@ -151,9 +158,23 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
     except ValueError as problem:
         return Done(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
     seconds = PATIENT_SECONDS if patient else BUDGET_SECONDS
-    rewriter = ResponseRewriter(job.plan, job.report, content_type=job.content_type, check_seconds=seconds)
+    told: list[ClientEvent] = []
+    reasons: list[AskAgain] = []
+
+    def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
+        told.extend(events)
+        reasons.extend([again] if again is not None else [])
+
+    rewriter = ResponseRewriter(
+        job.plan,
+        job.report,
+        content_type=job.content_type,
+        check_seconds=seconds,
+        listener=listen if job.is_round else None,
+    )
     body = b"".join(rewriter.feed(content) + (rewriter.feed(b"") if content else []))
-    return Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body)
+    done = Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body)
+    return replace(done, told=tuple(told), again=reasons[0] if reasons else None)
 
 
 def _can_be_read(body: bytes) -> bool:

@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
+from toolsimlib.proxy.option import PREFIX, Option, Value, from_environment
 from toolsimlib.request.forms import FORMS
 
-PREFIX = "toolsim_"
-
-Value = str | int | bool | tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option, of the type of its ``default``; a tuple is a sequence of words, which commas may separate too.
-
-    ``env``: the predecessor's environment variable, which gives another default. ``minimum``: the smallest number.
-    """
-
-    name: str
-    default: Value
-    help: str
-    choices: tuple[str, ...] = ()
-    env: str = ""
-    minimum: int = 0
-
-    @property
-    def full_name(self) -> str:
-        """The name as mitmproxy knows it."""
-        return PREFIX + self.name
-
-    @property
-    def typespec(self) -> Any:
-        """The type as mitmproxy's option manager wants it."""
-        return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
-
+__all__ = ["OPTIONS", "PREFIX", "Option", "Value", "register"]
 
 OPTIONS = (
     Option(
@@ -140,6 +110,48 @@ OPTIONS = (
         "What becomes of a call that violates a strict tool's schema. error: the answer fails (HTTP 422, or an error "
         "event in a stream). message: the assistant says it in words.",
         ("error", "message"),
+    ),
+    Option(
+        "retry",
+        0,
+        "How often a model is asked again within one answer, 0 to 3: for a call that violates a strict tool's schema, "
+        "is malformed beyond repair, too large, cut off, or names a tool that is not on offer, and for an answer "
+        "without a call where one is required. It is shown its own words and what was wrong. What a stream has told "
+        "already stays.",
+    ),
+    Option(
+        "fix_empty_final",
+        False,
+        "Whether a model that answers nothing after a tool's output is asked once more.",
+    ),
+    Option(
+        "fix_empty_final_disable_tools",
+        True,
+        "Whether it is then offered no tools, so that it has to answer in words.",
+    ),
+    Option(
+        "fix_empty_final_text",
+        "Now answer the question in words, from what the tools have returned.",
+        "What the user then says to it.",
+    ),
+    Option(
+        "tool_use_mode",
+        "",
+        "How tools are used, whatever a request says. enforced: an answer must call one of those on offer, unless a "
+        "tool has just answered. disabled: none is on offer. Empty: as the request says.",
+        ("", "enforced", "disabled"),
+    ),
+    Option(
+        "max_rounds",
+        8,
+        "Largest number of turns of the model in one answer. Beyond it the answer ends as it would have without "
+        "another.",
+        minimum=1,
+    ),
+    Option(
+        "max_rounds_seconds",
+        600,
+        "Seconds from the first turn of the model after which an answer begins no other; 0 = no limit.",
     ),
     Option(
         "stream_arguments",
@@ -325,36 +337,8 @@ def register(loader: Loader | OptManager, environment: Mapping[str, str]) -> lis
         default = option.default
         if option.env and (word := environment.get(option.env, "")):
             try:
-                default = _from_environment(option, word)
+                default = from_environment(option, word)
             except ValueError as problem:
                 warnings.append(f"{option.env}={word!r} is ignored: {problem}")
         loader.add_option(option.full_name, option.typespec, default, option.help, option.choices or None)
     return warnings
-
-
-def _from_environment(option: Option, word: str) -> Value:
-    word = word.strip("\r\n") if option.name == "tool_block_delimiter" else word.strip()
-    if isinstance(option.default, bool):
-        return _boolean(word)
-    if isinstance(option.default, int):
-        number = int(word) if re.fullmatch(r"[+-]?\d{1,12}", word) else None
-        if number is None or number < option.minimum:
-            raise ValueError(f"got {word!r}, expected a whole number, {option.minimum} or more")
-        return number
-    if not option.choices:
-        return word
-    word = word.lower()
-    if word not in option.choices and {"on", "off"} <= set(option.choices):
-        word = "on" if _boolean(word) else "off"
-    if word not in option.choices:
-        raise ValueError(f"got {word!r}, expected one of {', '.join(option.choices)}")
-    return word
-
-
-def _boolean(word: str) -> bool:
-    match word.lower():
-        case "1" | "true" | "yes" | "on" | "y" | "t" | "enabled":
-            return True
-        case "0" | "false" | "no" | "off" | "n" | "f" | "disabled":
-            return False
-    raise ValueError(f"got {word!r}, expected true or false")

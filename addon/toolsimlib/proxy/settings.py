@@ -10,10 +10,14 @@ from typing import Any, Literal
 
 from mitmproxy.exceptions import OptionsError
 
+from toolsimlib.loop.course import Bounds
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options import OPTIONS, Option
+
+MAX_RETRY = 3
+"""A model that fails four times in a row fails the fifth time too."""
 
 Builtin = Literal["codex", "scripted"]
 
@@ -49,6 +53,7 @@ class Settings:
     metrics_labels: frozenset[str] = frozenset()
     origins: Origins = Origins()
     limits: Limits = Limits()
+    bounds: Bounds = Bounds()
 
     @property
     def builtin_port(self) -> int:
@@ -82,6 +87,7 @@ def parse(values: Any) -> Settings:
         builtin=builtin,
         origins=Origins(parsed["cors_origins"]),
         limits=Limits(**{name: parsed[name] for name in limits}),
+        bounds=Bounds(parsed["max_rounds"], parsed["max_rounds_seconds"], parsed["max_answer_bytes"]),
         capture=parsed["capture"],
         metrics_labels=parsed["metrics_labels"],
         **{name: parsed[name] for name in edge},
@@ -148,12 +154,19 @@ def _metrics_labels(values: tuple[str, ...]) -> frozenset[str]:
     return frozenset(values)
 
 
+def _retry(value: int) -> int:
+    if value > MAX_RETRY:
+        raise ValueError(f"got {value}, expected 0 to {MAX_RETRY}")
+    return value
+
+
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "sentinel": _sentinel,
     "tool_block_delimiter": _delimiter,
     "codex_port": _port,
     "scripted_port": _port,
     "codex_command": _command,
+    "retry": _retry,
     "upstream": _upstream,
     "cors_origins": _origins,
     "tool_allowlist": _allowed_names,

@@ -40,6 +40,12 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
     for tally in others:
         if tally.entries:
             yield _counted(tally, sorted(set(tally.entries)))
+    if report.rounds > 1:
+        yield f"{report.rounds} rounds"
+    if report.asked_again:
+        yield f"asked again: {', '.join(report.asked_again[:MAX_NAMES])}"
+    if report.round:
+        yield f"round {report.round} of {report.part_of}"
     if report.tool_cutoff:
         yield f"cut off: {report.tool_cutoff}"
     if report.truncated and not report.dropped_calls:

@@ -84,9 +84,12 @@ class Capture:
     def request(self, flow: HTTPFlow) -> None:
         """Note under which options a request was rewritten."""
         exchange = OPEN.get(flow.id)
-        if exchange is not None and exchange.is_turn and flow.live:
+        # What the runner answers is recorded round by round.
+        if exchange is not None and exchange.is_turn and flow.live and exchange.handed_over is None:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
+            if exchange.part is not None:
+                flow.metadata[NOTE]["round"] = exchange.part.note()
 
     def responseheaders(self, flow: HTTPFlow) -> None:
         """Copy an answer that passes unchanged, as it passes."""

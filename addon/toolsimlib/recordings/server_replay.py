@@ -27,7 +27,7 @@ from mitmproxy.io import read_flows_from_paths
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy import route
 from toolsimlib.proxy.address import is_listener
-from toolsimlib.proxy.exchange import error_response
+from toolsimlib.proxy.head import error_response
 from toolsimlib.proxy.notes import NOTE
 from toolsimlib.recordings.capture import clean
 from toolsimlib.recordings.compare import differences

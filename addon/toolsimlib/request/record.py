@@ -2,6 +2,7 @@
 
     [function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"Paris"}]
     [function_call_output call_id=fc_001 output={"celsius":21}]
+    [function_call_error reason=SCHEMA_MISMATCH name=get_weather expected="…; /days: got string, expected integer"]
 
 Every value is JSON on one line (ids and names stand bare where they are plain), so that a value can neither end its
 record nor begin another one. JSON is shortened by its whitespace alone: 1.0 stays 1.0, and a number of
@@ -24,6 +25,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 # A word stands bare or as a JSON string.
 _WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
 _CALL = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} arguments=(.*)\]")
+_ERROR = "function_call_error"
+_REFUSED = re.compile(rf"\[{_ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"\]")
 _OUTPUT = re.compile(rf"\[function_call_output call_id={_WORD} output=(.*)\]")
 
 
@@ -36,6 +39,17 @@ def call_record(call: Call) -> str:
 def output_record(call_id: str, output: str) -> str:
     """Return the record of what the tool answered to the call ``call_id``."""
     return f"[function_call_output call_id={_word(call_id)} output={json_line(output)}]"
+
+
+def error_record(reason: str, name: str | None, expected: str) -> str:
+    """Return the record of a call that was refused: a code, the tool that was meant, and what it would have needed."""
+    named = f" name={_word(name)}" if name is not None else ""
+    return f"[{_ERROR} reason={reason}{named} expected={value_line(expected)}]"
+
+
+def is_error_record(line: str) -> bool:
+    """Return whether a line is such a record."""
+    return _REFUSED.fullmatch(line) is not None
 
 
 def read_call_record(line: str) -> Call | None:

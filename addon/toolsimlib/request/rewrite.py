@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Dialect, Feature, Plan, Policy, Tool
+from toolsimlib.plan import Choice, Dialect, Feature, Plan, Policy, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
@@ -85,8 +85,7 @@ def rewrite_request(
     """
     client = APIS[dialect]
     backend = client if policy.backend == "auto" else APIS[policy.backend]
-    # What Python cannot hold without loss (NaN, numbers beyond its own) is left to the backend as well.
-    document = parse_object(body, parse_float=_finite, parse_constant=_finite)
+    document = read_document(body)
     if document is not None:
         report.model, report.stream = string(document.get("model")), document.get("stream") is True
     if document is None or (backend is client and not client.uses_tools(document)):
@@ -105,6 +104,11 @@ def rewrite_request(
         raise BadRequest("The request body is nested too deeply.") from None
     path = path if backend is client else _exchange_ending(path, client, backend)
     return Rewritten(planned, written, path, request.items)
+
+
+def read_document(body: bytes) -> dict[str, Any] | None:
+    """Return a request's body as JSON, None where it is none, or holds what Python cannot hold without loss."""
+    return parse_object(body, parse_float=_finite, parse_constant=_finite)
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
@@ -126,11 +130,12 @@ def plan(
     attempts: frozenset[Feature] = frozenset(),
 ) -> Plan:
     """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
+    choice = _choice(request, policy)
     for tool in request.tools:
         if tool.strict and tool.parameters is not None:
             _compile(request, tool, tool.parameters, policy.max_schema_bytes)
-    offered = tuple(tool for tool in request.tools if _is_offered(request, tool, policy))
-    if request.choice.mode == "required" and not offered:
+    offered = tuple(tool for tool in request.tools if _is_offered(choice, tool, policy))
+    if choice.mode == "required" and not offered:
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     names = {tool.name for tool in offered}
@@ -147,17 +152,18 @@ def plan(
         tools=offered,
         masked=frozenset(tool.name for tool in request.tools if tool.name not in names),
         any_strict=any(tool.strict for tool in request.tools),
-        choice=request.choice,
+        choice=choice,
         one_call=one_call,
         stops_after_tools=ends_turns,
         choices=request.n,
         policy=policy,
         first_number=first_number(request),
         answer_format=request.answer_format,
-        constraint=constraint(offered, request.choice, policy=policy, one_call=one_call) if offered else None,
+        constraint=constraint(offered, choice, policy=policy, one_call=one_call) if offered else None,
         fields=engine_fields(policy.engine, request.form.model)
-        | grammar_fields(offered, request.choice, policy=policy, one_call=one_call),
+        | grammar_fields(offered, choice, policy=policy, one_call=one_call),
         attempts=attempts,
+        after_outputs=is_after_outputs(request),
     )
 
 
@@ -221,11 +227,26 @@ def _compile(request: ClientRequest, tool: Tool, parameters: Mapping[str, Any], 
         raise BadRequest(message, schema_param(request, tool.name), "invalid_function_parameters") from error
 
 
-def _is_offered(request: ClientRequest, tool: Tool, policy: Policy) -> bool:
+def _choice(request: ClientRequest, policy: Policy) -> Choice:
+    """Return the client's choice, or the operator's where ``tool_use_mode`` decides."""
+    if policy.tool_use_mode == "disabled":
+        return Choice("none")
+    # A model that had to call after each output would never answer.
+    if policy.tool_use_mode == "enforced" and request.choice.mode == "auto" and not is_after_outputs(request):
+        return replace(request.choice, mode="required")
+    return request.choice
+
+
+def is_after_outputs(request: ClientRequest) -> bool:
+    """Return whether a conversation ends with what a tool has answered."""
+    return bool(request.items) and isinstance(request.items[-1], CallOutput)
+
+
+def _is_offered(choice: Choice, tool: Tool, policy: Policy) -> bool:
     names = {tool.name, tool.wire_name}
-    chosen = request.choice.names is None or tool.name in request.choice.names
+    chosen = choice.names is None or tool.name in choice.names
     allowed = not policy.tool_allowlist or bool(names & policy.tool_allowlist)
-    return request.choice.mode != "none" and chosen and allowed and not names & policy.tool_denylist
+    return choice.mode != "none" and chosen and allowed and not names & policy.tool_denylist
 
 
 def _with_manifest(request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message]) -> list[Message]:

@@ -36,13 +36,17 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
+from toolsimlib.response.again import EMPTY_ANSWER, NO_CALL, AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS
-from toolsimlib.response.judge import Judge
+from toolsimlib.response.judge import Judge, loggable_name
 from toolsimlib.response.turn import Turn
 
 
 class Answer:
-    """All choices of one answer. ``feed`` it the backend's events in order; it never raises."""
+    """All choices of one answer. ``feed`` it the backend's events in order; it never raises.
+
+    ``again``: why the model is to be asked once more; then the last event is a failure that says so.
+    """
 
     def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
         self._plan = plan
@@ -52,6 +56,7 @@ class Answer:
         self._turns: dict[int, Turn] = {}
         self._usage: Usage | None = None
         self._is_empty = True
+        self.again: AskAgain | None = None
         self.done = False
 
     @property
@@ -99,6 +104,8 @@ class Answer:
         """End the answer as failed. Text that was held back comes first, since it would be lost otherwise."""
         if self.done:
             return []
+        if self._plan.asks and (end := self._ask([])):
+            return end
         tail = [event for turn in self._turns.values() for event in turn.salvage()]
         code = error.code or error.type
         if self._plan.stops_after_tools and self._turns and all(turn.called for turn in self._turns.values()):
@@ -124,6 +131,8 @@ class Answer:
         """Check whether a turn has failed, or whether all have ended early."""
         if events:
             self._is_empty = False
+        if self._plan.asks and (end := self._ask(events, early=True)):
+            return end
         if events and isinstance(events[-1], Failed):
             self.done = True
             self._report.error = events[-1].error.code
@@ -138,7 +147,32 @@ class Answer:
             self._is_empty = self._is_empty and not events
             if events and isinstance(events[-1], Failed):
                 return self._checked(events)
-        return [*events, self._end()]
+        if not self._plan.asks:
+            return [*events, self._end()]
+        turn = self._turn(0)
+        if turn.reason is None:
+            events += turn.finish("stop")
+        if turn.reason in ("stop", "length") and turn.again.fault is None:
+            turn.again.missing(self._plan, turn.reason)
+        return self._ask(events) or [*events, self._end()]
+
+    def _ask(self, events: list[ClientEvent], *, early: bool = False) -> list[ClientEvent]:
+        """End the answer behind ``events`` if it is at fault, and return what ends it; [] if it is not.
+
+        What the client is told instead is the runner's to say. ``early``: only if the backend goes on; a fault at the
+        end of its text waits for the usage.
+        """
+        turn = next((turn for turn in self._turns.values() if turn.again.fault is not None), None)
+        if turn is None or turn.again.fault is None or (early and not turn.cut):
+            return []
+        fault, otherwise = turn.again.fault, turn.again.fault.otherwise
+        if not otherwise or not isinstance(otherwise[-1], Failed):
+            otherwise = (*otherwise, Ended({0: "tool_calls" if turn.called else fault.finish}))
+        self.done = True
+        self.again = AskAgain(fault, turn.again.words, otherwise, self._usage)
+        self._report.asked_again.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
+        message = f"The model is asked again ({fault.reason}): expected {fault.expected}."
+        return [*events, Failed(ApiError(message, "invalid_request_error", "asked_again", status=422))]
 
     def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:
         self.done = True
@@ -152,6 +186,6 @@ class Answer:
     def _look_for_nothing(self, reasons: set[EndReason]) -> None:
         """Warn of an answer that looks like success and holds nothing, or not the call that it had to hold."""
         if self._plan.choice.mode == "required" and "tool_calls" not in reasons:
-            self._report.warnings.append("NO_CALL")
+            self._report.warnings.append(NO_CALL)
         if self._is_empty and reasons <= {"stop"}:
-            self._report.warnings.append("EMPTY_ANSWER")
+            self._report.warnings.append(EMPTY_ANSWER)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -39,6 +39,8 @@ MALFORMED_JSON = "MALFORMED_JSON"
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
 MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
+# The API's code of a violation.
+INVALID_CALL = "invalid_tool_call"
 # What was dropped.
 STRUCTURED_CALL = "STRUCTURED_CALL"
 # A repair, besides those of `written`, `arguments` and `repair`.
@@ -63,10 +65,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """No call: ``raw`` goes to the client as text; ``reason`` is one of the reasons above."""
+    """No call: ``raw`` goes to the client as text; ``reason`` is one of the reasons above.
+
+    ``name`` and ``expected`` say which tool was meant and what it takes, None and "" where nobody can say.
+    """
 
     raw: str
     reason: str
+    name: str | None = field(default=None, compare=False)
+    expected: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,9 @@ class Violation:
 
     error: ApiError
     reason: str
+    raw: str = ""
+    name: str | None = None
+    expected: str = ""
 
 
 Verdict = Call | Rejected | Violation
@@ -133,7 +143,7 @@ class Judge:
         if rejected and (len(rejected) == len(calls) > 1 or _is_one(block.body, calls)):
             # The client sees the block as the model wrote it.
             del self._report.repairs[repairs:], self._report.warnings[warnings:]
-            return [Rejected(block.raw, rejected[0].reason)]
+            return [replace(rejected[0], raw=block.raw)]
         return verdicts
 
     def oversize(self, raw: str) -> Verdict:
@@ -306,11 +316,12 @@ class Judge:
         repaired = mends or any(code != SEVERAL_CALLS for code in codes)
         if broken is not None:
             self._report.mismatches.append(entry(tool.name, broken.outline))
+            expected = f"arguments that conform to its schema; {broken.mismatch}"
             if tool.strict:
-                expected = f"arguments that conform to its schema; {broken.mismatch}"
                 return self._fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
             if repaired:
-                return self._reject(raw, UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON, tool.name)
+                reason = UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON
+                return self._reject(raw, reason, tool.name, expected)
             self._warn(SCHEMA_MISMATCH, tool.name)
         self._count(self._report.repairs, (*codes, *mends), tool.name)
         return Call(tool, found.text)
@@ -344,23 +355,22 @@ class Judge:
 
     def _fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
         if not strict:
-            return self._reject(raw, reason, name)
+            return self._reject(raw, reason, name, expected)
         self._count(self._report.strict_failures, (reason,), name)
-        written = f"the tool {_loggable_name(name)}" if name is not None else "a tool whose name cannot be read"
+        written = f"the tool {loggable_name(name)}" if name is not None else "a tool whose name cannot be read"
         message = f"The model called {written} and failed ({reason}): expected {expected}."
-        return Violation(
-            ApiError(message, type="invalid_request_error", code="invalid_tool_call", param="tools", status=422), reason
-        )
+        error = ApiError(message, type="invalid_request_error", code=INVALID_CALL, param="tools", status=422)
+        return Violation(error, reason, raw, name, expected)
 
-    def _reject(self, raw: str, reason: str, name: str | None) -> Rejected:
+    def _reject(self, raw: str, reason: str, name: str | None, expected: str = "") -> Rejected:
         self._count(self._report.parse_failures, (reason,), name)
-        return Rejected(raw, reason)
+        return Rejected(raw, reason, name, expected)
 
     def _warn(self, code: str, name: str) -> None:
         self._count(self._report.warnings, (code,), name)
 
     def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:
-        counts += [code if name is None else f"{code}:{_loggable_name(name)}" for code in codes]
+        counts += [code if name is None else f"{code}:{loggable_name(name)}" for code in codes]
 
 
 def _is_one(body: str, calls: Sequence[Written]) -> bool:
@@ -379,6 +389,6 @@ def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:
     return value.get("type") == "object" and isinstance(value.get("properties"), dict)
 
 
-def _loggable_name(name: str) -> str:
+def loggable_name(name: str) -> str:
     """Return a name that is fit for a log: one that the model made up may be anything."""
     return name if _LOGGABLE_NAME.fullmatch(name) else "?"

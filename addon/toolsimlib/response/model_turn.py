@@ -14,6 +14,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, Failed, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
+from toolsimlib.response.again import AskAgain
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.wire.dialect import APIS
@@ -55,6 +56,11 @@ class ModelTurn:
     def done(self) -> bool:
         """Whether the last event has been returned: ``Ended`` or ``Failed``."""
         return self._answer.done
+
+    @property
+    def again(self) -> AskAgain | None:
+        """Why the model is to be asked once more, where it is."""
+        return self._answer.again
 
     @property
     def cut(self) -> bool:

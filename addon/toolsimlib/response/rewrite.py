@@ -7,19 +7,22 @@ The writer is handed in, so that one client answer can hold more than one model 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import CallEnded, CallStarted, ClientEvent, Ended
+from toolsimlib.events import ClientEvent
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
+from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.model_turn import ModelTurn
+from toolsimlib.response.notes import Notes
 from toolsimlib.wire.dialect import APIS, Writer
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, comment
+
+Listener = Callable[[Sequence[ClientEvent], AskAgain | None], None]
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 JSON = "application/json"
@@ -29,6 +32,7 @@ class ResponseRewriter:
     """Rewrites one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
 
     ``content_type``: the backend's header. ``writer``: what the client's answer is written with; a new one by default.
+    ``listener`` is told the events too, and with the last ones why the model is to be asked again, if it is.
     ``done``: all that the client gets has been returned. For an answer that is not streamed ``status`` is its HTTP
     status, to be read when it is done.
     """
@@ -42,6 +46,7 @@ class ResponseRewriter:
         writer: Writer | None = None,
         max_event_bytes: int = MAX_EVENT_BYTES,
         check_seconds: float = BUDGET_SECONDS,
+        listener: Listener | None = None,
     ) -> None:
         self._plan = plan
         self._report = report
@@ -49,7 +54,8 @@ class ResponseRewriter:
             plan, report, content_type=content_type, max_event_bytes=max_event_bytes, check_seconds=check_seconds
         )
         self._writer = writer or APIS[plan.client].writer(plan.form)
-        self._open_calls: dict[int, str] = {}
+        self._notes = Notes(APIS[plan.client], plan.form, report)
+        self._listener = listener
         self.done = False
         self.status = 200
         self.content_type = EVENT_STREAM if plan.stream else JSON
@@ -84,8 +90,10 @@ class ResponseRewriter:
     def _written(self, events: list[ClientEvent]) -> list[bytes]:
         """Return whole frames; at the end of an answer that is not streamed its body."""
         frames: list[bytes] = []
+        if self._listener is not None:
+            self._listener(events, self._turn.again if self._turn.done else None)
         for event in events:
-            self._note(event)
+            self._notes.note(event)
             frames += self._writer.write(event)
         if not self._turn.done:
             return frames
@@ -98,13 +106,3 @@ class ResponseRewriter:
             self.status = self._writer.error.status
             return [error_body(self._writer.error)]
         return [dump(self._writer.body).encode()]
-
-    def _note(self, event: ClientEvent) -> None:
-        """Report what the client's answer holds by ids and numbers."""
-        match event:
-            case CallStarted() if not self._plan.legacy_functions:
-                self._open_calls[event.choice] = APIS[self._plan.client].call_id(event.kind, event.number)
-            case CallEnded(status="completed") if event.choice in self._open_calls:
-                self._report.tool_call_ids.append(self._open_calls.pop(event.choice))
-            case Ended(usage=usage) if usage is not None:
-                self._report.tokens = {name.removesuffix("_tokens"): count for name, count in asdict(usage).items()}

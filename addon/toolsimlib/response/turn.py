@@ -39,24 +39,24 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry
+from toolsimlib.response.again import Again
+from toolsimlib.response.begun import Begun
+from toolsimlib.response.block_log import BlockLog
 from toolsimlib.response.duplicates import Duplicates
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
+from toolsimlib.response.parser import parser_for
 from toolsimlib.response.pieces import Block, Fragment, Oversize
 from toolsimlib.response.preview import Preview
-from toolsimlib.response.sentinel import Sentinel
-from toolsimlib.response.untagged import Piece, Untagged
+from toolsimlib.response.untagged import Piece
 from toolsimlib.response.use_tool import use_tool_text
-
-# The quotes, the name and the escapes around the arguments; they are not counted as arguments.
-_HEADER_BYTES = 4096
-# Blocks listed in the report: nobody reads more.
-_MAX_BLOCKS = 1000
 
 
 class Turn:
     """One choice. ``over``: it takes nothing more; ``cut``: it ended before the backend did; ``reason``: why it ended.
+
+    ``again``: whether it ended at what the model can be asked for once more.
 
     Each method takes one event of the backend and returns the client's events for it.
     """
@@ -67,14 +67,16 @@ class Turn:
         self._judge = judge
         self._numbers = numbers
         self._choice = choice
-        self._parser = _parser(plan, judge)
-        self._blocks = _BlockLog(report, choice)
+        self._parser = parser_for(plan, judge)
+        self._blocks = BlockLog(report, choice)
         self._gap = Gap()
         self._preview: Preview | None = None
         self._broken = False
         self._calls = 0
         self._duplicates = Duplicates(all_duplicates=plan.policy.tool_block_dedup)
         self._is_structured = False  # Whether the call at hand came as one from the backend.
+        self.again = Again(plan)
+        self._begun = Begun(plan.begun) if plan.begun else None
         self._out: list[ClientEvent] = []
         self.state = self.state_waiting
         self.cut = False
@@ -106,6 +108,9 @@ class Turn:
         """Take a piece of the backend's text."""
         if self.over:
             return []
+        self.again.hear(text)
+        if self._begun is not None:
+            text = self._begun.join(text)
         if self._parser is not None:
             self._take(self._parser.feed(text))
             if self._parser.in_block and self._is_full and self._plan.stops_after_tools and not self.over:
@@ -122,6 +127,7 @@ class Turn:
         if self.over:
             return []
         self._out.append(event)
+        self.again.see(event)
         self._interrupt()
         return self._flush()
 
@@ -139,7 +145,7 @@ class Turn:
         """End the choice, for the backend's own reason. What was held back is decided now."""
         if self.over:
             return []
-        self._drain(cut=reason == "length")
+        self._drain(reason)
         if not self.over:
             self._end("length" if self._broken else "tool_calls" if self._calls else reason)
         return self._flush()
@@ -148,7 +154,8 @@ class Turn:
         """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
         if self.over:
             return []
-        self._drain(cut=True)
+        self.again.stop()
+        self._drain("length")
         self._end(self.reason)
         return [event for event in self._flush() if not isinstance(event, Failed)]
 
@@ -214,10 +221,17 @@ class Turn:
                 case FenceMark():
                     self._fence_mark(piece)
 
-    def _drain(self, *, cut: bool) -> None:
-        """Decide over all that was held back; ``cut``: the backend did not say all that it would have said."""
+    def _drain(self, reason: FinishReason) -> None:
+        """Decide over all that was held back, at an end for ``reason``; "length" stands for any cut."""
         if self._parser is not None:
-            self._take(self._parser.finish(cut=cut))
+            if self._begun is not None:
+                self._take(self._parser.feed(self._begun.end()))
+            was_open = self._parser.in_block
+            pieces = self._parser.finish(cut=reason == "length")
+            if was_open and not self.over and self._may_ask and self.again.unfinished(pieces, reason, self._gap):
+                self._end(None)
+                return
+            self._take(pieces)
         self._break_preview()
         gap = self._gap.take()
         # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
@@ -255,6 +269,8 @@ class Turn:
     def _verdict(self, verdict: Verdict) -> str:
         """Act on a verdict; return what became of it, for the report."""
         match verdict:
+            case Rejected() | Violation() if self._ask_again(verdict):
+                return f"asked again {verdict.reason}"
             case Call(tool=tool):
                 made = not self.over and self._call(verdict)
                 return f"call {tool.name}" if made else f"passed over {tool.name}"
@@ -267,6 +283,19 @@ class Turn:
                 if not self.over:
                     self._violate(error)
                 return f"failure {reason}"
+
+    @property
+    def _may_ask(self) -> bool:
+        """Whether the model can be asked for another call: not for one that was announced, or that is one too many."""
+        return not (self._preview is not None and self._preview.announced) and not self._is_full
+
+    def _ask_again(self, verdict: Rejected | Violation) -> bool:
+        """End the turn at a call that the model is asked to write once more; return whether it is."""
+        if self.over or not self._may_ask or not self.again.broken(verdict, self._gap):
+            return False
+        self.cut = True
+        self._end(None)
+        return True
 
     def _violate(self, error: ApiError) -> None:
         self._break_preview()
@@ -363,38 +392,3 @@ class Turn:
             self._broken = True
             self._interrupt()
         self._preview = None
-
-
-class _BlockLog:
-    """Tells the report where each block stood in its choice's text, and what became of it."""
-
-    def __init__(self, report: Report, choice: int) -> None:
-        self._report = report
-        self._choice = choice
-        self.position = 0
-
-    def add(self, raw: str, outcomes: list[str], repairs: list[str]) -> None:
-        start, self.position = self.position, self.position + len(raw)
-        if len(self._report.blocks) < _MAX_BLOCKS:
-            place = {"choice": self._choice, "start": start, "end": self.position}
-            self._report.blocks.append({**place, "verdicts": outcomes, "repairs": repairs})
-
-
-def _parser(plan: Plan, judge: Judge) -> Sentinel | Untagged | None:
-    """Return the parser for the plan; without tools on offer there is none, and all text is text."""
-    if not plan.tools:
-        return None
-    policy = plan.policy
-    # What changes a call after it is whole (its XML beside it, dropping a duplicate) cannot announce it before.
-    changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
-    limit = policy.max_tool_args_bytes + _HEADER_BYTES
-    # Where the client asked for JSON, JSON is the answer; where the backend enforces calls, it writes them untagged.
-    untagged = plan.constraint is not None or (policy.untagged == "on" and plan.answer_format is None)
-    sentinel = Sentinel(
-        policy.sentinel,
-        use_tool=policy.use_tool,
-        limit=limit,
-        fragments=plan.stream and policy.stream_arguments == "incremental" and not changes,
-        foreign=untagged,
-    )
-    return Untagged(sentinel, judge, limit=limit, repair=policy.repair == "safe") if untagged else sentinel

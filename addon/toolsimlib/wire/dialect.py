@@ -77,10 +77,11 @@ class Compose(Protocol):
 class Api:
     """One API. ``ending``: how the paths of its requests end.
 
-    ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
-    answer has a place for text behind its calls (an output list does, a chat message does not).
-    ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang).
-    ``call_id``: the id that the writer gives a call, by its kind and number.
+        ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
+        answer has a place for text behind its calls (an output list does, a chat message does not).
+    ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang). ``continued``: a client's
+    body with one more turn, of the model's words ("" = none) and what is said to them. ``call_id``: the id that the
+    writer gives a call, by its kind and number.
     """
 
     name: Dialect
@@ -93,6 +94,7 @@ class Api:
     adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
     compose: Compose
     answer_form: Callable[[Mapping[str, Any]], AnswerForm]
+    continued: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
     reader: Callable[[], Reader]
     writer: Callable[[AnswerForm], Writer]
     call_id: Callable[[ToolKind, int], str]
@@ -110,6 +112,7 @@ CHAT = Api(
     adopt=chat.adopt,
     compose=chat.compose,
     answer_form=chat.answer_form,
+    continued=chat.continued,
     reader=ChatReader,
     writer=ChatWriter,
     call_id=chat_call_id,
@@ -125,6 +128,7 @@ RESPONSES = Api(
     adopt=responses.adopt,
     compose=responses.compose,
     answer_form=responses.answer_form,
+    continued=responses.continued,
     reader=ResponsesReader,
     writer=ResponsesWriter,
     call_id=responses_call_id,

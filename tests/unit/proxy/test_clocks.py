@@ -10,11 +10,13 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     clocks, patient = Clocks(Limits(keepalive=10, connect_timeout=5, idle_timeout=12)), Clocks(Limits(idle_timeout=0))
-    assert (clocks.next_tick(), clocks.is_overdue, clocks.is_quiet, clocks.is_unreachable) == (10, False, False, False)
+    assert (clocks.next_tick(), clocks.is_overdue, clocks.is_quiet) == (10, False, False)
+    assert clocks.unreachable("gone").status == 502
     now += 5
-    assert clocks.is_unreachable
+    assert clocks.unreachable("gone").message == "The backend could not be reached within 5 s."
     clocks.connected()
-    assert not clocks.is_unreachable
+    assert clocks.unreachable("gone").message == "The backend gave no answer: gone"
+    assert clocks.silent().message == "The backend sent no data for 12 s."
     now += 5
     assert (clocks.is_quiet, clocks.next_tick()) == (True, 0.01)
     clocks.told()

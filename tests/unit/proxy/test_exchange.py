@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import json
 from typing import Any
 
 import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from support.wire import chat_frame
-from toolsimlib.errors import ApiError
 from toolsimlib.plan import AnswerForm, Plan, Policy, Tool
-from toolsimlib.proxy.exchange import Exchange, error_response
+from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import run
 from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
@@ -219,14 +217,6 @@ def test_rewritten_only_once() -> None:
         before = flow.response
         rewrite_whole(made, flow)
         assert flow.response is before
-
-
-def test_error_response() -> None:
-    """The API's error object, with the headers that belong to its status."""
-    response = error_response(ApiError("no", "t", "c", "p", 503, retry_after=7), {"x-a": "b"})
-    assert json.loads(response.content or b"") == {"error": {"message": "no", "type": "t", "param": "p", "code": "c"}}
-    assert (response.headers["retry-after"], response.headers["x-a"]) == ("7", "b")
-    assert error_response(ApiError("no", status=401)).headers["www-authenticate"] == "Bearer"
 
 
 def test_answer_beyond_the_limit() -> None:

@@ -7,7 +7,7 @@ ask.
 
 A stage direction in the question, a word in square brackets, makes it play a model or a server that misbehaves: "What
 is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them; the ways to call badly are played here, the others by
-the backend.
+the backend. A model that is asked again because of such a call (``loop/``) writes it well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolsimlib.backends.scripted.fill import fill, unanswered
 from toolsimlib.conversation import ClientRequest, Message, Text
 from toolsimlib.plan import Choice, Tool
 from toolsimlib.request.manifest import Catalog, find_catalog, reminder
-from toolsimlib.request.record import read_call_record, read_output_record, sentinel_block, value_line
+from toolsimlib.request.record import is_error_record, read_call_record, read_output_record, sentinel_block, value_line
 from toolsimlib.wire.lenient import mapping
 
 DIRECTIONS = {
@@ -53,6 +53,8 @@ def messages_of(request: ClientRequest) -> list[Message]:
 
 def direction(messages: Sequence[Message]) -> str | None:
     """Return the stage direction in the question, if there is one."""
+    if len(_asked_first(messages)) < len(messages):
+        return None
     found = _DIRECTION.search(_question(messages))
     return found[1].lower() if found else None
 
@@ -61,8 +63,9 @@ def say(messages: Sequence[Message]) -> str:
     """Return the whole answer, call blocks included."""
     if outputs := _outputs(messages):
         return f"The tool answered: {'; '.join(outputs)[:MAX_QUOTE_CHARS]} {_SIGNATURE}"
+    played = direction(messages)
+    messages = _asked_first(messages)
     question = _question(messages)
-    found = _DIRECTION.search(question)
     question = _DIRECTION.sub("", question).strip()[:MAX_QUESTION_CHARS]
     catalog = next(filter(None, (find_catalog(message.text) for message in messages)), None)
     if catalog is None or not catalog.tools:
@@ -76,8 +79,15 @@ def say(messages: Sequence[Message]) -> str:
             return f"I would call {tool.name}, but what is the {name}? {_SIGNATURE}"
     calls = [(tool, arguments) for tool, part in parts for arguments in fill(tool, part)]
     names = " and ".join(dict.fromkeys(tool.name for tool, _ in calls))
-    blocks = [_block(tool, arguments, catalog, found[1].lower() if found else None) for tool, arguments in calls]
+    blocks = [_block(tool, arguments, catalog, played) for tool, arguments in calls]
     return f"Let me ask {names}.\n" + "\n".join(blocks)
+
+
+def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return the conversation as it was before toolsim asked again because of a call; the second time all goes well."""
+    while len(messages) > 1 and is_error_record(messages[-1].text.partition("\n")[0]):
+        messages = messages[:-2]
+    return messages
 
 
 def _question(messages: Sequence[Message]) -> str:

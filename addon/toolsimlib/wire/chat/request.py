@@ -81,6 +81,13 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     )
 
 
+def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words``, and what is said to them."""
+    messages = body.get("messages")
+    said = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
+    return {**body, "messages": [*(messages if isinstance(messages, list) else ()), *said[not words :]]}
+
+
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
     """Return how the client wants its answer, from a body of which nothing else need be right."""
     return AnswerForm(

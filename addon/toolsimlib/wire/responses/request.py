@@ -75,6 +75,14 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     )
 
 
+def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words``, and what is said to them."""
+    asked = body.get("input")
+    items = asked if isinstance(asked, list) else [{"role": "user", "content": asked}] if asked else []
+    said = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
+    return {**body, "input": [*items, *said[not words :]]}
+
+
 def _no_question(body: Mapping[str, Any]) -> BadRequest:
     """Make the 400 for tools that come without a conversation."""
     if "messages" in body and "input" not in body:

@@ -1,0 +1,29 @@
+"""Several turns of the model within one answer.
+
+Some answers need a second question to the model before the client gets them: a call that broke its tool's schema, an
+answer that holds no call where it had to, an empty one after a tool's output. The addon sends the requests that may
+need it to the runner, and only those; all others go to the backend directly, and pay nothing::
+
+    client ── request ──▶ proxy ──▶ runner (HTTP on the loopback)
+                                      │  round 1 ──▶ proxy ──▶ backend      each an ordinary request of the client's
+                                      │  round 2 ──▶ proxy ──▶ backend      API, with the tools as the client sent them
+    client ◀── one answer ── proxy ◀──┘  …
+
+1. Each round is a flow of its own: rewritten, logged, recorded, intercepted and shown as any other, with the flow that
+   it is part of in its report. It goes through mitmproxy's own layers, in this process, as a replayed request does: a
+   second connection to the listener would need the listener's address, its key and a way past it in every mode.
+2. The client's own flow goes to the runner over HTTP, since a hook cannot stream an answer that it makes. It holds the
+   request as the client sent it, and the answer as the client got it. A client that leaves closes that connection,
+   which ends the runner's task, which ends the round, which stops the model.
+3. Rounds are heard as events (``ClientEvent``), before they are bytes: what one round told and the next one tells are
+   written by one writer, with one id, one count of events and one numbering of items and calls (``merge.py``). The
+   answer of a round itself, as its flow shows it, ends where the model is asked again with an error that says so.
+4. What the client was told stays. Only what was held back is asked for again (``response/again.py``); the rest of the
+   answer is added behind it. Streamed and whole say the same, since both come this way.
+5. The model is shown its own words and a record of what was wrong (``words.py``), as a further turn of the
+   conversation: it stands alone in the last message, where no text of the client's and no tool's output ever stands,
+   and its values are JSON on one line, which nothing that is quoted in them can leave.
+6. Nothing is asked without bound: so many rounds in all, so many for one reason, so much time and text (``course.py``).
+   Where a further round is not allowed, or fails before it says anything, the client gets what it would have got
+   without the runner. To ask again makes no answer worse.
+"""

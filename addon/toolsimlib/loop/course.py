@@ -1,0 +1,95 @@
+"""Which rounds an answer takes: what each is sent, for which reasons it may be followed by another, and when it ends.
+
+| reason                                            | asked again                                                     |
+|---------------------------------------------------|-----------------------------------------------------------------|
+| what is wrong with a call, or that there is none  | ``toolsim_retry`` times                                         |
+| an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
+
+The bounds: ``toolsim_max_rounds`` in all, ``toolsim_max_rounds_seconds`` from the first round to the beginning of the
+last, and as much text as one answer may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from toolsimlib.conversation import ClientRequest
+from toolsimlib.loop.words import reply_to, words_of
+from toolsimlib.plan import Policy
+from toolsimlib.request.rewrite import is_after_outputs
+from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain
+from toolsimlib.wire.dialect import Api
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round: a request as the client could have sent it, and how it is treated.
+
+    ``number`` counts from 1. ``asks``: the reasons for which it may be followed by another. ``begun``: the call with
+    which its answer goes on.
+    """
+
+    number: int
+    body: Mapping[str, Any]
+    policy: Policy
+    asks: frozenset[str] = frozenset()
+    begun: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the rounds of one answer may take: their number, seconds (0 = any), and bytes of text."""
+
+    rounds: int = 8
+    seconds: float = 600.0
+    text_bytes: int = 32 * 1024 * 1024
+
+
+def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
+    """Return whether the answer to a request may take several rounds: never one of several choices, or unwatched."""
+    if request.n != 1 or request.body.get("background") is True:
+        return False
+    return (policy.retry > 0 and bool(request.tools)) or (policy.fix_empty_final and is_after_outputs(request))
+
+
+class Course:
+    """The rounds of one answer to ``body``, a request of ``api``'s."""
+
+    def __init__(self, api: Api, body: Mapping[str, Any], policy: Policy, bounds: Bounds) -> None:
+        self._api = api
+        self._body = body
+        self._policy = policy
+        self._bounds = bounds
+        self._asked = 0
+        self._has_fixed = False
+
+    def first(self) -> Round:
+        """Return the first round: the client's own request."""
+        return Round(1, self._body, self._policy, self._asks(1))
+
+    def next(self, before: Round, again: AskAgain, *, called: bool, seconds: float, size: int) -> Round | None:
+        """Return the round that asks again, None if the bounds forbid it.
+
+        ``called``: the client was told of calls; ``seconds`` and ``size``: what has been used up.
+        """
+        bounds = self._bounds
+        if before.number >= bounds.rounds or 0 < bounds.seconds <= seconds or size > bounds.text_bytes:
+            return None
+        number, policy = before.number + 1, before.policy
+        if again.fault.reason == EMPTY_ANSWER:
+            self._has_fixed = True
+            if policy.fix_empty_final_disable_tools:
+                policy = replace(policy, tool_use_mode="disabled")
+            body = self._api.continued(before.body, "", policy.fix_empty_final_text)
+        else:
+            self._asked += 1
+            body = self._api.continued(before.body, words_of(again), reply_to(again, called=called))
+        return Round(number, body, policy, self._asks(number), again.fault.begun)
+
+    def _asks(self, number: int) -> frozenset[str]:
+        if number >= self._bounds.rounds:
+            return frozenset()
+        asks: frozenset[str] = CALL_FAULTS if self._asked < self._policy.retry else frozenset()
+        return asks | {EMPTY_ANSWER} if self._policy.fix_empty_final and not self._has_fixed else asks

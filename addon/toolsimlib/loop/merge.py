@@ -1,0 +1,133 @@
+"""The events of several rounds as those of one answer.
+
+1. The answer is opened once; whichever round comes first gives it its name.
+2. Calls are numbered on. One that an earlier round made already is not made again: a model that is asked for the second
+   of two calls often writes both. So a later round's calls are held until they are whole.
+3. Text that follows text of an earlier round begins a paragraph. Behind calls it is said only where the API has a place
+   for it.
+4. The tokens of all rounds are added up, as far as backends tell them.
+5. An answer with calls ends with calls, however its last round ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, KeepAlive, Opened, TextDelta, Usage
+
+_PARAGRAPH = "\n\n"
+
+
+class Merger:
+    """Merges rounds, whose events it is fed in order, with ``next_round`` between them.
+
+    ``text_follows_calls``: whether text of a later round may stand behind calls. ``max_calls``: how many calls the
+    answer may hold, 0 = any number.
+    """
+
+    def __init__(self, *, text_follows_calls: bool, max_calls: int = 0) -> None:
+        self._text_follows_calls = text_follows_calls
+        self._max_calls = max_calls
+        self._is_opened = False
+        self._usage: Usage | None = None
+        self._is_later = False  # Whether this is a further round.
+        self._number = 0  # Of the last call that was told.
+        self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
+        self._told: list[tuple[str | None, str, str]] = []  # The calls of this round.
+        self._call: list[CallStarted | CallDelta | CallEnded] = []  # The open call.
+        self._line_end: bool | None = None  # Whether the last text ended a line; None if none was told since a call.
+        self._begins = False  # Whether this further round has told no text yet.
+        self.calls: list[str] = []
+        """The names of those that the client was told of."""
+        self.size = 0
+        """Characters that the client was told."""
+        self.has_told = False
+        """Whether the client was told anything of this round."""
+
+    @property
+    def called(self) -> bool:
+        """Whether the client was told of calls."""
+        return bool(self.calls)
+
+    def next_round(self) -> None:
+        """Begin a further round."""
+        self._made |= set(self._told)
+        self._told = []
+        self._is_later = self._begins = True
+        self.has_told = False
+
+    def go_back(self) -> None:
+        """Take the round back, which has told nothing: what comes now belongs to the one before."""
+        self._begins = False
+
+    def feed(self, event: ClientEvent) -> list[ClientEvent]:
+        """Return what the client is told for one event of the round."""
+        match event:
+            case Opened():
+                if self._is_opened:
+                    return []
+                self._is_opened = True
+                return [event]
+            case TextDelta():
+                return self._text(event)
+            case CallStarted() | CallDelta() | CallEnded():
+                return self._call_event(event)
+            case Ended(reasons=reasons, usage=usage):
+                self.count(usage)
+                if self.calls and self._made:
+                    reasons = {**reasons, 0: "tool_calls"}
+                return [Ended(reasons, self._usage)]
+            case KeepAlive():
+                return [event]
+        self.has_told = True
+        return [event]
+
+    def count(self, usage: Usage | None) -> None:
+        """Add the tokens of a round, if they are known."""
+        if usage is None or self._usage is None:
+            self._usage = usage or self._usage
+            return
+        names = Usage.__dataclass_fields__
+        self._usage = Usage(**{name: getattr(self._usage, name) + getattr(usage, name) for name in names})
+
+    def _text(self, event: TextDelta) -> list[ClientEvent]:
+        if self._is_later and self._made and not self._text_follows_calls:
+            return []
+        if self._begins and self._line_end is False:
+            event = replace(event, text=_PARAGRAPH + event.text)
+        self._begins = False
+        self._line_end = event.text.endswith("\n")
+        self.has_told = True
+        self.size += len(event.text)
+        return [event]
+
+    def _call_event(self, event: CallStarted | CallDelta | CallEnded) -> list[ClientEvent]:
+        if isinstance(event, CallStarted) and self._is_later:
+            event = replace(event, number=max(event.number, self._number + 1))
+        if isinstance(event, CallDelta):
+            self.size += len(event.text)
+        self._call.append(event)
+        out: list[ClientEvent] = [event]
+        if self._made or (self._is_later and self._max_calls):
+            out = list(self._call) if isinstance(event, CallEnded) and self._is_new() else []
+        elif isinstance(event, CallEnded):
+            self._is_new()
+        if isinstance(event, CallEnded):
+            self._call = []
+        if out:
+            self.has_told = True
+            self._line_end = None
+        return out
+
+    def _is_new(self) -> bool:
+        """Note the open call, which is whole now; return whether the client is told of it."""
+        started = self._call[0]
+        assert isinstance(started, CallStarted)
+        arguments = "".join(each.text for each in self._call if isinstance(each, CallDelta))
+        key = (started.namespace, started.name, arguments)
+        if key in self._made or 0 < self._max_calls <= len(self.calls):
+            return False
+        self._told.append(key)
+        self.calls.append(started.name)
+        self._number = max(self._number, started.number)
+        return True

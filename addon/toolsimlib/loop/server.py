@@ -1,0 +1,149 @@
+"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers requests of which it was told beforehand."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
+from tornado.netutil import bind_sockets
+from tornado.web import Application
+
+from toolsimlib.backends.answering import AnsweringHandler
+from toolsimlib.backends.loopback import MAX_BODY_BYTES
+from toolsimlib.errors import ApiError
+from toolsimlib.events import ClientEvent, Ended, Failed, KeepAlive
+from toolsimlib.loop.runner import Job, Refused, answer
+from toolsimlib.wire.errors import error_body
+from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.sse import comment
+
+TOKEN = "toolsim-rounds"
+"""The header that names a job: nobody can guess one, and each is good for one request."""
+
+
+class RunnerServer:
+    """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port``: on 127.0.0.1.
+
+    ``keepalive``: seconds after which a client of a stream that has begun gets a sign of life.
+    """
+
+    def __init__(self, keepalive: float) -> None:
+        self._keepalive = keepalive
+        self._jobs: dict[str, Job] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._server: HTTPServer | None = None
+        self.port = 0
+
+    def start(self) -> None:
+        """Bind a free port. Raises OSError if there is none."""
+        sockets = bind_sockets(0, "127.0.0.1")
+        self.port = sockets[0].getsockname()[1]
+        context = {"jobs": self._jobs, "running": self._running, "keepalive": self._keepalive}
+        # The addon logs each request already.
+        application = Application([(r"/.*", _Answers, context)], log_function=lambda _handler: None)
+        self._server = HTTPServer(application, max_buffer_size=MAX_BODY_BYTES, max_body_size=MAX_BODY_BYTES)
+        self._server.add_sockets(sockets)
+
+    async def stop(self) -> None:
+        """Refuse new requests, and stop those that run."""
+        if self._server is None:
+            return
+        self._server.stop()
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._server.close_all_connections()
+        self._server = None
+
+    def admit(self, job: Job) -> str:
+        """Return the token with which one request is answered by ``job``."""
+        token = secrets.token_hex(16)
+        self._jobs[token] = job
+        return token
+
+    def forget(self, token: str) -> None:
+        """Forget a job whose request never came."""
+        self._jobs.pop(token, None)
+
+
+class _Answers(AnsweringHandler):
+    def initialize(self, jobs: dict[str, Job], running: set[asyncio.Task[None]], keepalive: float) -> None:
+        self.jobs = jobs
+        self.running = running
+        self.keepalive = keepalive
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+
+    async def answer(self) -> None:
+        job = self.jobs.pop(self.request.headers.get(TOKEN, ""), None)
+        if job is None:
+            message = "This port serves toolsim itself: send requests to its listener."
+            self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
+            return
+        try:
+            async with aclosing(with_keepalives(answer(job), self.keepalive)) as events:
+                await self._write(job, events)
+        except StreamClosedError:
+            return
+
+    async def _write(self, job: Job, events: AsyncGenerator[ClientEvent | Refused]) -> None:
+        writer, stream, has_begun = job.api.writer(job.form), job.form.stream, False
+        async for event in events:
+            if isinstance(event, Refused):
+                self._finish(event.status, event.headers, event.body)
+                return
+            if isinstance(event, KeepAlive) and not has_begun:
+                # Until the first round has got an answer, the status is open.
+                continue
+            frames = writer.write(event)
+            if stream and job.policy.sse_telemetry and isinstance(event, Ended | Failed):
+                frames.insert(-1, comment(f"toolsim {dump(job.report.summary())}"))
+            if frames:
+                has_begun = True
+                self.set_header("Content-Type", "text/event-stream; charset=utf-8")
+                self.set_header("Cache-Control", "no-cache")
+                # Whole frames in one piece: some clients read nothing else.
+                self.write(b"".join(frames))
+                await self.flush()
+        json = {"content-type": "application/json"}
+        if stream:
+            self.finish()
+        elif writer.error is not None:
+            self._finish(writer.error.status, json, error_body(writer.error))
+        else:
+            self._finish(200, json, dump(writer.body).encode())
+
+    def _finish(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.set_status(status)
+        for name, value in headers.items():
+            self.set_header(name, value)
+        self.finish(body)
+
+
+async def with_keepalives[Event](events: AsyncGenerator[Event], seconds: float) -> AsyncGenerator[Event | KeepAlive]:
+    """Yield ``events``, and a sign of life whenever none has come for so many seconds."""
+
+    async def following() -> Event | None:
+        return await anext(events, None)
+
+    async with aclosing(events):
+        pending = asyncio.create_task(following())
+        try:
+            while True:
+                await asyncio.wait({pending}, timeout=seconds)
+                if not pending.done():
+                    yield KeepAlive()
+                    continue
+                event = pending.result()
+                if event is None:
+                    return
+                yield event
+                pending = asyncio.create_task(following())
+        finally:
+            pending.cancel()
+            await asyncio.gather(pending, return_exceptions=True)

@@ -1,0 +1,30 @@
+"""What the model is told about what it wrote."""
+
+from __future__ import annotations
+
+from toolsimlib.request.record import error_record
+from toolsimlib.response.again import CUT_OFF, NO_CALL, AskAgain
+
+_ANEW = "That call was not made. Write it again from its beginning, whole and corrected, and nothing else."
+_GO_ON = (
+    "Your answer was cut off inside a call. Go on with it from the very character at which it ends, and write nothing"
+    " else."
+)
+_CALL = "Call a tool now, and write nothing else."
+_DONE = " The calls before it were made: do not repeat them."
+
+NOTHING = "(no answer)"
+"""Stands for an answer without words: between two messages of the user, the record would join the first."""
+
+
+def words_of(again: AskAgain) -> str:
+    """Return what the model wrote, as it is shown."""
+    return again.words if again.words.strip() else NOTHING
+
+
+def reply_to(again: AskAgain, *, called: bool) -> str:
+    """Return what the model is told; ``called``: there are calls that stay."""
+    fault = again.fault
+    instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL}.get(fault.reason, _ANEW)
+    record = error_record(fault.reason, fault.name, fault.expected)
+    return f"{record}\n{instruction}{_DONE if called and fault.reason != CUT_OFF else ''}"

@@ -1,0 +1,42 @@
+"""Answers that are errors, and the heads of answers whose bodies we make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from mitmproxy.http import Response
+
+from toolsimlib.errors import ApiError
+from toolsimlib.wire.errors import NO_WORDS, read_error
+from toolsimlib.wire.lenient import loaded
+
+# Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
+_HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
+
+
+def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error as a whole HTTP answer in the API's own shape."""
+    response = Response.make(error.status, json.dumps({"error": error.body()}), {"content-type": "application/json"})
+    if error.retry_after is not None:
+        response.headers["retry-after"] = str(error.retry_after)
+    if error.status == 401:
+        response.headers["www-authenticate"] = "Bearer"
+    response.headers.update(headers or {})
+    return response
+
+
+def set_head(response: Response, content_type: str) -> None:
+    """Make a backend's head one of an answer of this type, whose body is ours."""
+    for name in _HOP_HEADERS:
+        response.headers.pop(name, None)
+    response.headers["content-type"] = content_type
+    if response.http_version == "HTTP/1.0":
+        response.http_version = "HTTP/1.1"
+
+
+def told_problem(body: bytes) -> str:
+    """Return what a backend's error says in words, "" if it says nothing."""
+    document = loaded(body.decode("utf-8", "replace"))
+    told = read_error(document) if document is not None else None
+    return told.message if told is not None and told.message != NO_WORDS.message else ""

@@ -1,0 +1,48 @@
+"""A flow that is one round of an answer (``loop/``): what its exchange has to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mitmproxy.http import HTTPFlow
+
+from toolsimlib.plan import Plan, Policy
+from toolsimlib.proxy.notes import NOTE
+from toolsimlib.report import Report
+from toolsimlib.response.rewrite import Listener
+
+
+@dataclass(slots=True)
+class Part:
+    """What ``loop.course.Round`` says of a round; ``policy`` and ``listener`` are None for a flow from a file."""
+
+    asks: frozenset[str]
+    begun: str
+    report: Report = field(default_factory=Report)
+    policy: Policy | None = None
+    listener: Listener | None = None
+
+    def planned(self, plan: Plan) -> Plan:
+        """Return the plan of the round's request, as that of a round."""
+        return replace(plan, asks=self.asks, begun=self.begun)
+
+    def note(self) -> dict[str, Any]:
+        """Return what a recording has to hold, so that it can be replayed."""
+        where = {"number": self.report.round, "of": self.report.part_of}
+        return {**where, "asks": sorted(self.asks), "begun": self.begun}
+
+
+PARTS: dict[str, Part] = {}
+"""The rounds that are under way, by flow id. Whatever a client sends, its flow is none of these."""
+
+
+def part_of(flow: HTTPFlow) -> Part | None:
+    """Return which round a flow is, None for a client's own request."""
+    if flow.id in PARTS:
+        return PARTS[flow.id]
+    note: Mapping[str, Any] | None = flow.metadata.get(NOTE, {}).get("round")
+    if note is None or flow.live:
+        return None
+    return Part(frozenset(note["asks"]), note["begun"], Report(round=note["number"], part_of=note["of"]))

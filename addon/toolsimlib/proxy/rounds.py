@@ -1,0 +1,239 @@
+"""Rounds as flows: requests that the proxy sends to itself, within this process (see ``loop/``).
+
+A round goes through mitmproxy's HTTP layer as a replayed request does: its layer for client connections is one that
+brings the request, and drops the bytes of the answer. What the answer says is heard from the round's exchange. The
+request is the client's own, as it was routed, with another body; so no round is routed or checked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, override
+
+from mitmproxy import ctx
+from mitmproxy.addons.clientplayback import MockServer, ReplayHandler
+from mitmproxy.connection import Client, ConnectionState, Server
+from mitmproxy.http import HTTPFlow, Request
+from mitmproxy.options import Options
+from mitmproxy.proxy.events import ConnectionClosed, Event
+from mitmproxy.proxy.layer import CommandGenerator
+from mitmproxy.proxy.layers.http._base import ReceiveHttp
+from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError
+
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.events import ClientEvent, Ended, Failed
+from toolsimlib.loop.course import Bounds, Round, may_take_rounds
+from toolsimlib.loop.runner import Heard, Job, Refused, Told
+from toolsimlib.loop.server import TOKEN, RunnerServer
+from toolsimlib.pages.topic import Topic, topic_of
+from toolsimlib.plan import Policy
+from toolsimlib.proxy.decoding import decoded
+from toolsimlib.proxy.part import PARTS, Part
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import read_document
+from toolsimlib.response.again import AskAgain
+from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.errors import error_body
+from toolsimlib.wire.json_codec import dump
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 1024 * 1024
+"""Of a request that may take rounds, decoded: it is read on the event loop, and again for each of them."""
+
+# How long a round may take to end once its client has left, before it is cancelled.
+_LEAVE_SECONDS = 1.0
+# Framing of the client's own connection, and what the runner alone may read.
+_DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect", TOKEN)
+
+
+class Rounds:
+    """Sends requests to the runner, and asks its rounds. ``keepalive``: as the addon's."""
+
+    def __init__(self, keepalive: float) -> None:
+        self._keepalive = keepalive
+        self._server: RunnerServer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def take(self, flow: HTTPFlow, api: Api, policy: Policy, bounds: Bounds) -> HandedOver | None:
+        """Send a request to the runner if its answer may take several rounds, and return how to take it back."""
+        try:
+            encoding = flow.request.headers.get("content-encoding", "")
+            body = decoded(flow.request.raw_content or b"", encoding, MAX_BODY_BYTES)
+            document = read_document(body)
+            if document is None or not api.uses_tools(document):
+                return None
+            request = api.read(document)
+        except (BadRequest, ValueError):
+            # The direct way says what is wrong with it.
+            return None
+        if not may_take_rounds(request, policy):
+            return None
+        origin = Origin(flow, body)
+        report = Report(client=api.name)
+        job = Job(api, document, request.form, policy, lambda each: self._ask(origin, each), bounds, report)
+        return HandedOver(flow, report, topic_of(request.items), self._serve(), job)
+
+    def stop(self) -> Coroutine[Any, Any, None] | None:
+        """Return the work of stopping, None if there is none."""
+        server, self._server = self._server, None
+        return server.stop() if server is not None else None
+
+    def _serve(self) -> RunnerServer:
+        if self._server is None:
+            server = RunnerServer(self._keepalive)
+            server.start()
+            self._server = server
+        return self._server
+
+    async def _ask(self, origin: Origin, round_: Round) -> AsyncGenerator[Heard]:
+        """Ask one round. Closing the generator early ends it."""
+        heard: asyncio.Queue[ClientEvent | AskAgain | None] = asyncio.Queue()
+
+        def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
+            for event in events if again is None else events[:-1]:
+                heard.put_nowait(event)
+            if again is not None:
+                heard.put_nowait(again)
+
+        flow = origin.flow(round_)
+        report = Report(round=round_.number, part_of=origin.id)
+        part = PARTS[flow.id] = Part(round_.asks, round_.begun, report, round_.policy, listen)
+        handler = RoundHandler(flow, ctx.options)
+        task = self._spawn(handler.run())
+        task.add_done_callback(lambda _: heard.put_nowait(None))
+        task.add_done_callback(lambda _: PARTS.pop(flow.id, None))
+        is_over = False
+        try:
+            while (event := await heard.get()) is not None:
+                if isinstance(event, Ended | Failed | AskAgain):
+                    # The rest, such as hanging up, is the round's own affair.
+                    is_over = True
+                    yield Told(part.report)
+                yield event
+                if is_over:
+                    return
+            is_over = True
+            yield Told(part.report)
+            yield _refused(flow)
+        finally:
+            if not is_over:
+                await handler.leave()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        # asyncio itself holds tasks only weakly.
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class HandedOver:
+    """A client's flow on its way to the runner and back. ``report``: what happened in the rounds so far."""
+
+    def __init__(self, flow: HTTPFlow, report: Report, topic: Topic | None, server: RunnerServer, job: Job) -> None:
+        self.report = report
+        self.topic = topic
+        request = flow.request
+        self._server = server
+        self._target = request.scheme, request.host, request.port, request.headers.copy()
+        self._token = server.admit(job)
+        request.scheme, request.host, request.port = "http", "127.0.0.1", server.port
+        request.headers[TOKEN] = self._token
+
+    def take_back(self, flow: HTTPFlow | None) -> None:
+        """Give the flow its own target again: people see where it went, and a replay goes there."""
+        self._server.forget(self._token)
+        if flow is not None:
+            request = flow.request
+            request.scheme, request.host, request.port, request.headers = self._target
+
+
+class Origin:
+    """A client's request as it was routed, with its decoded body: what its rounds are made of."""
+
+    def __init__(self, flow: HTTPFlow, body: bytes) -> None:
+        self.id = flow.id
+        self._client = flow.client_conn
+        self._request: Request = flow.request.copy()
+        self._body = body
+
+    def flow(self, round_: Round) -> HTTPFlow:
+        """Return the flow of a round; the first one has the client's very body."""
+        now = time.time()
+        request: Request = self._request.copy()
+        for name in _DROPPED:
+            request.headers.pop(name, None)
+        request.content = self._body if round_.number == 1 else dump(round_.body).encode()
+        client = Client(
+            peername=self._client.peername,
+            sockname=self._client.sockname,
+            timestamp_start=now,
+            proxy_mode=self._client.proxy_mode,
+            state=ConnectionState.OPEN,
+        )
+        flow = HTTPFlow(client, Server(address=(request.host, request.port)), live=True)
+        flow.request = request
+        return flow
+
+
+class RoundHandler(ReplayHandler):
+    """Runs one flow through mitmproxy's HTTP layer."""
+
+    def __init__(self, flow: HTTPFlow, options: Options) -> None:
+        super().__init__(flow, options)
+        self.layer.connections[self.client] = _RoundClient(flow, self.layer.context.fork())
+
+    @override
+    def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
+        logger.log(level, "[round] %s", message, exc_info=exc_info)
+
+    async def run(self) -> None:
+        """Run it to its end."""
+        try:
+            await self.replay()
+        finally:
+            for timer in list(self.wakeup_timer):
+                timer.cancel()
+
+    async def leave(self) -> None:
+        """End it as a client does that hangs up, which stops the backend."""
+        self.client.state = ConnectionState.CLOSED
+        await self.server_event(ConnectionClosed(self.client))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.done.wait(), _LEAVE_SECONDS)
+            return
+        # Someone looks at it, or it is still being connected.
+        if self.flow.killable:
+            self.flow.kill()  # type: ignore[no-untyped-call]
+        for transport in list(self.transports.values()):
+            if transport.handler:
+                transport.handler.cancel("client disconnected")
+        self.done.set()
+
+
+class _RoundClient(MockServer):
+    """The client's side of a round; one that may leave."""
+
+    @override
+    def _handle_event(self, event: Event) -> CommandGenerator[None]:
+        if isinstance(event, ConnectionClosed):
+            yield ReceiveHttp(RequestProtocolError(1, "The client has left.", ErrorCode.CLIENT_DISCONNECTED))
+        else:
+            yield from super()._handle_event(event)
+
+
+def _refused(flow: HTTPFlow) -> Refused:
+    """Return the error that a round ended with in place of an answer."""
+    response = flow.response
+    if flow.error is None and response is not None and response.raw_content is not None:
+        kept = ("content-type", "retry-after", "www-authenticate")
+        headers = {name: response.headers[name] for name in kept if name in response.headers}
+        return Refused(response.status_code, headers, response.get_content(strict=False) or b"")
+    why = flow.error.msg if flow.error is not None else "it was too long to be kept"
+    error = ApiError(f"The backend gave no answer: {why}", code="backend_unavailable", status=502)
+    return Refused(502, {"content-type": "application/json"}, error_body(error))

@@ -1,0 +1,160 @@
+"""What a model can be asked for once more, and what it is to be shown of its own words.
+
+1. Only what is held back can be asked again: text that was told and calls that were announced stay told. So a fault
+   ends the choice where it stands, and a later round goes on from there.
+2. A verdict counts where it says what a call would have needed. A block that talks about the syntax says nothing.
+3. A call that the length limit cut off is no mistake: the model is to go on with it. One that the model itself left
+   open is broken.
+4. An answer without the call that it had to hold, and an empty one after a tool's output, are faults of the whole
+   answer; all of what was told of it stays.
+5. Whoever does not ask again tells ``otherwise``: what the client would have been told without any of this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toolsimlib.events import (
+    ClientEvent,
+    Failed,
+    FinishReason,
+    PassThrough,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.plan import Plan
+from toolsimlib.response.gap import Gap
+from toolsimlib.response.judge import (
+    ARGUMENTS_TOO_LARGE,
+    MALFORMED_JSON,
+    MASKED_TOOL,
+    SCHEMA_MISMATCH,
+    UNKNOWN_TOOL,
+    Rejected,
+    Violation,
+)
+from toolsimlib.response.untagged import Piece
+
+WHOLE = "a whole call, up to its closing tag"
+CUT_OFF = "CALL_CUT_OFF"
+NO_CALL = "NO_CALL"
+EMPTY_ANSWER = "EMPTY_ANSWER"
+
+CALL_FAULTS = frozenset(
+    {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL}
+)
+"""What is wrong with calls, or with an answer that holds none."""
+
+_MAX_WORDS = 65_536
+"""Characters that are kept of an answer: a model that wrote more is not helped by seeing all of it."""
+
+_CALL_BEGINS = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why the model is to be asked again. ``expected``: what a call would have needed.
+
+    ``begun``: the call as far as it got before the length limit, "" where the model is to begin anew. ``otherwise``:
+    what the client is told if nobody asks, up to the end for the reason ``finish``, which follows unless it is a
+    failure.
+    """
+
+    reason: str
+    expected: str = ""
+    name: str | None = None
+    begun: str = ""
+    otherwise: tuple[ClientEvent, ...] = ()
+    finish: FinishReason = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """An answer that broke off at a ``fault``. ``words``: all that the model wrote; ``usage``: what it took, if known.
+
+    ``otherwise``: what the client is told if nobody asks, to the very end, without the usage.
+    """
+
+    fault: Fault
+    words: str
+    otherwise: tuple[ClientEvent, ...]
+    usage: Usage | None = None
+
+
+class Again:
+    """Finds the fault of one choice, if there is any; keeps its words where there may be one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._asks = plan.asks
+        self._says_errors = plan.policy.strict_policy == "message"
+        self._words: list[str] = []
+        self._length = 0
+        self._is_silent = True
+        self.fault: Fault | None = None
+
+    @property
+    def words(self) -> str:
+        """What the model wrote; of more than anyone needs, the beginning."""
+        return "".join(self._words)[:_MAX_WORDS]
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing but white space and reasoning was said so far."""
+        return self._is_silent and not self.words.strip()
+
+    def hear(self, text: str) -> None:
+        """Keep a piece of the model's text."""
+        if self._asks and self._length < _MAX_WORDS:
+            self._words.append(text)
+            self._length += len(text)
+
+    def see(self, event: RefusalDelta | ReasoningDelta | PassThrough) -> None:
+        """Note what was said beside the text."""
+        if not isinstance(event, ReasoningDelta):
+            self._is_silent = False
+
+    def stop(self) -> None:
+        """Find no fault from now on: the answer has failed for another reason."""
+        self._asks = frozenset()
+
+    def broken(self, verdict: Rejected | Violation, gap: Gap) -> bool:
+        """Return whether a verdict is a fault; ``gap`` is the white space before it, which is told with its text."""
+        if verdict.reason not in self._asks or not verdict.expected:
+            return False
+        otherwise: ClientEvent
+        if isinstance(verdict, Rejected):
+            otherwise = TextDelta(gap.take() + verdict.raw)
+        elif self._says_errors:
+            otherwise = TextDelta(verdict.error.message)
+        else:
+            otherwise = Failed(verdict.error)
+        self.fault = Fault(verdict.reason, verdict.expected, verdict.name, otherwise=(otherwise,))
+        return True
+
+    def unfinished(self, pieces: Sequence[Piece], reason: FinishReason, gap: Gap) -> bool:
+        """Return whether a call without its end is a fault; ``pieces``: what the parser made of what it held back."""
+        raw = "".join(piece for piece in pieces if isinstance(piece, str))
+        if not raw or not all(isinstance(piece, str) for piece in pieces):
+            return False
+        cut_off = reason == "length" and CUT_OFF in self._asks
+        broken = reason == "stop" and MALFORMED_JSON in self._asks and _CALL_BEGINS.match(raw) is not None
+        if not cut_off and not broken:
+            return False
+        otherwise = (TextDelta(gap.take() + raw),)
+        if cut_off:
+            self.fault = Fault(CUT_OFF, WHOLE, begun=raw, otherwise=otherwise, finish="length")
+        else:
+            self.fault = Fault(MALFORMED_JSON, WHOLE, otherwise=otherwise)
+        return True
+
+    def missing(self, plan: Plan, finish: FinishReason) -> bool:
+        """Return whether an answer without a call, which ended for the reason ``finish``, is a fault (rule 4)."""
+        if plan.choice.mode == "required" and NO_CALL in self._asks:
+            self.fault = Fault(NO_CALL, "a call: this answer has to hold one", finish=finish)
+        elif plan.after_outputs and self.is_silent and EMPTY_ANSWER in self._asks:
+            self.fault = Fault(EMPTY_ANSWER, "an answer in words", finish=finish)
+        return self.fault is not None

@@ -1,0 +1,31 @@
+"""The parser of one choice's text, as its plan wants it."""
+
+from __future__ import annotations
+
+from toolsimlib.plan import Plan
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.sentinel import Sentinel
+from toolsimlib.response.untagged import Untagged
+
+# The quotes, the name and the escapes around the arguments; they are not counted as arguments.
+_HEADER_BYTES = 4096
+
+
+def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | None:
+    """Return the parser for the plan; without tools on offer there is none, and all text is text."""
+    if not plan.tools:
+        return None
+    policy = plan.policy
+    # What changes a call after it is whole (its XML beside it, dropping a duplicate) cannot announce it before.
+    changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
+    limit = policy.max_tool_args_bytes + _HEADER_BYTES
+    # Where the client asked for JSON, JSON is the answer; where the backend enforces calls, it writes them untagged.
+    untagged = plan.constraint is not None or (policy.untagged == "on" and plan.answer_format is None)
+    sentinel = Sentinel(
+        policy.sentinel,
+        use_tool=policy.use_tool,
+        limit=limit,
+        fragments=plan.stream and policy.stream_arguments == "incremental" and not changes,
+        foreign=untagged,
+    )
+    return Untagged(sentinel, judge, limit=limit, repair=policy.repair == "safe") if untagged else sentinel

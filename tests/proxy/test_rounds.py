@@ -1,0 +1,253 @@
+"""Asking again through a real mitmdump: what the model is asked, what the client gets, what is left of each round."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import read_flows_from_paths
+from support.line import Line, Reply, arrivals
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, Turn, refuses, says
+
+DAYS = {
+    "type": "object",
+    "properties": {"days": {"type": "integer"}},
+    "required": ["days"],
+    "additionalProperties": False,
+}
+GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
+BAD = GOOD.replace("3", '"three"')
+# Each way to fail, what the model is told of it, and what it writes then.
+WAYS: dict[str, tuple[Turn, str, str]] = {
+    "schema": (says(BAD), "SCHEMA_MISMATCH name=forecast", "/days: got string, expected integer"),
+    "malformed": (says(GOOD.replace(":3", " 3")), "MALFORMED_JSON name=forecast", "one JSON object"),
+    "unclosed": (says(GOOD.removesuffix("}</tool_call>")), "MALFORMED_JSON", "up to its closing tag"),
+    "unknown": (says(GOOD.replace("forecast", "wind")), "UNKNOWN_TOOL name=wind", "on offer: forecast"),
+    "masked": (says(GOOD.replace("forecast", "secret")), "MASKED_TOOL name=secret", "on offer: forecast"),
+    "large": (says(GOOD.replace("3", "3" * 300)), "ARGUMENTS_TOO_LARGE name=forecast", "at most 200 bytes"),
+    "required": (says("I will not."), "NO_CALL", "this answer has to hold one"),
+}
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    with TextBackend(chunk_size=5) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rounds")
+
+
+@pytest.fixture(scope="module")
+def proxy(backend: TextBackend, folder: Path) -> Iterator[Mitmdump]:
+    with Mitmdump(
+        backend.url,
+        toolsim_retry=2,
+        toolsim_fix_empty_final=True,
+        toolsim_tool_denylist="secret",
+        toolsim_max_tool_args_bytes=200,
+        toolsim_capture=str(folder / "captured"),
+        arguments=["-w", str(folder / "flows")],
+    ) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def line(proxy: Mitmdump) -> Iterator[Line]:
+    with Line(proxy.url) as line:
+        yield line
+
+
+def body(api: str, *, stream: bool, strict: bool = True, **more: Any) -> dict[str, Any]:
+    tools: list[dict[str, Any]] = [
+        {"name": "forecast", "strict": strict, "parameters": DAYS},
+        {"name": "secret", "parameters": {"type": "object"}},
+    ]
+    if api == "chat/completions":
+        asked = {"messages": [{"role": "user", "content": "hi"}], "tools": [_wrapped(tool) for tool in tools]}
+    else:
+        asked = {"input": "hi", "tools": [{"type": "function", **tool} for tool in tools]}
+    return {"model": "m", "stream": stream, **asked, **more}
+
+
+def _wrapped(tool: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": tool}
+
+
+def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
+    """Return the calls that a client reads in an answer."""
+    assert reply.status == 200, reply.body
+    if api == "responses":
+        items = (
+            [event["item"] for event in reply.events()[:-1] if event["type"] == "response.output_item.done"]
+            if stream
+            else reply.json()["output"]
+        )
+        return [(item["name"], item["arguments"]) for item in items if item["type"] == "function_call"]
+    if not stream:
+        calls = reply.json()["choices"][0]["message"].get("tool_calls", [])
+        return [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
+    deltas = [event["choices"][0]["delta"] for event in reply.events()[:-1]]
+    parts = [call["function"] for delta in deltas for call in delta.get("tool_calls", [])]
+    return [("".join(part.get("name", "") for part in parts), "".join(part["arguments"] for part in parts))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", ["chat/completions", "responses"])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_second_is_asked_with_the_exact_reason(
+    way: str, api: str, stream: bool, line: Line, backend: TextBackend
+) -> None:
+    """In whatever way the first call is bad, the model is shown its words and why; the client gets the good call."""
+    first, record, reason = WAYS[way]
+    backend.play([first, says(GOOD)], chunk_size=5)
+    more = {"tool_choice": "required"} if way == "required" else {}
+    reply = line.post(f"/v1/{api}", body(api, stream=stream, **more))
+    assert calls_of(reply, api, stream=stream) == [("forecast", '{"days":3}')]
+    _, second = backend.exchanges
+    (role, words), (last_role, told) = second.transcript[-2:]
+    assert (role, words) == ("assistant", first.text)
+    assert last_role == "user"
+    assert told.startswith(f"[function_call_error reason={record}")
+    assert reason in told.splitlines()[0]
+    if not stream:
+        assert reply.headers["x-toolsim-tool-call-count"] == "1"
+
+
+@pytest.mark.slow
+def test_a_call_that_was_cut_off_goes_on(line: Line, backend: TextBackend) -> None:
+    """The rest is joined to the beginning, in a stream of one piece and one numbering."""
+    backend.play([says(GOOD[:40], ending="length"), says(GOOD[40:])], chunk_size=5)
+    reply = line.post("/v1/responses", body("responses", stream=True))
+    assert calls_of(reply, "responses", stream=True) == [("forecast", '{"days":3}')]
+    events = reply.events()[:-1]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert len({event["response"]["id"] for event in events if "response" in event}) == 1
+    assert "CALL_CUT_OFF" in backend.exchanges[1].transcript[-1][1]
+
+
+@pytest.mark.slow
+def test_the_bounds_hold_and_what_went_out_stays(line: Line, backend: TextBackend) -> None:
+    """After two further rounds the client gets the last one's error; text that it has seen is not taken back."""
+    backend.play([says("Well. ", BAD), says(BAD), says(BAD), says(GOOD)], chunk_size=5)
+    reply = line.post("/v1/chat/completions", body("chat/completions", stream=True))
+    *deltas, error = reply.events()
+    assert "".join(each["choices"][0]["delta"].get("content") or "" for each in deltas) == "Well. "
+    assert error["error"]["code"] == "invalid_tool_call"
+    assert len(backend.exchanges) == 3
+
+
+@pytest.mark.slow
+def test_an_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
+    """The second time the model is offered no tools, and its words are the answer."""
+    call = {"id": "call_001", "type": "function", "function": {"name": "forecast", "arguments": '{"days":3}'}}
+    history = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_001", "content": "rain"},
+    ]
+    backend.play([says(""), says("It will rain.")])
+    reply = line.post("/v1/chat/completions", body("chat/completions", stream=False, messages=history))
+    assert reply.json()["choices"][0]["message"]["content"] == "It will rain."
+    catalogues = ["CLIENT TOOL CATALOG" in str(exchange.transcript) for exchange in backend.exchanges]
+    assert catalogues == [True, False]
+
+
+@pytest.mark.slow
+def test_errors_pass_and_a_failed_round_makes_nothing_worse(line: Line, backend: TextBackend) -> None:
+    """What the backend says to the first round reaches the client as it is; a second that fails changes nothing."""
+    backend.play([refuses(429, "Slow down.")])
+    refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))
+    assert (refused.status, refused.json()["error"]["message"]) == (429, "Slow down.")
+    backend.play([says("Well."), refuses(500, "Gone.")])
+    kept = line.post("/v1/responses", body("responses", stream=False, tool_choice="required"))
+    assert kept.json()["output"][0]["content"][0]["text"] == "Well."
+    bad = line.post("/v1/responses", body("responses", stream=False, tools=[{"type": "function"}]))
+    assert bad.status == 400
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_stops_the_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+    """The backend is hung up on, and asked nothing more."""
+    backend.play([says(BAD), says("a ", "b ", ending="hang"), says(GOOD)], chunk_size=5)
+    line = Line(proxy.url, timeout=2.0)
+    try:
+        with pytest.raises(TimeoutError):
+            line.post("/v1/responses", body("responses", stream=stream))
+    finally:
+        line.close()
+    assert backend.exchanges[1].over.wait(10)
+    time.sleep(0.3)
+    assert len(backend.exchanges) == 2
+
+
+@pytest.mark.slow
+def test_text_comes_as_it_is_written(line: Line, backend: TextBackend) -> None:
+    """What a round says reaches the client before the round is over."""
+    backend.play([says("one ", "two ", "three", pause=0.4)])
+    response = line.begin("POST", "/v1/responses", body("responses", stream=True))
+    times = [when for when, data in arrivals(response) if b"output_text.delta" in data]
+    assert times[-1] - times[0] > 0.5
+
+
+@pytest.mark.slow
+def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
+    """The client's flow holds its request and its answer; each round is a flow that names it, and can be replayed."""
+    with Mitmdump(
+        backend.url,
+        toolsim_retry=1,
+        toolsim_backend="responses",
+        toolsim_capture=str(tmp_path / "captured"),
+        arguments=["-w", str(tmp_path / "flows")],
+    ) as proxy:
+        backend.play([says("Well. ", BAD), says(GOOD)], chunk_size=5)
+        with Line(proxy.url) as line:
+            sent = body("chat/completions", stream=True)
+            line.post("/v1/chat/completions", sent)
+        proxy.wait_for(r'"rounds": 2')
+        log = proxy.log()
+    flows = [flow for flow in read_flows_from_paths([tmp_path / "flows"]) if isinstance(flow, HTTPFlow)]
+    whole = next(flow for flow in flows if "rounds" in flow.metadata["toolsim"])
+    first, second = sorted(
+        (flow for flow in flows if flow is not whole), key=lambda flow: flow.metadata["toolsim"]["round"]
+    )
+    assert json.loads(whole.request.content or b"") == sent
+    assert f"127.0.0.1:{backend.port}" in whole.request.url
+    assert "toolsim-rounds" not in whole.request.headers
+    assert whole.metadata["toolsim"]["asked_again"] == ["SCHEMA_MISMATCH:forecast"]
+    assert whole.response is not None
+    assert b'"tool_calls"' in (whole.response.content or b"")
+    assert "2 rounds" in whole.comment
+    for number, flow in enumerate((first, second), 1):
+        assert flow.metadata["toolsim"]["part_of"] == whole.id
+        assert f"round {number} of {whole.id}" in flow.comment
+        assert b"CLIENT TOOL CATALOG" in (flow.request.content or b"")
+        assert flow.request.path == "/v1/responses"
+    assert len(re.findall(r'"part_of": "', log)) == 2
+    replay = [sys.executable, "-m", "toolsimlib.recordings.replay", str(tmp_path / "captured")]
+    told = subprocess.run(replay, capture_output=True, text=True, check=False)
+    assert told.stdout.endswith("2 recorded exchanges, none differ\n"), told.stdout + told.stderr
+
+
+@pytest.mark.slow
+def test_a_builtin_backend_is_asked_again_too() -> None:
+    """Rounds reach it through its own gate, and it is only asked by those whom the proxy has let in."""
+    options: dict[str, Any] = {"toolsim_backend": "scripted", "toolsim_scripted_delay": 0, "toolsim_api_key": "k"}
+    with Mitmdump(None, toolsim_retry=1, **options) as it, Line(it.url) as line:
+        question = {"input": "What is the forecast for 3 days? [badly]"}
+        reply = line.post("/v1/responses", body("responses", stream=False, **question), authorization="Bearer k")
+        assert calls_of(reply, "responses", stream=False) == [("forecast", '{"days":3}')]
+        assert line.post("/v1/responses", body("responses", stream=False)).status == 401

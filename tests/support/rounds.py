@@ -1,0 +1,104 @@
+"""Rounds without a proxy: each is rewritten, answered by a script, and heard, as the proxy does it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from support.wire import backend_answer
+from toolsimlib.events import ClientEvent, Failed
+from toolsimlib.loop.course import Bounds, Round
+from toolsimlib.loop.runner import Heard, Job, Refused, Told, answer
+from toolsimlib.plan import Dialect, Policy
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
+from toolsimlib.response.again import AskAgain
+from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.wire.dialect import APIS
+from toolsimlib.wire.errors import error_body
+from toolsimlib.wire.json_codec import dump
+
+
+@dataclass
+class Script:
+    """What the model says in each round: a text, or with ``|length`` behind it one that was cut off; None = an error.
+
+    ``asked``: the messages of each round as the backend got them. ``size``: of the pieces of text.
+    """
+
+    texts: Sequence[str | None]
+    backend: Dialect
+    size: int = 7
+    asked: list[list[Any]] = field(default_factory=list)
+    closed: int = 0
+
+    async def ask(self, dialect: Dialect, stream: bool, round_: Round) -> AsyncGenerator[Heard]:
+        heard: list[ClientEvent | AskAgain] = []
+
+        def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
+            heard.extend(events if again is None else events[:-1])
+            heard.extend([again] if again is not None else [])
+
+        report = Report(round=round_.number)
+        body = dump(round_.body).encode()
+        rewritten = rewrite_request(dialect, "/v1", body, round_.policy, output_mode=None, report=report)
+        assert rewritten is not None
+        sent = json.loads(rewritten.body)
+        self.asked.append(sent.get("messages") or sent.get("input"))
+        text = self.texts[round_.number - 1]
+        if text is None:
+            yield Told(report)
+            yield Refused(503, {"content-type": "application/json"}, b'{"error": {}}')
+            return
+        text, _, finish = text.partition("|")
+        pieces = [text[start : start + self.size] for start in range(0, len(text), self.size)]
+        kind, data = backend_answer(self.backend, stream, pieces, finish or "stop")
+        plan = replace(rewritten.plan, asks=round_.asks, begun=round_.begun)
+        rewriter = ResponseRewriter(plan, report, content_type=kind, listener=listen)
+        for chunk in [data[start : start + 64] for start in range(0, len(data), 64)]:
+            rewriter.feed(chunk)
+        rewriter.feed(b"")
+        try:
+            yield Told(report)
+            for event in heard:
+                yield event
+        finally:
+            self.closed += 1
+
+
+def body_of(dialect: Dialect, stream: bool, **more: Any) -> dict[str, Any]:
+    """Return a request with a strict tool ``add`` and another one, ``echo``."""
+    number = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
+    number["additionalProperties"] = False
+    tools: list[dict[str, Any]] = [
+        {"name": "add", "strict": True, "parameters": number},
+        {"name": "echo", "parameters": {"type": "object"}},
+    ]
+    if dialect == "chat":
+        wrapped = [{"type": "function", "function": each} for each in tools]
+        asked: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "tools": wrapped}
+        asked |= {"stream_options": {"include_usage": True}} if stream else {}
+    else:
+        asked = {"input": "hi", "tools": [{"type": "function", **each} for each in tools]}
+    return {"model": "m", "stream": stream, **asked, **more}
+
+
+def job_of(script: Script, dialect: Dialect, stream: bool, policy: Policy, bounds: Bounds, **more: Any) -> Job:
+    """Return the job of such a request."""
+    api, body = APIS[dialect], body_of(dialect, stream, **more)
+    policy = replace(policy, backend=script.backend)
+    return Job(api, body, api.read(body).form, policy, lambda each: script.ask(dialect, stream, each), bounds)
+
+
+async def run(job: Job) -> tuple[int, list[bytes]]:
+    """Return the status and the bytes of a job's answer."""
+    writer, chunks = job.api.writer(job.form), list[bytes]()
+    async for event in answer(job):
+        if isinstance(event, Refused):
+            return event.status, [event.body]
+        chunks += writer.write(event)
+        if isinstance(event, Failed) and not job.form.stream:
+            return event.error.status, [error_body(event.error)]
+    return 200, chunks if job.form.stream else [dump(writer.body).encode()]

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from toolsimlib.loop.course import Bounds, Course, Round, may_take_rounds
+from toolsimlib.plan import Policy
+from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain, Fault
+from toolsimlib.wire.dialect import CHAT, RESPONSES
+
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
+OUTPUT: dict[str, Any] = {"role": "tool", "tool_call_id": "call_001", "content": "18"}
+
+
+def again(reason: str = "UNKNOWN_TOOL", words: str = "w", begun: str = "") -> AskAgain:
+    return AskAgain(Fault(reason, "x", begun=begun), words, ())
+
+
+def run(course: Course, *faults: AskAgain, seconds: float = 0, size: int = 0) -> list[Round | None]:
+    """Return the rounds that follow each other, each of which ends at a fault."""
+    rounds: list[Round | None] = [course.first()]
+    for fault in faults:
+        before = rounds[-1]
+        assert before is not None
+        rounds.append(course.next(before, fault, called=False, seconds=seconds, size=size))
+    return rounds
+
+
+def test_a_model_is_asked_again_so_often() -> None:
+    """The last round may be followed by none: its answer counts, whatever it is."""
+    rounds = run(Course(CHAT, BODY, Policy(retry=2), Bounds()), again(), again())
+    assert [each and (each.number, each.asks) for each in rounds] == [
+        (1, CALL_FAULTS),
+        (2, CALL_FAULTS),
+        (3, frozenset()),
+    ]
+    assert rounds[0] is not None
+    assert rounds[0].body is BODY
+
+
+@pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
+def test_the_conversation_goes_on(api: Any, key: str) -> None:
+    """A further round is the client's own request with what the model wrote and what is said to it."""
+    body = BODY if key == "messages" else {"model": "m", "input": "hi"}
+    _, second, third = run(Course(api, body, Policy(retry=3), Bounds()), again(words="one"), again(words="", begun="b"))
+    assert second is not None
+    assert third is not None
+    roles = [(each["role"], each["content"]) for each in third.body[key]]
+    assert [role for role, _ in roles] == ["user", "assistant", "user", "assistant", "user"]
+    assert [text for _, text in roles][:4] == ["hi", "one", second.body[key][-1]["content"], "(no answer)"]
+    assert {name: value for name, value in third.body.items() if name != key} == {
+        name: value for name, value in body.items() if name != key
+    }
+    assert (second.begun, third.begun) == ("", "b")
+
+
+def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
+    """The user's words are the operator's; tools stay on offer if they say so; it is no part of the other count."""
+    policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.")
+    first, second = run(Course(CHAT, BODY, policy, Bounds()), again(EMPTY_ANSWER, ""))
+    assert first is not None
+    assert second is not None
+    assert first.asks == {EMPTY_ANSWER}
+    assert second.asks == frozenset()
+    assert second.policy.tool_use_mode == "disabled"
+    assert second.body["messages"][1:] == [{"role": "user", "content": "Say it."}]
+    policy = Policy(retry=1, fix_empty_final=True, fix_empty_final_disable_tools=False)
+    _, second, third = run(Course(CHAT, BODY, policy, Bounds()), again(EMPTY_ANSWER, ""), again())
+    assert second is not None
+    assert third is not None
+    assert (second.policy.tool_use_mode, second.asks) == ("", CALL_FAULTS)
+    assert third.asks == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "used"),
+    [(Bounds(rounds=1), {}), (Bounds(seconds=5), {"seconds": 5.0}), (Bounds(text_bytes=10), {"size": 11})],
+)
+def test_the_bounds_hold(bounds: Bounds, used: dict[str, Any]) -> None:
+    """Beyond rounds, time or text there is no further round."""
+    assert run(Course(CHAT, BODY, Policy(retry=3), bounds), again(), **used)[1] is None
+    assert run(Course(CHAT, BODY, Policy(retry=3), Bounds(seconds=0)), again(), seconds=1e9)[1] is not None
+
+
+def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
+    """So its answer is judged as one without the runner."""
+    assert run(Course(CHAT, BODY, Policy(retry=3), Bounds(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
+
+
+@pytest.mark.parametrize(
+    ("policy", "change", "may"),
+    [
+        (Policy(retry=1), {}, True),
+        (Policy(), {}, False),
+        (Policy(retry=1), {"tools": []}, False),
+        (Policy(retry=1), {"n": 2}, False),
+        (Policy(retry=1), {"background": True}, False),
+        (Policy(fix_empty_final=True), {}, False),
+        (Policy(fix_empty_final=True), {"messages": [*BODY["messages"], OUTPUT]}, True),
+    ],
+)
+def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
+    """Only what may need a second question goes to the runner: never one of several choices."""
+    assert may_take_rounds(CHAT.read(BODY | change), policy) is may

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.turns import whole_call
+from toolsimlib.events import CallStarted, ClientEvent, Ended, KeepAlive, Opened, ReasoningDelta, TextDelta, Usage
+from toolsimlib.loop.merge import Merger
+
+
+def merge(*rounds: list[ClientEvent], text_follows_calls: bool = True, max_calls: int = 0) -> list[ClientEvent]:
+    merger = Merger(text_follows_calls=text_follows_calls, max_calls=max_calls)
+    told: list[ClientEvent] = []
+    for index, events in enumerate(rounds):
+        if index:
+            merger.next_round()
+        for event in events:
+            told += merger.feed(event)
+    return told
+
+
+def test_one_answer_has_one_beginning() -> None:
+    """The first round names it, whatever the others are called."""
+    assert merge([Opened("a")], [Opened("b"), TextDelta("x")]) == [Opened("a"), TextDelta("x")]
+
+
+def test_text_of_a_further_round_is_a_paragraph() -> None:
+    """Unless the text before it ended a line, or there was none; signs of life change nothing."""
+    assert merge([TextDelta("one")], [TextDelta("two"), TextDelta("!")])[1:] == [TextDelta("\n\ntwo"), TextDelta("!")]
+    assert merge([TextDelta("one\n")], [KeepAlive(), TextDelta("two")])[-1] == TextDelta("two")
+    assert merge([TextDelta("one"), ReasoningDelta("hm")], [TextDelta("two")])[-1] == TextDelta("\n\ntwo")
+    assert merge([], [TextDelta("two")]) == [TextDelta("two")]
+    assert merge([*whole_call(1)], [TextDelta("two")])[-1] == TextDelta("two")
+
+
+def test_calls_are_numbered_on_and_made_once() -> None:
+    """A round that repeats a call of an earlier one adds nothing; the same call twice in one round is the round's."""
+    repeated = merge(whole_call(7), [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")])
+    assert repeated == [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")]
+    assert merge(whole_call(7), whole_call(7, "other")) == [*whole_call(7), *whole_call(8, "other")]
+
+
+def test_text_behind_calls_has_no_place_in_chat() -> None:
+    """There a later round's words behind an earlier round's calls are dropped, as text behind calls ever is."""
+    told = merge(whole_call(1), [TextDelta("x"), *whole_call(2, "other")], text_follows_calls=False)
+    assert told == [*whole_call(1), *whole_call(2, "other")]
+
+
+def test_an_answer_with_calls_ends_with_calls() -> None:
+    """However its last round ended; and the tokens of all rounds are added up, as far as they are told."""
+    ended: ClientEvent = Ended({0: "stop"}, Usage(1, 2, 3, 4, 5))
+    assert merge(whole_call(1), [ended])[-1] == Ended({0: "tool_calls"}, Usage(1, 2, 3, 4, 5))
+    merger = Merger(text_follows_calls=True)
+    for usage in (Usage(1, 1, 2), None, Usage(2, 2, 4)):
+        merger.count(usage)
+    assert merger.feed(ended) == [Ended({0: "stop"}, Usage(4, 5, 9, 4, 5))]
+    assert merge([Ended({0: "length"})]) == [Ended({0: "length"}, None)]
+
+
+def test_the_limit_of_calls_counts_over_all_rounds() -> None:
+    """A round cannot know how many calls were made before it."""
+    told = merge(whole_call(1), [*whole_call(2, "b"), *whole_call(3, "c")], max_calls=2)
+    assert told == [*whole_call(1), *whole_call(2, "b")]
+
+
+def test_a_round_that_is_taken_back_goes_on_where_the_other_was() -> None:
+    """What is told then is the earlier round's, without a paragraph before it."""
+    merger = Merger(text_follows_calls=True)
+    merger.feed(TextDelta("one"))
+    merger.next_round()
+    merger.go_back()
+    assert merger.feed(TextDelta(" two")) == [TextDelta(" two")]
+
+
+ROUNDS = st.lists(
+    st.lists(st.sampled_from(["a", "b", " text", "more\n"]), max_size=5),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(ROUNDS, st.booleans())
+def test_no_number_is_given_twice_and_no_call_is_lost(rounds: list[list[str]], follows: bool) -> None:
+    """Whatever each round says: rising numbers, each call of a later round unless an earlier one made it, in order."""
+    events: list[list[ClientEvent]] = []
+    for said in rounds:
+        number, out = 1, list[ClientEvent]()
+        for word in said:
+            if word in ("a", "b"):
+                out += whole_call(number, word)
+                number += 1
+            else:
+                out.append(TextDelta(word))
+        events.append(out)
+    told = merge(*events, text_follows_calls=follows)
+    numbers = [event.number for event in told if isinstance(event, CallStarted)]
+    assert numbers == sorted(set(numbers))
+    seen: set[str] = set()
+    expected: list[str] = []
+    for said in rounds:
+        calls = [word for word in said if word in ("a", "b") and word not in seen]
+        expected += calls
+        seen |= set(calls)
+    assert [event.name for event in told if isinstance(event, CallStarted)] == expected

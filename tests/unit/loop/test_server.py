@@ -1,0 +1,149 @@
+"""The runner over real HTTP, with rounds of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from toolsimlib.errors import ApiError
+from toolsimlib.events import Closed, Ended, Failed, KeepAlive, Opened, TextDelta
+from toolsimlib.loop.course import Round
+from toolsimlib.loop.runner import Heard, Job, Refused, Told
+from toolsimlib.loop.server import TOKEN, RunnerServer, with_keepalives
+from toolsimlib.plan import AnswerForm, Policy
+from toolsimlib.report import Report
+from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
+
+WORDS: tuple[Heard, ...] = (Opened(), TextDelta("Hello"), Told(Report(calls=[])), Ended({0: "stop"}))
+
+
+class Round1:
+    """Says these; "STALL" waits for ever. ``stopped``: it was closed."""
+
+    def __init__(self, *said: Heard) -> None:
+        self.said = said
+        self.stopped = asyncio.Event()
+        self.stalls = asyncio.Event()
+
+    async def ask(self, _: Round) -> AsyncGenerator[Heard]:
+        try:
+            for event in self.said:
+                if event == TextDelta("STALL"):
+                    self.stalls.set()
+                    await asyncio.Event().wait()
+                yield event
+        finally:
+            self.stopped.set()
+
+
+def job(round_: Round1, api: Api = CHAT, *, stream: bool = True, **policy: Any) -> Job:
+    return Job(api, {}, AnswerForm(stream=stream, model="m"), Policy(**policy), round_.ask)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RunnerServer]:
+    server = RunnerServer(keepalive=0.05)
+    server.start()
+    yield server
+    await server.stop()
+
+
+async def post(server: RunnerServer, a_job: Job | None) -> httpx.Response:
+    token = server.admit(a_job) if a_job is not None else "guessed"
+    async with httpx.AsyncClient() as client:
+        return await client.post(f"http://127.0.0.1:{server.port}/v1/x", json={}, headers={TOKEN: token})
+
+
+async def test_streamed_and_whole(server: RunnerServer) -> None:
+    """A job is answered in its API and form; only once, and only for who knows it."""
+    streamed = await post(server, job(Round1(*WORDS)))
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+    assert "server" not in streamed.headers
+    assert '"content":"Hello"' in streamed.text
+    assert streamed.text.endswith("data: [DONE]\n\n")
+    whole = await post(server, job(Round1(*WORDS), RESPONSES, stream=False))
+    assert whole.json()["output"][0]["content"][0]["text"] == "Hello"
+    refused = await post(server, None)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+    token = server.admit(job(Round1(*WORDS)))
+    server.forget(token)
+    async with httpx.AsyncClient() as client:
+        again = await client.post(f"http://127.0.0.1:{server.port}/v1/x", json={}, headers={TOKEN: token})
+    assert again.status_code == 403
+
+
+async def test_errors(server: RunnerServer) -> None:
+    """A refusal of the first round passes as it is; a failure is a status, or the stream's own error."""
+    headers = {"content-type": "application/json", "retry-after": "3"}
+    refused = await post(server, job(Round1(Told(Report()), Refused(429, headers, b'{"error":1}'))))
+    assert (refused.status_code, refused.headers["retry-after"], refused.content) == (429, "3", b'{"error":1}')
+    failed = Failed(ApiError("no", code="c", status=502))
+    whole = await post(server, job(Round1(Opened(), failed), stream=False))
+    assert (whole.status_code, whole.json()["error"]["code"]) == (502, "c")
+    streamed = await post(server, job(Round1(Opened(), TextDelta("x"), failed), RESPONSES))
+    assert streamed.status_code == 200
+    assert "response.failed" in streamed.text
+
+
+async def test_the_report_ends_the_stream_where_it_is_wanted(server: RunnerServer) -> None:
+    """As in an answer without the runner, it stands before the last frame."""
+    told = (await post(server, job(Round1(*WORDS), sse_telemetry=True))).text
+    *_, comment, last, end = told.split("\n\n")
+    assert comment.startswith(": toolsim {")
+    assert '"rounds":1' in comment
+    assert (last, end) == ("data: [DONE]", "")
+
+
+async def test_signs_of_life_while_a_round_is_silent(server: RunnerServer) -> None:
+    """Once the stream has begun, and never before: until then the status is open."""
+    round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))
+    token = server.admit(job(round_))
+    url = f"http://127.0.0.1:{server.port}/v1/x"
+    got = b""
+    async with httpx.AsyncClient() as client:
+        async with client.stream("POST", url, json={}, headers={TOKEN: token}) as response:
+            async for chunk in response.aiter_raw():
+                got += chunk
+                if got.count(b'"delta":{}') >= 2:
+                    break
+        await asyncio.wait_for(round_.stopped.wait(), 5)
+    silent = Round1(TextDelta("STALL"))
+    with pytest.raises(httpx.ReadTimeout):
+        async with httpx.AsyncClient(timeout=0.4) as client:
+            await client.post(url, json={}, headers={TOKEN: server.admit(job(silent))})
+    await asyncio.wait_for(silent.stopped.wait(), 5)
+
+
+async def test_stopping_ends_what_runs(server: RunnerServer) -> None:
+    """A job that is under way is ended, and its client's connection closed."""
+    round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))
+    asked = asyncio.create_task(post(server, job(round_)))
+    await asyncio.wait_for(round_.stalls.wait(), 5)
+    await server.stop()
+    with pytest.raises(httpx.HTTPError):
+        await asked
+    assert round_.stopped.is_set()
+
+
+async def test_keepalives_lose_nothing() -> None:
+    """Events come in order, with signs of life between slow ones; closing it closes what it reads."""
+    closed: list[bool] = []
+
+    async def slow() -> AsyncGenerator[object]:
+        try:
+            for number in range(3):
+                await asyncio.sleep(0.05 * number)
+                yield Closed() if number else Opened()
+        finally:
+            closed.append(True)
+
+    told = [event async for event in with_keepalives(slow(), 0.02)]
+    assert [event for event in told if not isinstance(event, KeepAlive)] == [Opened(), Closed(), Closed()]
+    assert KeepAlive() in told
+    events = with_keepalives(slow(), 1)
+    await anext(events)
+    await events.aclose()
+    assert closed == [True, True]

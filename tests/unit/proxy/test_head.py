@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+
+from mitmproxy.http import Response
+from toolsimlib.errors import ApiError
+from toolsimlib.proxy.head import error_response, set_head, told_problem
+
+
+def test_error_response() -> None:
+    """The API's error object, with the headers that belong to its status."""
+    response = error_response(ApiError("no", "t", "c", "p", 503, retry_after=7), {"x-a": "b"})
+    assert json.loads(response.content or b"") == {"error": {"message": "no", "type": "t", "param": "p", "code": "c"}}
+    assert (response.headers["retry-after"], response.headers["x-a"]) == ("7", "b")
+    assert error_response(ApiError("no", status=401)).headers["www-authenticate"] == "Bearer"
+
+
+def test_a_backends_head_for_a_body_of_ours() -> None:
+    """What frames or encodes its own body goes; the rest stays."""
+    headers = {"content-encoding": "gzip", "content-length": "9", "x-a": "b", "content-type": "text/plain"}
+    response = Response.make(200, b"", headers)
+    response.headers["content-length"] = "9"
+    response.http_version = "HTTP/1.0"
+    set_head(response, "application/json")
+    assert dict(response.headers) == {"x-a": "b", "content-type": "application/json"}
+    assert response.http_version == "HTTP/1.1"
+
+
+def test_the_words_of_a_backends_error() -> None:
+    """In whatever shape it says them; anything else says nothing."""
+    assert told_problem(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
+    assert told_problem(b'{"error": "gone"}') == "gone"
+    for body in (b"", b"<html>", b"[]", b'{"a": 1}', b"\xff"):
+        assert told_problem(body) == ""

@@ -1,0 +1,84 @@
+"""What a round's flow is made of, and how a client's flow is handed over; whole rounds run in ``proxy/test_rounds``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.test import tflow
+from toolsimlib.loop.course import Bounds, Round
+from toolsimlib.plan import Policy
+from toolsimlib.proxy.rounds import MAX_BODY_BYTES, Origin, Rounds
+from toolsimlib.wire.dialect import CHAT
+
+BODY: dict[str, Any] = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "hi"}],
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+}
+RAW = json.dumps(BODY, indent=1).encode()
+
+
+@pytest.fixture
+async def rounds() -> AsyncIterator[Rounds]:
+    rounds = Rounds(10)
+    yield rounds
+    if (work := rounds.stop()) is not None:
+        await work
+    assert rounds.stop() is None
+
+
+def asked(content: bytes = RAW) -> HTTPFlow:
+    flow = tflow.tflow()
+    flow.request.host, flow.request.port, flow.request.path = "backend", 81, "/v1/chat/completions"
+    flow.request.method, flow.request.content = "POST", content
+    return flow
+
+
+def test_the_first_round_is_the_clients_own_request() -> None:
+    """Byte for byte; a further one has another body. Target and headers are those of the request as it was routed."""
+    flow = asked()
+    flow.request.headers["authorization"] = "Bearer k"
+    flow.request.headers["content-encoding"] = "gzip"
+    origin = Origin(flow, RAW)
+    flow.request.host = "elsewhere"
+    first = origin.flow(Round(1, BODY, Policy()))
+    assert first.request.raw_content == RAW
+    assert first.request.url == "http://backend:81/v1/chat/completions"
+    assert first.request.headers["authorization"] == "Bearer k"
+    assert "content-encoding" not in first.request.headers
+    second = origin.flow(Round(2, BODY | {"model": "n"}, Policy()))
+    assert second.request.json()["model"] == "n"
+    assert second.id != first.id
+    assert first.live
+    assert first.client_conn.peername == flow.client_conn.peername
+    assert first.client_conn.id != flow.client_conn.id
+
+
+async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
+    """It goes to the runner's port with a token; afterwards its flow shows its own target again."""
+    flow = asked()
+    before = flow.request.copy()
+    handed_over = rounds.take(flow, CHAT, Policy(retry=1), Bounds())
+    assert handed_over is not None
+    assert (flow.request.host, flow.request.path) == ("127.0.0.1", "/v1/chat/completions")
+    assert flow.request.port != 81
+    assert flow.request.raw_content == RAW
+    handed_over.take_back(flow)
+    assert flow.request.url == before.url
+    assert flow.request.headers == before.headers
+    handed_over.take_back(None)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"no JSON", b"\xff", b"{}", b'{"messages": 5, "tools": [{"type": "function"}]}', RAW + b" " * MAX_BODY_BYTES],
+)
+async def test_what_is_wrong_is_told_on_the_direct_way(content: bytes, rounds: Rounds) -> None:
+    """A body that cannot be read, is too large or has no tools stays where it is."""
+    flow = asked(content)
+    assert rounds.take(flow, CHAT, Policy(retry=1), Bounds()) is None
+    assert flow.request.host == "backend"

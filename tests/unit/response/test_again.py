@@ -1,0 +1,198 @@
+"""What is asked again, and what the client is told until then; over a whole answer, by the real parser and judge."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan, tool
+from support.turns import ADD, CALL, STRICT, whole_call
+from toolsimlib.events import (
+    CallStarted,
+    ClientEvent,
+    Closed,
+    Counted,
+    Ended,
+    Failed,
+    Finished,
+    FinishReason,
+    PassThrough,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.plan import Choice, Plan
+from toolsimlib.report import Report
+from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain
+from toolsimlib.response.answer import Answer
+
+BROKEN = '<tool_call>{"name":"add","arguments":{"a":"x"}}</tool_call>'
+UNKNOWN = '<tool_call>{"name":"sub","arguments":{"a":1}}</tool_call>'
+MALFORMED = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
+
+
+def round_of(*tools: Any, asks: frozenset[str] = CALL_FAULTS, **fields: Any) -> Plan:
+    return plan("responses", "responses", True, tools or [ADD], asks=asks, **fields)
+
+
+def hear(
+    the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
+) -> tuple[list[ClientEvent], AskAgain | None, Report, Answer]:
+    """Return what is told of a text, and why the model is to be asked again."""
+    answer = Answer(the_plan, report := Report())
+    told = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
+    for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
+        told += answer.feed(event)
+    return told, answer.again, report, answer
+
+
+FAULTS = [
+    (BROKEN, STRICT, "SCHEMA_MISMATCH", "add", "/a: got string, expected number"),
+    (MALFORMED, ADD, "MALFORMED_JSON", "add", "arguments that are one JSON object"),
+    (MALFORMED, STRICT, "MALFORMED_JSON", "add", "arguments that are one JSON object"),
+    (UNKNOWN, ADD, "UNKNOWN_TOOL", "sub", "one of the tools on offer: add"),
+    (UNKNOWN, STRICT, "UNKNOWN_TOOL", "sub", "one of the tools on offer: add"),
+    (UNKNOWN.replace("sub", "hidden"), ADD, "MASKED_TOOL", "hidden", "one of the tools on offer: add"),
+    (CALL.replace("1", "1" * 300), ADD, "ARGUMENTS_TOO_LARGE", "add", "arguments of at most 200 bytes, got more"),
+    (CALL.removesuffix("}</tool_call>"), STRICT, "MALFORMED_JSON", None, "a whole call, up to its closing tag"),
+]
+
+
+@pytest.mark.parametrize(("text", "offered", "reason", "name", "expected"), FAULTS)
+def test_a_call_that_fails_is_asked_again(
+    text: str, offered: Any, reason: str, name: str | None, expected: str
+) -> None:
+    """Of the call nothing is told; the fault says what it would have needed, and otherwise the client gets the rest."""
+    fields = {"masked": frozenset({"hidden"}), "policy": {"max_tool_args_bytes": 200}}
+    told, again, report, answer = hear(round_of(offered, **fields), "Well. ", text)
+    assert told[0] == TextDelta("Well. ")
+    assert [type(event) for event in told[1:]] == [Failed]
+    assert again is not None
+    assert (again.fault.reason, again.fault.name) == (reason, name)
+    assert expected in again.fault.expected
+    assert again.words == "Well. " + text
+    assert report.error is None
+    assert report.asked_again == [f"{reason}:{name}" if name else reason]
+    asking_nobody, *_ = hear(round_of(offered, asks=frozenset(), **fields), "Well. ", text)
+    assert _without_usage(told[:-1] + list(again.otherwise)) == _without_usage(asking_nobody)
+    assert answer.cut == (reason != "MALFORMED_JSON" or text.endswith("</tool_call>"))
+
+
+def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
+    """Return events with neighbouring texts as one."""
+    out: list[ClientEvent] = []
+    for event in events:
+        if isinstance(event, TextDelta) and out and isinstance(out[-1], TextDelta):
+            out[-1] = TextDelta(out[-1].text + event.text)
+        else:
+            out.append(Ended(event.reasons) if isinstance(event, Ended) else event)
+    return out
+
+
+def test_what_was_told_stays() -> None:
+    """A call before the one that fails is made, and counts as the end if nobody asks again."""
+    told, again, report, _ = hear(round_of(), CALL + UNKNOWN)
+    assert told[:-1] == whole_call(1)
+    assert again is not None
+    assert again.otherwise == (TextDelta(UNKNOWN), Ended({0: "tool_calls"}))
+    assert report.calls == ["add"]
+
+
+def test_an_announced_call_is_not_asked_again() -> None:
+    """Its arguments are with the client already: it ends incomplete, as ever."""
+    the_plan = round_of(policy={"stream_arguments": "incremental"})
+    text = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
+    told, again, *_ = hear(the_plan, *text)
+    assert any(isinstance(event, CallStarted) for event in told)
+    assert again is None
+
+
+def test_talk_about_the_syntax_is_talk() -> None:
+    """A block that holds no call is text, and the answer goes on behind it."""
+    text = "Write <use_tool>…</use_tool>, or <tool_call>, and then JSON."
+    told, again, *_ = hear(round_of(), text)
+    assert again is None
+    assert "".join(event.text for event in told if isinstance(event, TextDelta)) == text
+
+
+@pytest.mark.parametrize("text", ['<tool_call>{"name":"add","arguments":{"a":', '{"name": "add", "arguments": {"a"'])
+def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
+    """Cut by the length limit, it is kept as it is; the answer that goes on with it holds the whole call."""
+    told, again, *_ = hear(round_of(), "So:\n" + text, finish="length")
+    assert again is not None
+    assert (again.fault.reason, again.fault.begun) == ("CALL_CUT_OFF", text)
+    assert again.otherwise == (TextDelta(text), Ended({0: "length"}))
+    assert told[:-1] == [TextDelta("So:\n")]
+    rest = "1}}</tool_call>" if text.startswith("<") else ": 1}}"
+    told, again, report, _ = hear(round_of(begun=text), rest)
+    assert again is None
+    assert report.calls == ["add"]
+    told, again, *_ = hear(round_of(begun=text), "", finish="length")
+    assert again is not None
+    assert again.fault.begun == text
+
+
+def test_an_answer_that_had_to_call() -> None:
+    """Its text stays, and the model is asked for a call; one that refuses or is filtered is not."""
+    required = {"choice": Choice("required")}
+    told, again, *_ = hear(round_of(**required), "I cannot.")
+    assert again is not None
+    assert again.fault.reason == "NO_CALL"
+    assert told[:-1] == [TextDelta("I cannot.")]
+    assert again.otherwise == (Ended({0: "stop"}),)
+    assert again.usage == Usage(1, 2, 3)
+    assert hear(round_of(**required), "")[1] is not None
+    assert hear(round_of(**required), CALL)[1] is None
+    assert hear(round_of(**required), "No.", finish="content_filter")[1] is None
+    assert hear(round_of(**required, asks=frozenset({EMPTY_ANSWER})), "No.")[1] is None
+
+
+@pytest.mark.parametrize("said", ["", " \n", "<reasoning>"])
+def test_an_empty_answer_after_a_tools_output(said: str) -> None:
+    """Nothing but white space and reasoning is nothing; a refusal, a hosted tool's item and words are something."""
+    after = round_of(asks=frozenset({EMPTY_ANSWER}), after_outputs=True)
+    answer = Answer(after, Report())
+    answer.feed(ReasoningDelta("hm") if said == "<reasoning>" else TextDelta(said))
+    answer.feed(Closed())
+    assert answer.again is not None
+    assert answer.again.fault.reason == EMPTY_ANSWER
+    for event in (RefusalDelta("no"), PassThrough({"type": "x"}), TextDelta("18 degrees")):
+        answer = Answer(after, Report())
+        answer.feed(event)
+        answer.feed(Closed())
+        assert answer.again is None
+    assert hear(round_of(asks=frozenset({EMPTY_ANSWER})), said)[1] is None
+
+
+def test_a_backend_that_breaks_off_has_failed() -> None:
+    """Half a call of a stream without its end is no call to go on with."""
+    answer = Answer(round_of(), Report())
+    answer.feed(TextDelta('<tool_call>{"name":"add","argu'))
+    told = answer.end_of_input()
+    assert answer.again is None
+    assert isinstance(told[-1], Failed)
+
+
+@given(st.lists(st.sampled_from([CALL, BROKEN, UNKNOWN, MALFORMED, "text ", "<tool_call>", "{", "\n"])), st.data())
+def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) -> None:
+    """Streamed in any pieces a round tells the same text and calls, and asks for the same reason."""
+    text = "".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    edges = [0, *cuts, len(text)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
+    both = [hear(round_of(STRICT), *each) for each in ([text], pieces)]
+    (whole, again, *_), (cut, other, *_) = both
+    assert _without_usage(whole) == _without_usage(cut)
+    assert (again and again.fault) == (other and other.fault)
+
+
+def test_nobody_is_asked_where_nothing_is_asked_for() -> None:
+    """Without reasons to ask for, the words are not even kept."""
+    told, again, _, answer = hear(round_of(tool("f"), asks=frozenset()), UNKNOWN)
+    assert again is None
+    assert told[0] == TextDelta(UNKNOWN)
+    assert answer._turns[0].again.words == ""

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from support.turns import whole_call
+from toolsimlib.events import CallEnded, CallStarted, ClientEvent, Ended, Usage
+from toolsimlib.plan import AnswerForm
+from toolsimlib.report import Report
+from toolsimlib.response.notes import Notes
+from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
+
+
+def noted(api: Api, form: AnswerForm, *events: ClientEvent) -> Report:
+    report = Report()
+    notes = Notes(api, form, report)
+    for event in events:
+        notes.note(event)
+    return report
+
+
+def test_calls_are_noted_by_the_ids_that_clients_send_back() -> None:
+    """Whole ones, in order; chat's old functions have none."""
+    events = [*whole_call(1), CallStarted(2, "x"), CallEnded("incomplete"), *whole_call(3, choice=1)]
+    assert noted(CHAT, AnswerForm(), *events).tool_call_ids == ["call_001", "call_003"]
+    assert noted(RESPONSES, AnswerForm(), *events).tool_call_ids == ["fc_001", "fc_003"]
+    assert noted(CHAT, AnswerForm(legacy_functions=True), *events).tool_call_ids == []
+
+
+def test_tokens_are_the_backends() -> None:
+    """By kind, where it counts them."""
+    assert noted(CHAT, AnswerForm(), Ended({}, Usage(1, 2, 3))).tokens == {
+        "input": 1,
+        "output": 2,
+        "total": 3,
+        "cached": 0,
+        "reasoning": 0,
+    }
+    assert noted(CHAT, AnswerForm(), Ended()).tokens == {}

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.answers import plan
+from support.turns import ADD
+from toolsimlib.report import Report
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.parser import parser_for
+from toolsimlib.response.sentinel import Sentinel
+from toolsimlib.response.untagged import Untagged
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({}, Untagged),
+        ({"policy": {"untagged": "off"}}, Sentinel),
+        ({"answer_format": {"type": "json_object"}}, Sentinel),
+        ({"policy": {"untagged": "off"}, "constraint": {"type": "json_schema"}}, Untagged),
+    ],
+)
+def test_the_plan_chooses_the_parser(fields: dict[str, Any], kind: type) -> None:
+    """JSON that was asked for is no call, except where the backend was told to write nothing else."""
+    the_plan = plan("chat", "chat", True, [ADD], **fields)
+    assert type(parser_for(the_plan, Judge(the_plan, Report()))) is kind
+
+
+def test_without_tools_all_text_is_text() -> None:
+    """Then there is nothing to look for."""
+    the_plan = plan("chat", "chat", True)
+    assert parser_for(the_plan, Judge(the_plan, Report())) is None
