@@ -95,7 +95,7 @@ def _invocations(mark: str) -> Callable[[str], list[Written]]:
 
 
 _SEPARATOR = "<｜tool▁sep｜>"
-_DEEPSEEK_HEAD = rf"(?:<｜tool▁call▁begin｜>\s*)?(?:function{_SEPARATOR})?({NAME})(?:{_SEPARATOR}|(?=\s*\n`))"
+_DEEPSEEK_HEAD = rf"(?:<｜tool▁call▁begin｜>\s*)?(?:function{_SEPARATOR})?({NAME})(?:{_SEPARATOR}|(?=\s*\n))"
 _KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
 _KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)?({NAME})\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"
 _PYTHON_NAME = r"[A-Za-z_][\w.]{0,127}"
@@ -157,7 +157,7 @@ DIALECTS = (
     Dialect(
         "Gemma 4",
         re.compile(rf"{HEAD}\{{"),
-        re.compile(rf"(?:call:\s{{0,8}}(?:{NAME}\s{{0,8}})?|{_prefixes('call:')})\Z"),
+        re.compile(rf"(?::?call:\s{{0,8}}(?:{NAME}\s{{0,8}})?|{_prefixes(':call:')}|{_prefixes('call:')})\Z"),
         read_gemma,
         tags=(("<|tool_call>", "<tool_call|>"),),
         value=(re.escape(QUOTE), QUOTE),

@@ -11,7 +11,7 @@ values: the form is parsed once, when it is whole.
    are compared from their first character on, so that other JSON is released at once.
 3. An array that may hold calls holds objects and nothing else.
 4. In a fence, the closing mark ends a JSON form whose last brackets are missing.
-5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets count in them.
+5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from toolsimlib.response.call_syntax import read_call, read_calls, read_record
-from toolsimlib.response.gemma_braces import read_gemma
+from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 from toolsimlib.response.named_json import read_mistral
 from toolsimlib.response.written import Written, read_json
 
@@ -48,7 +48,7 @@ _MAX_NAME = 256
 """Characters of a name or a type; none of ours is as long."""
 
 _SPACE = re.compile(r"[ \t\r\n]++")
-_NO_BRACKET = re.compile(r"[^{}\[\]]*+")
+_NO_BRACKET = re.compile(r"[^{}\[\]<]*+")
 _WORD = re.compile(r"[\w+\-.]++")
 _STRING = {
     '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL),
@@ -123,7 +123,20 @@ class Form:
         return self._count_brackets(text, pos, stop) if self.kind == "gemma" else self._lex_tokens(text, pos, stop)
 
     def _count_brackets(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
-        while (pos := end_of(_NO_BRACKET, text, pos, stop)) < stop:
+        while pos < stop:
+            if self._quote:
+                end = text.find(QUOTE, pos, stop)
+                if end == -1:
+                    return max(pos, stop - len(QUOTE) + 1), None
+                pos, self._quote = end + len(QUOTE), ""
+                continue
+            pos = end_of(_NO_BRACKET, text, pos, stop)
+            if pos == stop or (text[pos] == "<" and stop - pos < len(QUOTE) and QUOTE.startswith(text[pos:stop])):
+                return pos, None
+            if text[pos] == "<":
+                self._quote = QUOTE if text.startswith(QUOTE, pos) else ""
+                pos += len(QUOTE) if self._quote else 1
+                continue
             if text[pos] in _PAIRS:
                 self._stack.append((_PAIRS[text[pos]], _DATA))
             elif self._stack.pop()[0] != text[pos]:

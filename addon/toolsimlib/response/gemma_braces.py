@@ -1,6 +1,6 @@
 r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]}``.
 
-    call   := "call:" name object
+    call   := [":"] "call:" name object ["<turn|>"]
     object := "{" [pair ("," pair)*] "}"            keys bare, or quoted as strings are
     pair   := key ":" value
     value  := string | object | array | word        a word is JSON's, a number, or a string that lost its quotes
@@ -18,7 +18,7 @@ import re
 from toolsimlib.response.written import Json, Written, decode, read_value
 
 QUOTE = '<|"|>'
-HEAD = r"call:\s{0,8}([\w.:/-]{1,128})\s{0,8}"
+HEAD = r":?call:\s{0,8}([\w.:/-]{1,128})\s{0,8}"
 
 _HEAD = re.compile(rf"\s*{HEAD}(?=\{{)")
 _SPACE = re.compile(r"\s*+")
@@ -26,11 +26,14 @@ _KEY = re.compile(r"[\w.$-]{1,256}+(?=\s{0,8}:)")
 _WORD = re.compile(r"[^,{}\[\]]*+(?:,(?!\s*+[\w.$-]{1,256}+\s{0,8}:)[^,{}\[\]]*+)*+")
 _ITEM = re.compile(r"[^,{}\[\]]*+")
 _MAX_DEPTH = 64
+_TURN_END = "<turn|>"
+"""What some models close a call with."""
 
 
 def read_gemma(body: str) -> list[Written]:
     """Read ``call:f{…}`` that is all of the body."""
     head = _HEAD.match(body)
+    body = body.rstrip().removesuffix(_TURN_END)
     got = _object(body, head.end(), 0) if head else None
     if head is None or got is None or body[got[1] :].strip():
         return [Written(body, head[1] if head else None, broken=True)]

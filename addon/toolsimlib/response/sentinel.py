@@ -7,25 +7,22 @@ JSON, never looks at a name, and never decides whether a block is a good call: t
 
 The rules, by number; the tests name them.
 
- 1. Only the exact opening tag opens a block. What could still become one is held back, and nothing else is. The tags
-    are ours, and those of the ``dialects`` that have some.
+ 1. Only the exact opening tag, ours or one of the ``dialects``, opens a block. Only what may become one is held back.
  2. A block's body begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then ``{``
     or ``]``, or as one of the ``dialects`` does. Whitespace may stand before each, a fence's opening line before JSON.
     With anything else the tag was prose: it is released at once.
  3. A tag inside a JSON string is content. Outside one, the closing tag closes the block whatever the depth (a last
     brace may be missing: the judge repairs), and a new opening tag closes it if the JSON is complete. So does a closing
     tag that some other form has (``</function>``): it goes with the block, and with it the right one behind it. Where
-    the dialect has no closing tag, the last bracket closes it, unless a comma or a semicolon and another one follow.
+    there is no closing tag, the last bracket closes it, unless a comma or a semicolon and another object follow.
  4. So does the end of the text, if the JSON is complete; half a closing tag then belongs to the block. It closes a
-    dialect's body too, if its reader finds nothing missing, and there is a mark that ends a call, or the backend does
-    not say that the text was cut.
+    dialect's body too, if its reader misses nothing, and a mark ends the call or nobody says that the text was cut.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
     closing tag closes it, the first new opening tag ends it. A dialect's body is literal from the start, but a tag
     inside a value of it is content. A value that never ends, or behind whose closing tag a block is opened, has lost
     its end: the block is then read from its beginning as if there were no values, and so is all that follows it.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
- 7. A block that is not closed was no block: its opening tag is text, and reading goes on right behind that tag, so
-    that a later block still counts.
+ 7. A block that is not closed was no block: its opening tag is text, and reading goes on right behind that tag.
  8. Before the first visible character a ``<think>`` may open; up to its ``</think>`` nothing is a block.
  9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is given out as ``Oversize`` up to that byte; what
     follows is prose again.
@@ -49,7 +46,7 @@ from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece, charact
 from toolsimlib.response.tags import THOUGHT, Value, behind_fence, ends, held_from, open_tag, tags
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
-_BETWEEN = re.compile(r"[ \t\r\n]{0,16}[;,]?[ \t\r\n]{0,16}").match
+_BETWEEN = re.compile(r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\])|(?P<half>\[(?:/[A-Z_]{0,10})?\Z))?").match
 _THINK = "<think>"
 _END_THINK = "</think>"
 _END_FUNCTION = "</function>"
@@ -251,9 +248,12 @@ class Sentinel:
         """Behind a JSON body that no tag closes: another one may follow a comma or a semicolon (rule 4)."""
         text = self._text
         between = _BETWEEN(text, self._pos)
-        if between and between.end() == len(text) and not self._final:
+        assert between is not None
+        if between["tail"]:
+            self._close(self._pos, between.end())
+        elif between.end() == len(text) and not self._final:
             self._stash(self._pos)
-        elif self._row and between and between[0].strip() and text.startswith("{", between.end()):
+        elif self._row and between[0].strip() and text.startswith("{", between.end()):
             self._open_body(self._row, between.end())
         else:
             self._close(self._pos, self._pos)

@@ -39,6 +39,7 @@ WHOLE: list[tuple[Kind, str]] = [
     ("list", '[ f("])", k: [1]) ]'),
     ("braces", 'f[ARGS]{"a": {"b": "}"}}'),
     ("braces", "f{'a': 1}"),
+    ("gemma", 'call:f{a:<|"|>}] <| <|"|>,b:a<b}'),
     ("gemma", "call:f{a:it's, b:[1], c:{d:e}}"),
     ("record", '[function_call id=fc_1 name=f arguments={"a":"]"}]'),
 ]

@@ -54,6 +54,8 @@ def test_any_value(value: dict[str, Any]) -> None:
         ('call:f{a:"x}"}', {"a": "x}"}),
         ("call:f{a:}", {"a": ""}),
         ("call:f{a:108.}", {"a": "108."}),
+        (":call:f{a:1}", {"a": 1}),
+        ("call:f{a:1}<turn|>", {"a": 1}),
         ("call:f{a:1}}", None),
         ("call:f{a:[1}", None),
         ("call:f{a:1", None),
