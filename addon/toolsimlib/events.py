@@ -7,7 +7,8 @@ knows choice 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
@@ -167,6 +168,21 @@ class Ended:
     usage: Usage | None = None
 
 
+@dataclass(slots=True)
+class Deltas:
+    """Deltas that came together and are like ``like`` but for their texts, none of which is empty.
+
+    It is not frozen since it is made for every chunk.
+    """
+
+    like: TextDelta | ReasoningDelta
+    texts: Sequence[str]
+
+    def one_by_one(self) -> list[TextDelta | ReasoningDelta]:
+        """Return the events that it stands for."""
+        return [replace(self.like, text=text) for text in self.texts]
+
+
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
     """There is nothing to emit yet, but the stream is alive."""
@@ -184,4 +200,5 @@ ClientEvent = (
     | Ended
     | Failed
     | KeepAlive
+    | Deltas
 )

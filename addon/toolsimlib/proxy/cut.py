@@ -17,6 +17,9 @@ which asks the ``Exchange`` that it carries. What this leans on, in ``mitmproxy.
 7. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the event loop has
    turned: ``Http1Client`` is then as it was at the beginning. Over HTTP/2 each stream is one request: a refusal is only
    remembered there, and is the client's answer.
+8. ``state_stream_response_body`` given ``ResponseData`` does nothing but ask ``flow.response.stream`` and send on what
+   that returns, and ``Http1Server.send`` given it does nothing but frame it as a chunk. Nearly all events of a stream
+   are of this kind, so we do both at once: half of mitmproxy's own way is saved.
 
 A stream keeps its class as long as it lives: loading and unloading the addon only affects new ones.
 """
@@ -24,13 +27,12 @@ A stream keeps its class as long as it lives: loading and unloading the addon on
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import override
 
 from mitmproxy.connection import Server
 from mitmproxy.http import HTTPFlow, Response
-from mitmproxy.proxy.commands import RequestWakeup, StartHook
+from mitmproxy.proxy.commands import Command, RequestWakeup, SendData, StartHook
 from mitmproxy.proxy.events import Event, Wakeup
 from mitmproxy.proxy.layer import CommandGenerator
 from mitmproxy.proxy.layers import http
@@ -48,6 +50,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
     ResponseTrailers,
 )
+from mitmproxy.proxy.layers.http._http1 import Http1Server
 
 from toolsimlib.proxy.exchange import OPEN, Exchange
 
@@ -77,6 +80,12 @@ class EndableStream(HttpStream):
 
     ended = False
     lingering = False
+    fed: Exchange | None = None
+    """The exchange whose answer is being streamed, as long as that goes on."""
+    frames_chunks = False
+    """Whether we frame the chunks of HTTP/1 ourselves (rule 8)."""
+    stores = False
+    """Whether mitmproxy wants the answer's bytes kept; as it was when the answer began."""
 
     @property
     def exchange(self) -> Exchange | None:
@@ -86,6 +95,11 @@ class EndableStream(HttpStream):
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
+        if self.fed is not None and type(event) is ResponseData:
+            # An empty HTTP/2 frame is no end of input.
+            if event.data:
+                yield from self.feed(self.fed, event.data)
+            return
         if isinstance(event, Wakeup):
             yield from self.wake()
             return
@@ -105,22 +119,35 @@ class EndableStream(HttpStream):
         return connected
 
     @override
+    def start_response_stream(self) -> CommandGenerator[None]:
+        yield from super().start_response_stream()
+        exchange, response = self.exchange, self.flow.response
+        if exchange is None or response is None or response.stream != exchange.feed:
+            return
+        self.fed = exchange
+        self.stores = self.context.options.store_streamed_bodies
+        is_chunked = "chunked" in response.headers.get("transfer-encoding", "").lower()
+        self.frames_chunks = is_chunked and type(self.layer.connections.get(self.context.client)) is Http1Server
+
+    @override
     def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
         if isinstance(event, ResponseData) and not event.data:
-            # An empty HTTP/2 frame. Passed on to an HTTP/1 client it would be a last chunk, and to us the end of input.
+            # An empty HTTP/2 frame. Passed on to an HTTP/1 client it would be a last chunk.
             return
-        if isinstance(event, ResponseTrailers) and self.exchange is not None:
+        if isinstance(event, ResponseTrailers) and self.fed is not None:
             # They belong to the bytes that we replace.
             return
-        exchange = self.exchange
-        if not isinstance(event, ResponseData) or exchange is None:
-            yield from super().state_stream_response_body(event)
-            return
-        for chunks in exchange.turns(event.data):
+        if isinstance(event, ResponseEndOfMessage):
+            self.fed = None
+        yield from super().state_stream_response_body(event)
+
+    def feed(self, exchange: Exchange, data: bytes) -> CommandGenerator[None]:
+        """Give the exchange a piece of the backend's answer, and the client what comes of it."""
+        for chunks in exchange.turns(data):
             if chunks is None:
                 yield ToolsimTurnHook(self.flow)
             else:
-                yield from self.send(chunks)
+                yield from map(self.sending, chunks)
         if exchange.cut:
             yield from self.end()
         elif exchange.finished and not self.lingering:
@@ -195,6 +222,7 @@ class EndableStream(HttpStream):
             yield from super().handle_protocol_error(event)
         elif self.server_state == self.state_stream_response_body:
             self.ended = True
+            self.fed = None
             yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
         elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):
             yield from self.answer(exchange.backend_unreachable(event.message))
@@ -213,7 +241,7 @@ class EndableStream(HttpStream):
                 yield from self.send_again()
             return
         if self.server_state == self.state_stream_response_body:
-            yield from self.send(exchange.tick())
+            yield from map(self.sending, exchange.tick())
             if exchange.cut:
                 yield from self.end()
                 return
@@ -235,20 +263,26 @@ class EndableStream(HttpStream):
             yield SendHttp(RequestData(self.stream_id, content), self.context.server)
             yield SendHttp(RequestEndOfMessage(self.stream_id), self.context.server)
 
-    def send(self, chunks: Iterable[bytes]) -> CommandGenerator[None]:
-        """Send parts of a streamed answer to the client."""
-        for data in chunks:
-            if self.context.options.store_streamed_bodies:
-                self.response_body_buf += data
-            yield SendHttp(ResponseData(self.stream_id, data), self.context.client)
+    def sending(self, data: bytes) -> Command:
+        """Return the command that sends a part of a streamed answer to the client."""
+        if self.stores:
+            self.response_body_buf += data
+        if self.frames_chunks:
+            return SendData(self.context.client, b"%x\r\n%s\r\n" % (len(data), data))
+        return SendHttp(ResponseData(self.stream_id, data), self.context.client)
 
     def forget_failed_connections(self) -> None:
         """Let the next request of this client connection try again; mitmproxy would repeat the old error for ever."""
-        layer = self.context.layers[self.context.layers.index(self) - 1]
-        assert isinstance(layer, HttpLayer)
-        for connection in (*layer.connections, self.context.server):
+        for connection in (*self.layer.connections, self.context.server):
             if isinstance(connection, Server) and not connection.connected:
                 connection.error = None
+
+    @property
+    def layer(self) -> HttpLayer:
+        """The layer of the client's connection, which holds this stream."""
+        layer = self.context.layers[self.context.layers.index(self) - 1]
+        assert isinstance(layer, HttpLayer)
+        return layer
 
     def stop_backend(self) -> SendHttp:
         """Return the command that stops what the backend is sending."""
@@ -258,6 +292,7 @@ class EndableStream(HttpStream):
     def end(self) -> CommandGenerator[None]:
         """End the answer that is being streamed, and stop the backend."""
         self.ended = True
+        self.fed = None
         yield self.stop_backend()
         yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
 
@@ -290,6 +325,7 @@ _NEEDED = (
     "make_server_connection",
     "handle_protocol_error",
     "send_response",
+    "start_response_stream",
     "state_consume_request_body",
     "state_consume_response_body",
     "state_done",

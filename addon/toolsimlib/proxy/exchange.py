@@ -88,18 +88,15 @@ class Exchange:
         self.topic: Topic | None = None
         self.place = ""
         self.backend = backend or Backend(Root("http", "", 0))
-        self.may_ask = False
         self._attempt: Attempt | None = None
         self.again: RequestJob | None = None
         self.client_id = client_id
-        self.ours = True
-        self.cut = False
+        self.ours, self.cut = True, False
         self.recorder = BodyRecorder()
-        self._problem = ""
         self._cors = cors
         self.limits = limits
-        self.is_request_too_large = False
-        self._received = 0
+        self.may_ask = self.is_request_too_large = False
+        self._problem, self._received = "", 0
         self.clocks = Clocks(limits)
         self._rewriter: ResponseRewriter | None = None
 
@@ -263,12 +260,16 @@ class Exchange:
         assert self._rewriter is not None
         self.recorder.received.add(data)
         self._received += len(data)
+        self.clocks.heard()
         frames: list[bytes] = []
         try:
             if self._received > self.limits.max_answer_bytes and not self.finished:
                 self.cut = True
                 frames = self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes))
                 data = b""
+            if (told := self._rewriter.at_once(data)) is not None:
+                yield self._sent(told)
+                return
             began = time.thread_time()
             for step in self._rewriter.steps(data):
                 frames += step

@@ -21,6 +21,7 @@ from toolsimlib.events import (
     ClientEvent,
     Closed,
     Counted,
+    Deltas,
     Ended,
     EndReason,
     Failed,
@@ -93,6 +94,10 @@ class Answer:
                 return self.fail(event.error)
             case Closed():
                 return self._close()
+
+    def at_once(self, deltas: Deltas) -> list[ClientEvent] | None:
+        """Take deltas that came together; None if they have to be fed one by one, and nothing was done."""
+        return [] if self.done else self._turn(deltas.like.choice).at_once(deltas)
 
     def end_of_input(self) -> list[ClientEvent]:
         """Take the end of the backend's bytes. Without the backend's terminator before it, the answer has failed."""

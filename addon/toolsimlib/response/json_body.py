@@ -39,6 +39,10 @@ class JsonBody:
         """Whether every bracket and string that was opened is closed."""
         return not self._depth and not self._in_string
 
+    def goes_on(self, text: str) -> bool:
+        """Return whether ``text`` is nothing but more of the open string: then it need not be read."""
+        return self._in_string and _STRING(text).end() == len(text)  # type: ignore[union-attr]
+
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Met]:
         """Read on from ``pos``; return where, before ``stop``, something was met, and what."""
         while pos < stop:

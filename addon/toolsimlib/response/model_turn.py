@@ -9,9 +9,10 @@ reads its answer; several model turns can so be written into one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import BackendEvent, ClientEvent, Failed, TextDelta
+from toolsimlib.events import BackendEvent, ClientEvent, Deltas, Failed, ReasoningDelta, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
 from toolsimlib.response.again import AskAgain
@@ -19,7 +20,7 @@ from toolsimlib.response.answer import Answer
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
-from toolsimlib.wire.repeats import RepeatDecoder
+from toolsimlib.wire.repeats import RepeatDecoder, Repeats, Template
 from toolsimlib.wire.sse import MAX_EVENT_BYTES
 
 # Types of unknown events that are named: a backend may invent any number.
@@ -51,6 +52,8 @@ class ModelTurn:
         self._answer = Answer(plan, report, seconds=check_seconds)
         self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []
+        # What the reader makes of the repeats of a frame, but for the text: it holds until a frame says something else.
+        self._likes: dict[Template, TextDelta | ReasoningDelta] = {}
 
     @property
     def done(self) -> bool:
@@ -67,6 +70,12 @@ class ModelTurn:
         """Whether the answer ended before the backend did, which may be stopped."""
         return self._answer.cut
 
+    def at_once(self, data: bytes) -> list[ClientEvent] | None:
+        """Return what takes no steps: deltas that are all alike. None: nothing was done, ``data`` has to be taken."""
+        repeats = self._decoder and self._decoder.repeats(data)
+        like = repeats and self._likes.get(repeats.template)
+        return self._at_once(like, repeats.texts) if repeats and like else None
+
     def steps(self, data: bytes) -> Iterator[list[ClientEvent]]:
         """Yield what ``data`` says, in steps of a few milliseconds each at the most, which must all be taken.
 
@@ -75,14 +84,7 @@ class ModelTurn:
         if data and self._decoder is None:
             self._body.append(data)
             return
-        events = self._whole() if self._decoder is None else self._events(self._decoder, data)
-        for event in events:
-            if self._reader.unknown:
-                self._warn_of_unknown()
-            for part in _parts(event):
-                yield self._answer.feed(part)
-        if self._reader.unknown:
-            self._warn_of_unknown()
+        yield from self._whole() if self._decoder is None else self._stream(self._decoder, data)
         if not data:
             yield self._answer.end_of_input()
 
@@ -99,24 +101,63 @@ class ModelTurn:
         self._report.warnings += [each for each in warnings if each not in self._report.warnings][:_MAX_UNKNOWN]
         self._reader.unknown.clear()
 
-    def _events(self, decoder: RepeatDecoder, data: bytes) -> Iterable[BackendEvent]:
-        for event in decoder.feed(data):
-            yield from self._reader.event(event)
+    def _stream(self, decoder: RepeatDecoder, data: bytes) -> Iterator[list[ClientEvent]]:
+        for item in decoder.feed(data):
+            if isinstance(item, Repeats):
+                yield from self._repeats(item)
+            else:
+                self._likes.clear()
+                yield from self._told(self._reader.event(item))
         if not data:
-            yield from self._reader.end()
+            yield from self._told(self._reader.end())
 
-    def _whole(self) -> Iterable[BackendEvent]:
+    def _repeats(self, repeats: Repeats) -> Iterator[list[ClientEvent]]:
+        """Take repeats of a frame, from the second on without their envelopes."""
+        for at, text in enumerate(repeats.texts):
+            if (like := self._likes.get(repeats.template)) is not None:
+                yield from self._deltas(like, repeats.texts[at:] if at else repeats.texts)
+                return
+            events = self._reader.event(repeats.template.with_text(text))
+            match events:
+                case [TextDelta() | ReasoningDelta() as delta] if delta.text == text:
+                    self._likes[repeats.template] = delta
+            yield from self._told(events)
+
+    def _deltas(self, like: TextDelta | ReasoningDelta, texts: list[str]) -> Iterator[list[ClientEvent]]:
+        """Take deltas at once if nothing but saying or holding them is to be done; else in halves, down to each."""
+        if (told := self._at_once(like, texts)) is not None:
+            yield told
+        elif len(texts) == 1:
+            for part in _parts(replace(like, text=texts[0])):
+                yield self._answer.feed(part)
+        else:
+            middle = len(texts) // 2
+            yield from self._deltas(like, texts[:middle])
+            yield from self._deltas(like, texts[middle:])
+
+    def _at_once(self, like: TextDelta | ReasoningDelta, texts: list[str]) -> list[ClientEvent] | None:
+        return self._answer.at_once(Deltas(like, texts)) if max(map(len, texts)) <= _STEP_CHARS else None
+
+    def _told(self, events: Iterable[BackendEvent]) -> Iterator[list[ClientEvent]]:
+        if self._reader.unknown:
+            self._warn_of_unknown()
+        for event in events:
+            for part in _parts(event):
+                yield self._answer.feed(part)
+
+    def _whole(self) -> Iterator[list[ClientEvent]]:
         data = b"".join(self._body)
         self._body = []
         if data.lstrip().startswith(_STREAM_STARTS):
             # An event stream that its header calls something else.
             decoder = RepeatDecoder()
-            return [*self._events(decoder, data), *self._events(decoder, b"")]
-        body = parse_object(data)
-        if body is not None:
-            return self._reader.whole(body)
-        error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
-        return [Failed(error)]
+            yield from self._stream(decoder, data)
+            yield from self._stream(decoder, b"")
+        elif (body := parse_object(data)) is not None:
+            yield from self._told(self._reader.whole(body))
+        else:
+            error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
+            yield from self._told([Failed(error)])
 
 
 def _parts(event: BackendEvent) -> Iterable[BackendEvent]:

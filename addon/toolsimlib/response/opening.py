@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from toolsimlib.response.form import Kind
@@ -111,3 +113,16 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     if _ARGUMENTS.match(text, name.end()):
         return "gemma" if text.startswith(_PREFIXES[0], pos) else "braces"
     return "more" if not final and _HALF_ARGUMENTS.match(text, name.end()) else None
+
+
+@lru_cache(maxsize=64)
+def _line_start(first: str) -> re.Pattern[str]:
+    return re.compile(rf"\n\s*+(?:\Z|[{{\[`~{first}])")
+
+
+def may_begin(names: Sequence[str]) -> Callable[[str], object]:
+    """Return what tells whether a call may begin behind a line end of a text, or behind one at its end.
+
+    It looks at the first character of a line alone. ``names``: the tools on offer.
+    """
+    return _line_start("".join(sorted(map(re.escape, _FIRST.union(name[0] for name in names if name))))).search

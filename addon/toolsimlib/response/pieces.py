@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,6 +44,21 @@ class Fragment:
 
 
 Piece = str | Block | Oversize | Fragment
+
+
+def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
+    """Yield pieces with neighbouring prose as one: where the parser cut it says nothing."""
+    prose: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            prose.append(piece)
+            continue
+        if prose:
+            yield "".join(prose)
+            prose = []
+        yield piece
+    if prose:
+        yield "".join(prose)
 
 
 def utf8_length(text: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import ClientEvent
+from toolsimlib.events import ClientEvent, Deltas
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.again import AskAgain
@@ -70,6 +70,11 @@ class ResponseRewriter:
         chunks = [chunk for step in self.steps(data) for chunk in step]
         return [b"".join(chunks)] if chunks else []
 
+    def at_once(self, data: bytes) -> list[bytes] | None:
+        """Return what takes no steps: frames that are all alike. None: nothing was done, ``data`` has to be fed."""
+        events = None if self.done or self._listener is not None else self._turn.at_once(data)
+        return None if events is None else [frame for event in events for frame in self._writer.write(event)]
+
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
         """Yield what ``feed`` returns, in steps of a few milliseconds each at the most, which must all be taken."""
         if self.done:
@@ -91,7 +96,10 @@ class ResponseRewriter:
         """Return whole frames; at the end of an answer that is not streamed its body."""
         frames: list[bytes] = []
         if self._listener is not None:
-            self._listener(events, self._turn.again if self._turn.done else None)
+            single = [
+                each for event in events for each in (event.one_by_one() if isinstance(event, Deltas) else [event])
+            ]
+            self._listener(single, self._turn.again if self._turn.done else None)
         for event in events:
             self._notes.note(event)
             frames += self._writer.write(event)

@@ -37,6 +37,7 @@ character is read more than a fixed number of times. Memory is bounded by ``limi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from toolsimlib.response.dialects import JSON, Dialect, read_dialect, row_at
@@ -71,11 +72,9 @@ class Sentinel:
         self._fragments = fragments
         self._out: list[Piece] = []
         # The text at hand, and how far it has been read. What is held back of it is put before the next piece.
-        self._text = ""
-        self._pos = 0
-        self._held = ""
+        self._text, self._pos, self._held = "", 0, ""
         self._final = self._was_cut = False
-        self._is_idle = False  # Whether text without a bracket is prose: nothing is open or held back.
+        self._is_idle = False  # Whether nothing is open or held back: text without a tag is prose.
         self.state = self.state_start
         # The open block: where in the text at hand it begins (its opening tag included), and what of it came earlier.
         self._opening = self._closing = ""
@@ -96,18 +95,26 @@ class Sentinel:
         """Whether a block is open, so that text is being held back for it."""
         return bool(self._opening)
 
+    def passes(self, texts: Sequence[str]) -> bool:
+        """Return whether each of ``texts`` is prose from its beginning to its end: they need not be fed."""
+        return self._is_idle and not (self._tags.may_be_in("".join(texts)) and any(map(self._tags.are_in, texts)))
+
+    def grows(self, text: str) -> bool:
+        """Take ``text`` if it only lengthens the string that is open in a block; return whether it does."""
+        size = self._size + utf8_length(text)
+        is_json = self.state == self.state_json and not (self._held or self._fragments)
+        if not is_json or size > self._limit or not self._json.goes_on(text):
+            return False
+        self._size = size
+        self._pieces.append(text)
+        return True
+
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""
-        if self._is_idle and "<" not in text and "[" not in text:
+        if self.passes((text,)):
             return [text] if text else []
-        if self._held:
-            text = self._held + text
-            self._held = ""
-        self._text = text
-        self._pos = 0
-        self._read()
-        out, self._out = self._out, []
-        return out
+        self._text, self._held, self._pos = self._held + text, "", 0
+        return self._read()
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it.
@@ -115,20 +122,20 @@ class Sentinel:
         ``cut``: the backend says that the text is not all that the model would have written.
         """
         self._final, self._was_cut = True, cut
-        self._text, self._held, self._pos = self._held, "", 0
-        self._read()
+        self._text, self._held = self._held, ""
+        out = self._read()
         while self._opening:
             self._end_of_text()
-            self._read()
-        out, self._out = self._out, []
+            out += self._read()
         return out
 
-    def _read(self) -> None:
+    def _read(self) -> list[Piece]:
         while self._pos < len(self._text):
             self.state()
-        self._text = ""
-        self._pos = 0
+        self._text, self._pos = "", 0
         self._is_idle = not self._opening and not self._held and self.state == self.state_prose
+        self._out, out = [], self._out
+        return out
 
     # -- outside blocks
 
@@ -161,8 +168,7 @@ class Sentinel:
             self._say_unless_held(self._tags.beginnings)
             return
         self._say(match.start())
-        self._begin = match.start()
-        self._pos = match.end()
+        self._begin, self._pos = match.span()
         self._opening = match[0]
         self._closing = self._tags.closing[match[0]]
         self._is_foreign = match[0] not in self._tags.ours
@@ -344,8 +350,7 @@ class Sentinel:
 
     def _read_plainly(self, at: int) -> None:
         """Read the block again from its beginning, as if there were no values (rule 5)."""
-        self._value = Value()
-        self._is_plain = True
+        self._value, self._is_plain = Value(), True
         self._turn_literal(at)
 
     @property
@@ -354,8 +359,7 @@ class Sentinel:
 
     def _end_of_text(self) -> None:
         """Decide over a block that the end of the text found open (rules 4, 5 and 7)."""
-        self._text, self._held = self._held, ""
-        self._pos = 0
+        self._text, self._held, self._pos = self._held, "", 0
         if self.state == self.state_json and self._json.is_complete:
             self._close(0, len(self._text))
         elif self.state == self.state_behind_json:
@@ -380,9 +384,7 @@ class Sentinel:
         """Bring the whole open block into the text at hand."""
         if self._pieces:
             self._text = self._raw(at) + self._text[at:]
-            self._begin = 0
-            self._pieces = []
-            self._size = -len(self._opening)
+            self._begin, self._pieces, self._size = 0, [], -len(self._opening)
 
     def _reread(self, raw: str, done: int, at: int) -> None:
         """Leave the block; read on as prose behind the first ``done`` characters of ``raw``, its text up to ``at``."""
@@ -394,7 +396,5 @@ class Sentinel:
         self._leave()
 
     def _leave(self) -> None:
-        self._opening = ""
-        self._value = Value()
-        self._pieces = []
+        self._opening, self._pieces, self._value = "", [], Value()
         self.state = self.state_prose

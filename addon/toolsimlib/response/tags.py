@@ -34,6 +34,16 @@ class Tags:
     ours: frozenset[str]
     ours_end: str
 
+    def are_in(self, text: str) -> bool:
+        """Return whether an opening tag stands in ``text``, or may begin at its end."""
+        if not self.may_be_in(text):
+            return False
+        return self.opening.search(text) is not None or held_from(text, 0, self.beginnings) < len(text)
+
+    def may_be_in(self, text: str) -> bool:
+        """Return whether a first look finds what all tags begin with."""
+        return "<" in text or "[" in text
+
 
 @lru_cache(maxsize=16)
 def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:

@@ -29,6 +29,7 @@ from toolsimlib.events import (
     CallEnded,
     CallStarted,
     ClientEvent,
+    Deltas,
     Failed,
     FinishReason,
     PassThrough,
@@ -47,7 +48,7 @@ from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
 from toolsimlib.response.parser import parser_for
-from toolsimlib.response.pieces import Block, Fragment, Oversize
+from toolsimlib.response.pieces import Block, Fragment, Oversize, joined
 from toolsimlib.response.preview import Preview
 from toolsimlib.response.untagged import Piece
 from toolsimlib.response.use_tool import use_tool_text
@@ -62,24 +63,17 @@ class Turn:
     """
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], choice: int = 0) -> None:
-        self._plan = plan
-        self._report = report
-        self._judge = judge
-        self._numbers = numbers
-        self._choice = choice
-        self._parser = parser_for(plan, judge)
+        self._plan, self._report, self._judge = plan, report, judge
+        self._numbers, self._choice = numbers, choice
+        self._parser, self._gap = parser_for(plan, judge), Gap()
         self._blocks = BlockLog(report, choice)
-        self._gap = Gap()
         self._preview: Preview | None = None
-        self._broken = False
-        self._calls = 0
+        self._broken, self._calls = False, 0
         self._duplicates = Duplicates(all_duplicates=plan.policy.tool_block_dedup)
         self._is_structured = False  # Whether the call at hand came as one from the backend.
-        self.again = Again(plan)
-        self._begun = Begun(plan.begun) if plan.begun else None
+        self.again, self._begun = Again(plan), Begun(plan.begun) if plan.begun else None
         self._out: list[ClientEvent] = []
-        self.state = self.state_waiting
-        self.cut = False
+        self.state, self.cut = self.state_waiting, False
         self.reason: FinishReason | Literal["tool_calls"] | None = None
 
     def __repr__(self) -> str:
@@ -119,6 +113,18 @@ class Turn:
         elif text:
             self.state(text)
         return self._flush()
+
+    def at_once(self, deltas: Deltas) -> list[ClientEvent] | None:
+        """Take deltas that came together if each is told as it stands, or grows a block; None: nothing was done."""
+        if isinstance(deltas.like, ReasoningDelta):
+            return [deltas] if self.state in (self.state_waiting, self.state_calling) else None
+        text, parser = "".join(deltas.texts), self._parser
+        is_said = self.state == self.state_speaking and (parser is None or parser.passes(deltas.texts))
+        if not is_said and (self.over or parser is None or not parser.grows(text)):
+            return None
+        self.again.hear(text)
+        self._blocks.position += len(text) if is_said else 0
+        return [deltas] if is_said else []
 
     def other(self, event: RefusalDelta | ReasoningDelta | PassThrough) -> list[ClientEvent]:
         """Take what is neither text nor a call."""
@@ -204,7 +210,7 @@ class Turn:
     # -- pieces of text and their verdicts
 
     def _take(self, pieces: Sequence[Piece]) -> None:
-        for piece in pieces:
+        for piece in joined(pieces):
             if self.over:
                 return
             match piece:

@@ -31,12 +31,13 @@ or in a code fence. What counts here, in addition to a tagged block:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from toolsimlib.response.code_fence import CodeFence, Place
 from toolsimlib.response.form import Form, end_of
 from toolsimlib.response.held import Calls, FenceMark, Held
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.opening import CODE, MARK, TAUGHT, language_at, opening_at
+from toolsimlib.response.opening import CODE, MARK, TAUGHT, language_at, may_begin, opening_at
 from toolsimlib.response.pieces import Piece as TaggedPiece
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.statement import Statement
@@ -56,17 +57,16 @@ class Untagged:
 
     def __init__(self, sentinel: Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True) -> None:
         self._sentinel = sentinel
+        self.grows = sentinel.grows  # What lengthens a tagged block means nothing here.
         self._judge = judge
         self._names = sorted(judge.names)
-        self._limit = limit
-        self._repair = repair
+        self._limit, self._repair = limit, repair
         self._out: list[Piece] = []
         # The text at hand, how far it has been read, and what of it must be read again with more text behind it.
-        self._text = ""
-        self._pos = 0
-        self._rest = ""
+        self._text, self._pos, self._rest = "", 0, ""
         self._final = False
-        self._passes = False  # Whether a piece without a line end needs no reading.
+        self._passes = False  # Whether text that begins nothing needs no reading.
+        self._may_begin = may_begin(self._names)
         self._said = False  # Whether anything visible was given out: rule 2's start of the answer is over.
         self.state = self.state_start
         self._held = Held()
@@ -86,10 +86,12 @@ class Untagged:
 
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""
-        pieces = self._sentinel.feed(text)
-        if self._passes and "\n" not in text and (not pieces or pieces[0] is text):
-            return pieces  # type: ignore[return-value]  # A list of fewer kinds, which nobody else holds.
-        return self._take(pieces)
+        return [text] if self.passes((text,)) else self._take(self._sentinel.feed(text))
+
+    def passes(self, texts: Sequence[str]) -> bool:
+        """Return whether ``texts`` are prose that begins nothing, and end within a line: they need not be fed."""
+        begins = not self._passes or ("\n" in (text := "".join(texts)) and self._may_begin(text))
+        return not begins and self._sentinel.passes(texts)
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
@@ -110,14 +112,12 @@ class Untagged:
             else:
                 self._block_begins()
                 self._out.append(piece)
-        self._passes = self.state == self.state_prose
+        self._passes = self._said and self.state == self.state_prose
         out, self._out = self._out, []
         return out
 
     def _read(self, text: str) -> None:
-        self._text = self._rest + text
-        self._rest = ""
-        self._pos = 0
+        self._text, self._rest, self._pos = self._rest + text, "", 0
         while self._pos < len(self._text):
             self.state()
 

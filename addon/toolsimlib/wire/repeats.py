@@ -1,19 +1,22 @@
 """Frames of a stream that differ only in their text, recognised by their bytes.
 
 Nearly all frames of an answer are alike: an envelope, and a few characters of text in it. Reading the envelope anew is
-most of what a delta costs. So once such a frame has been read in full, the next is compared with it as bytes::
+most of what a delta costs. So once such a frame has been read in full, those that follow are compared with it as
+bytes, all that have come together at once::
 
-    data: {"id":"c","choices":[{"delta":{"content":"Hel"},"index":0}],"created":1764967971}\\n\\n
-    └──────────────────── head ──────────────────┘└┬┘└──────────────── tail ──────────────┘
-                                                  text, a JSON string's inside
+    data: {"sequence_number":7,"type":"response.output_text.delta","delta":"Hel","obfuscation":"aX3"}\\n\\n
+    └───────── head ────────┘ └───────────────── middle ─────────────────┘└┬┘└────── tail ─────┘   └─ end ┘
+                                                            text, a JSON string's inside
 
 1. The slow path is the truth: a frame counts as a repeat only if reading it in full would give the same document but
-   for that one string (and one number before it, which no reader looks at twice). That is shown when a frame is
-   learned, by reading it with another string in its place: JSON and SSE have no way to tell what a string holds.
+   for that one string, and but for what no reader looks at: Responses' numbers before the text, and behind it the word
+   by which OpenAI hides the text's length. That is shown when a frame is learned, by reading it with other values in
+   their places: JSON and SSE have no way to tell what a string holds.
 2. What is not plain (an escape of a surrogate, bytes that are not UTF-8, an empty text, CR as line end, a field more)
    is no repeat, and takes the slow path.
-3. The reader gets the very document of the frame that was learned, with the new text in it: it must not keep it.
-4. Frames are learned at the 4th, 8th, 16th … unknown frame: a stream whose frames are never alike costs little more.
+3. A repeat's document is that of the frame that was learned, with the new text in it: its reader must not keep it.
+4. A frame is learned when 4 unknown ones have come, then 8, 16 …, and 4 again after some repeats: a stream whose frames
+   are never alike costs little more, and one whose frames change every second (llama.cpp's clock) is learned again.
 """
 
 from __future__ import annotations
@@ -21,111 +24,178 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 
+_BLANK_LINE = b"\n\n"
 _FRAME = re.compile(rb"(?:event: ?([^\r\n]*)\n)?data: ?([^\r\n]*)\n\n").fullmatch
 # The inside of a JSON string with its short escapes, and those of single characters that are no surrogates.
-_TEXT = re.compile(
-    rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+'
-).match
-_NUMBER = re.compile(rb"(?:0|[1-9][0-9]{0,17})(?![0-9.eE])").match
-# What changes from frame to frame in a healthy stream: Responses' numbers, and llama.cpp's clock.
-_COUNTED = re.compile(rb'"(sequence_number|created)": ?')
+_TEXT = rb'[^"\\%b\x01-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\%b\x01-\x1f]*+)*+'
+_TEXT_AT = re.compile(_TEXT % (b"\0", b"\0")).match
+# Several of them with a NUL between, of which JSON has none; nor can it end an escape.
+_TEXTS = re.compile(_TEXT % (b"", b"")).fullmatch
+_NUMBERS = re.compile(rb"(?:0|[1-9][0-9]{0,17})(?:\0(?:0|[1-9][0-9]{0,17}))*+").fullmatch
+_WORDS = re.compile(rb"[A-Za-z0-9_+/=\0-]*").fullmatch
+_COUNTED = re.compile(rb'"sequence_number": ?([0-9]+)')
+_HIDING = re.compile(rb'"obfuscation": ?"([^"]*)"')
 _KEYS = ("content", "reasoning_content", "reasoning")
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
+# Repeats that pay for learning again.
+_ENOUGH_REPEATS = 8
 # Unknown frames after which a stream without a single template is left alone.
 _PATIENCE = 64
 
 
-@dataclass(slots=True)
-class _Template:
+@dataclass(slots=True, eq=False)
+class Template:
     """A frame with its holes. ``event`` holds the document, ``place[key]`` is its text.
 
-    ``middle``: what stands between the number and the text; None = there is no number.
+    ``head`` goes up to the number before the text, and ``middle`` from there on; without a number ``middle`` is empty.
+    ``end`` begins behind the word that follows the text, and ``tail`` goes up to it; without one ``tail`` is empty.
     """
 
     event: ServerSentEvent
     place: dict[str, Any]
     key: str
     head: bytes
-    middle: bytes | None
+    middle: bytes
     tail: bytes
+    end: bytes
 
-    def match(self, data: bytes, start: int) -> int:
-        """Return where the repeat that begins at ``start`` ends, its text in its place; 0 if there is none."""
-        if not data.startswith(self.head, start):
-            return 0
-        at = start + len(self.head)
-        if self.middle is not None:
-            number = _NUMBER(data, at)
-            if number is None or not data.startswith(self.middle, number.end()):
-                return 0
-            at = number.end() + len(self.middle)
-        end = _TEXT(data, at).end()  # type: ignore[union-attr]  # The pattern matches everywhere.
-        if end == at or not data.startswith(self.tail, end):
-            return 0
-        raw = data[at:end]
+    def with_text(self, text: str) -> ServerSentEvent:
+        """Return the event of a repeat; see rule 3."""
+        self.place[self.key] = text
+        return self.event
+
+    def texts(self, data: bytes) -> list[str] | None:
+        """Return the texts of ``data``, if that is nothing but repeats of this frame."""
+        head, middle, tail, end = self.head, self.middle, self.tail, self.end
+        if not data.startswith(head) or not data.endswith(end) or b"\0" in data:
+            return None
+        start, stop = len(head), len(_BLANK_LINE) - len(end)
+        parts = [frame[start:stop] for frame in data.split(_BLANK_LINE)]
+        parts.pop()  # What stands behind the last blank line: nothing.
+        if (end + head).join(parts) != data[start : -len(end)]:
+            return None
+        if middle:
+            cut = [part.partition(middle) for part in parts]
+            if not _NUMBERS(b"\0".join([number for number, _, _ in cut])):
+                return None
+            parts = [part for _, _, part in cut]
+        if tail:
+            cut = [part.partition(tail) for part in parts]
+            if not _WORDS(b"\0".join([word if found else b"?" for _, found, word in cut])):
+                return None
+            parts = [part for part, _, _ in cut]
+        joined = b"\0".join(parts)
+        if not _TEXTS(joined):
+            return None
         try:
-            self.place[self.key] = json.loads(b'"%s"' % raw) if b"\\" in raw else raw.decode()
+            texts = joined.decode().split("\0")
         except UnicodeDecodeError:
-            return 0
-        return end + len(self.tail)
+            return None
+        if "" in texts:
+            return None
+        if b"\\" in joined:
+            texts = json.loads(f'["{'","'.join(texts)}"]')
+        return texts
+
+
+@dataclass(slots=True)
+class Repeats:
+    """Repeats of one frame that came one after the other; their texts."""
+
+    template: Template
+    texts: list[str]
 
 
 class RepeatDecoder:
-    """An SSEDecoder whose events hold their ``document`` where they repeat an earlier one.
-
-    Each event must be read before the next is asked for: repeats share one document (rule 3).
-    """
+    """An SSEDecoder that gives repeats of earlier frames as such."""
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._decoder = SSEDecoder(limit)
-        self._templates: list[_Template] = []
+        self._between_frames = False
+        self._templates: list[Template] = []
         self._unknown = 0
+        self._until_learned = self._patience = _FIRST_LEARNED
+        self._repeats = 0
 
-    def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
+    def repeats(self, data: bytes) -> Repeats | None:
+        """Return what ``data`` is, if it is nothing but repeats of the last known frame: then it need not be fed."""
+        if not self._between_frames or not self._templates:
+            return None
+        template = self._templates[0]
+        if (texts := template.texts(data)) is None:
+            return None
+        self._repeats += 1
+        return Repeats(template, texts)
+
+    def feed(self, data: bytes) -> Iterator[ServerSentEvent | Repeats]:
         """Yield the events that ``data`` completes; ``b""`` is the end of input."""
+        if (repeats := self.repeats(data)) is not None:
+            yield repeats
+            return
         at = 0
+        run: Repeats | None = None
         while at < len(data) and (self._templates or self._unknown < _PATIENCE):
-            between_frames = self._decoder.between_frames
-            if between_frames and (template := self._template(data, at)) is not None:
-                at = self._end
-                yield template.event
-                continue
             end = data.find(b"\n\n", at) + 2
             if end == 1:
                 break
             frame, at = data[at:end], end
-            yield from self._decoder.feed(frame)
-            if between_frames:
+            if self._between_frames and (repeat := self._repeat(frame)) is not None:
+                if run is not None and run.template is repeat.template:
+                    run.texts += repeat.texts
+                    continue
+                if run is not None:
+                    yield run
+                run = repeat
+                continue
+            if run is not None:
+                yield run
+                run = None
+            was_between_frames = self._between_frames
+            yield from self._read(frame)
+            if was_between_frames:
                 self._note(frame)
+        if run is not None:
+            yield run
         if at < len(data) or not data:
-            yield from self._decoder.feed(data[at:])
+            yield from self._read(data[at:])
 
-    def _template(self, data: bytes, at: int) -> _Template | None:
+    def _read(self, data: bytes) -> list[ServerSentEvent]:
+        events = self._decoder.feed(data)
+        self._between_frames = self._decoder.between_frames
+        return events
+
+    def _repeat(self, frame: bytes) -> Repeats | None:
         for number, template in enumerate(self._templates):
-            if end := template.match(data, at):
-                self._end = end
+            if (texts := template.texts(frame)) is not None:
+                self._repeats += 1
                 if number:
                     self._templates.insert(0, self._templates.pop(number))
-                return template
+                return Repeats(template, texts)
         return None
 
     def _note(self, frame: bytes) -> None:
         """Count an unknown frame, and learn it if it is its turn (rule 4)."""
         self._unknown += 1
-        if self._unknown < _FIRST_LEARNED or self._unknown & (self._unknown - 1):
+        if self._repeats >= _ENOUGH_REPEATS:
+            self._repeats = 0
+            self._until_learned = self._patience = _FIRST_LEARNED
+        self._until_learned -= 1
+        if self._until_learned:
             return
+        self._until_learned = self._patience
+        self._patience *= 2
         if (template := learned(frame)) is not None:
             self._templates = [template, *self._templates[: _MAX_TEMPLATES - 1]]
 
 
-def learned(frame: bytes) -> _Template | None:
+def learned(frame: bytes) -> Template | None:
     """Return the template of one whole frame, None if it is not of the kind that repeats."""
     parts = _FRAME(frame)
     if parts is None:
@@ -139,29 +209,33 @@ def learned(frame: bytes) -> _Template | None:
     text, place[key] = place[key], _MARK
     for opening in re.finditer(rb'"%s": ?"' % key.encode(), source):
         start = opening.end()
-        end = _TEXT(source, start).end()  # type: ignore[union-attr]
+        end = _TEXT_AT(source, start).end()  # type: ignore[union-attr]  # The pattern matches everywhere.
         if _loaded(source[:start] + _MARK.encode() + source[end:]) == document:
             break
     else:
         return None
     place[key] = text
+    number = _COUNTED.search(source, 0, start)
+    if number and _changed(source, number, b"7") != {**document, "sequence_number": 7}:
+        number = None
+    word = _HIDING.search(source, end)
+    if word and _changed(source, word, b"x") != {**document, "obfuscation": "x"}:
+        word = None
     offset = parts.start(2)
-    event = ServerSentEvent(name, source.decode(), document=document)
-    template = _Template(event, place, key, frame[: offset + start], None, frame[offset + end :])
-    return _with_number(template, document, source, start, offset)
+    return Template(
+        ServerSentEvent(name, source.decode(), document=document),
+        place,
+        key,
+        head=frame[: offset + (number.start(1) if number else start)],
+        middle=source[number.end(1) : start] if number else b"",
+        tail=source[end : word.start(1)] if word else b"",
+        end=frame[offset + (word.end(1) if word else end) :],
+    )
 
 
-def _with_number(template: _Template, document: dict[str, Any], source: bytes, start: int, offset: int) -> _Template:
-    """Return the template with a hole for the number that changes from frame to frame, where there is one."""
-    counted = _COUNTED.search(source, 0, start)
-    number = counted and _NUMBER(source, counted.end())
-    if not counted or not number or number.end() > start:
-        return template
-    key = counted[1].decode()
-    if _loaded(source[: number.start()] + b"7" + source[number.end() :]) != {**document, key: 7}:
-        return template
-    head, middle = template.head[: offset + number.start()], template.head[offset + number.end() :]
-    return replace(template, head=head, middle=middle)
+def _changed(source: bytes, found: re.Match[bytes], other: bytes) -> dict[str, Any] | None:
+    """Return what ``source`` says with ``other`` in the place of what was found."""
+    return _loaded(source[: found.start(1)] + other + source[found.end(1) :])
 
 
 def _loaded(source: bytes) -> dict[str, Any] | None:

@@ -1,13 +1,26 @@
 from __future__ import annotations
 
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+from unittest import mock
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.answers import plan, tool
-from support.wire import backend_answer
+from support.wire import ChatAnswer, ResponsesAnswer, backend_answer, usage
 from toolsimlib.errors import ApiError
 from toolsimlib.events import CallStarted, ClientEvent, Ended, Failed, Opened, TextDelta
-from toolsimlib.plan import Dialect
+from toolsimlib.plan import Dialect, Plan
 from toolsimlib.report import Report
+from toolsimlib.response import model_turn
+from toolsimlib.response.answer import Answer
 from toolsimlib.response.model_turn import ModelTurn
+from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.wire.repeats import RepeatDecoder
+from toolsimlib.wire.sse import SSEDecoder
 
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
 
@@ -60,3 +73,144 @@ def test_unknown_events_reach_the_report() -> None:
         feed(turn, b'data: {"type":"x.%d"}\n\n' % number)
     assert report.warnings[:2] == ["UNKNOWN_EVENT:x.0", "UNKNOWN_EVENT:x.1"]
     assert len(report.warnings) == len(set(report.warnings))
+
+
+# ─ what comes together is taken together: the slow path is the truth ─
+
+WORDS = ("Hel", "lo ", "a < b", "<", "tool_", "<tool_call>", "</tool_call>", CALL, CALL[:30], CALL[30:], "\n", "\n\n  ")
+WORDS += (
+    "f(",
+    'f(a="b")',
+    "```json\n",
+    "```",
+    '{"name":',
+    '"f"',
+    "{",
+    "}",
+    "[",
+    '"',
+    "\\",
+    '\\"',
+    " ",
+    "\u00a0",
+    "🐢",
+    "é",
+)
+WORDS += (
+    "<think>",
+    "</think>",
+    "call f now\nfor x",
+    "\nThen",
+    "<use_tool>",
+    "<name>f</name></use_tool>",
+    "~~~\n",
+    "\t\x01",
+)
+LONG = (
+    "<tool_call>" + json.dumps({"name": "f", "arguments": json.dumps({"text": 'say("a < b")\n' * 9})}) + "</tool_call>"
+)
+POLICIES: tuple[dict[str, Any], ...] = (
+    {},
+    {"stream_arguments": "incremental"},
+    {"untagged": "off", "stop_after_tools": "on"},
+    {"suppress_tail_after_tools": True, "output_mode": "obsidian-xml"},
+    {"max_tool_args_bytes": 40, "tool_block_dedup": True},
+)
+Told = tuple[str, list[str]]  # "say" or "think", and the deltas.
+
+tellings: st.SearchStrategy[list[Told]] = st.lists(
+    st.tuples(
+        st.sampled_from(("say", "say", "say", "think")),
+        st.one_of(
+            st.lists(st.sampled_from(WORDS), min_size=1, max_size=12),
+            st.tuples(
+                st.sampled_from((LONG, LONG + LONG, "Well, " * 20 + LONG, "Then a\nline. " * 9)), st.integers(1, 9)
+            ).map(lambda text: [text[0][at : at + text[1]] for at in range(0, len(text[0]), text[1])]),
+        ),
+    ),
+    max_size=5,
+)
+
+
+def backend_frames(backend: Dialect, told: list[Told], choices: int) -> list[bytes]:
+    """Return the frames of an answer in which some frames repeat from its beginning."""
+    answer = (ChatAnswer if backend == "chat" else ResponsesAnswer)(counts=usage(backend, 3, 4))
+    frames = [*answer.begin()]
+    for way, texts in [("say", ["So "] * 6), *told]:
+        for number, text in enumerate(texts):
+            if choices > 1 and isinstance(answer, ChatAnswer):
+                frames.append(answer.chunk({"content": text}, index=number % choices))
+            else:
+                frames += answer.say(text) if way == "say" else answer.think(text)
+        if way == "think" and isinstance(answer, ResponsesAnswer):
+            frames += answer.begin_message()
+    return [frame + b"\n\n" for frame in b"".join([*frames, *answer.end()]).split(b"\n\n") if frame]
+
+
+def told_at(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[bytes, dict[str, Any]]:
+    """Return a client's bytes and the report; ``slowly``: by a decoder that knows no repeats."""
+    report = Report()
+    with (
+        mock.patch("secrets.token_hex", lambda size: "0" * 2 * size),
+        mock.patch("time.time", return_value=1.0),
+        mock.patch.object(model_turn, "RepeatDecoder", SSEDecoder if slowly else RepeatDecoder),
+    ):
+        rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
+        told = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]
+    return b"".join(told), report.as_dict()
+
+
+@given(
+    tellings,
+    st.sampled_from(POLICIES),
+    st.sampled_from([(client, backend) for client in ("chat", "responses") for backend in ("chat", "responses")]),
+    st.lists(st.integers(1, 2000), max_size=30),
+    st.integers(1, 2),
+    st.booleans(),
+)
+def test_together_as_one_by_one(
+    told: list[Told],
+    policy: dict[str, Any],
+    apis: tuple[Dialect, Dialect],
+    cuts: list[int],
+    choices: int,
+    stream: bool,
+) -> None:
+    """Whatever is said, cut anywhere: bytes and report are those of frames that are read in full, one by one."""
+    client, backend = apis
+    the_plan = plan(client, backend, stream, [tool("f"), tool("write")], policy=policy, choices=choices)
+    frames = backend_frames(backend, told, choices)
+    expected = told_at(the_plan, frames, slowly=True)
+    body = b"".join(frames)
+    edges = [0, *(at for at in itertools.accumulate(cuts) if at < len(body)), len(body)]
+    assert told_at(the_plan, [body[a:b] for a, b in itertools.pairwise(edges)], slowly=False) == expected
+    for together in (1, 8):
+        writes = [b"".join(frames[at : at + together]) for at in range(0, len(frames), together)]
+        assert told_at(the_plan, writes, slowly=False) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["chat", "responses"])
+@pytest.mark.parametrize("backend", ["chat", "responses"])
+def test_together_at_every_cut(client: Dialect, backend: Dialect) -> None:
+    """One answer with thoughts, prose and calls, in two pieces, wherever it is cut, and byte by byte."""
+    told: list[Told] = [("think", ["Let ", "me ", "see "] * 3), ("say", [LONG[at : at + 7] for at in range(0, 70, 7)])]
+    told += [("say", ["Hm.\n", "a < b"] * 4), ("say", [CALL, "\n"])]
+    the_plan = plan(client, backend, True, [tool("f")])
+    frames = backend_frames(backend, told, 1)
+    expected, body = told_at(the_plan, frames, slowly=True), b"".join(frames)
+    for cut in range(1, len(body), 1):
+        assert told_at(the_plan, [body[:cut], body[cut:]], slowly=False) == expected
+    assert told_at(the_plan, [bytes([byte]) for byte in body], slowly=False) == expected
+
+
+def test_most_of_an_answer_is_taken_together() -> None:
+    """Prose and a long call come through the short way: were it never taken, the tests above would show nothing."""
+    fed = mock.Mock(wraps=Answer.feed)
+    said = "Let me think about it.\n" * 30
+    for text, share in ((said, 0.3), (LONG * 3, 0.5)):
+        frames = backend_frames("chat", [("say", [text[at : at + 4] for at in range(0, len(text), 4)])], 1)
+        with mock.patch.object(Answer, "feed", lambda *args: fed(*args)):
+            fed.reset_mock()
+            told_at(plan("chat", "chat", True, [tool("f")]), [b"".join(frames)], slowly=False)
+        assert fed.call_count < share * len(frames)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.response.pieces import Block, characters_within, utf8_length
+from toolsimlib.response.pieces import Block, characters_within, joined, utf8_length
 
 
 @pytest.mark.parametrize("closing", ["", "</t>", "</t", "</function>"])
@@ -17,3 +17,10 @@ def test_characters_within(text: str) -> None:
         number = characters_within(text, size)
         assert utf8_length(text[:number]) <= size
         assert number == len(text) or utf8_length(text[: number + 1]) > size
+
+
+def test_neighbouring_prose_is_one() -> None:
+    """Whatever stands between keeps it apart, and keeps its place."""
+    block = Block("json", "<t>", "{}", "</t>")
+    assert list(joined(["a", "b", block, block, "c", "d"])) == ["ab", block, block, "cd"]
+    assert list(joined([])) == []

@@ -204,3 +204,33 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int, fr
     assert [piece for piece in pieces if not isinstance(piece, Fragment)] == whole or fragments
     assert raw(pieces) == text
     assert parse(list(text), limit=limit) == whole
+
+
+@given(
+    st.lists(st.sampled_from(["a < b", "<", T, E, T[:4], CALL, CALL[:9], CALL[9:], "x" * 40, '\\"', "\\", '"', " "]))
+)
+def test_what_passes_or_grows_need_not_be_fed(texts: list[str]) -> None:
+    """Texts that pass are given out as they are when fed; what grows a block gives out nothing, and counts as fed."""
+    fed, asked = Sentinel(limit=300), Sentinel(limit=300)
+    pieces: list[Piece] = []
+    for text in texts:
+        expected = fed.feed(text)
+        if text and asked.passes((text,)):
+            assert expected == [text]
+            pieces.append(text)
+        elif asked.grows(text):
+            assert expected == []
+        else:
+            got = asked.feed(text)
+            assert got == expected
+            pieces += got
+    assert asked.finish() == fed.finish()
+
+
+@given(st.lists(st.sampled_from(["a < b", "<", "tool_call>", T, "<b>", "x"]), min_size=1))
+def test_texts_pass_together_if_each_passes(texts: list[str]) -> None:
+    """A tag that is cut in two passes in no part of it that could be one."""
+    parser = Sentinel()
+    parser.feed("Say ")
+    alone = [parser.passes((text,)) for text in texts]
+    assert parser.passes(texts) == all(alone)

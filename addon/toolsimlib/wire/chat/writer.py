@@ -35,6 +35,7 @@ from toolsimlib.events import (
     CallEnded,
     CallStarted,
     ClientEvent,
+    Deltas,
     Ended,
     Failed,
     KeepAlive,
@@ -79,6 +80,8 @@ class ChatWriter:
     def write(self, event: ClientEvent) -> list[bytes]:
         """Return the frames of one event (none when the answer is not streamed)."""
         match event:
+            case Deltas():
+                return self._deltas(event)
             case TextDelta():
                 self._keep(self._choice(event.choice).content, event.text)
                 self._delta(event.choice, f'{{"content":{dump_string(event.text)}}}')
@@ -111,6 +114,18 @@ class ChatWriter:
                     self._frames.append(encode(dump({"error": event.error.body()})))
         frames, self._frames = self._frames, []
         return frames
+
+    def _deltas(self, event: Deltas) -> list[bytes]:
+        """Return the frames of deltas that came together, as one piece."""
+        like = event.like
+        key = "content" if isinstance(like, TextDelta) else "reasoning_content"
+        choice = self._choice(like.choice)
+        if not self._stream:
+            (choice.content if key == "content" else choice.reasoning).extend(event.texts)
+            return []
+        head = f'{self._frame_head}{like.choice},"delta":{{"{key}":'
+        seam = f"}}{self._frame_tail}{head}"
+        return [f"{head}{seam.join(map(dump_string, event.texts))}}}{self._frame_tail}".encode()]
 
     def _begin(self, event: Opened) -> None:
         if self._head:

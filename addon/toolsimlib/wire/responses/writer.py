@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any, Literal
 
@@ -45,6 +45,7 @@ from toolsimlib.events import (
     CallEnded,
     CallStarted,
     ClientEvent,
+    Deltas,
     Ended,
     Failed,
     ItemStatus,
@@ -89,6 +90,8 @@ class ResponsesWriter:
     def write(self, event: ClientEvent) -> list[bytes]:
         """Return the frames of one event (none when the answer is not streamed)."""
         match event:
+            case Deltas():
+                return self._deltas(event)
             case TextDelta():
                 self._part_delta("text", event.text)
             case CallDelta():
@@ -98,7 +101,7 @@ class ResponsesWriter:
             case CallEnded():
                 self._close(event.status)
             case ReasoningDelta():
-                self._part_delta("summary" if event.kind == "summary" else "reasoning_text", event.text)
+                self._part_delta(_PART[event.kind], event.text)
             case RefusalDelta():
                 self._part_delta("refusal", event.text)
             case Opened():
@@ -191,10 +194,26 @@ class ResponsesWriter:
     def _delta(self, text: str) -> None:
         self._text.write(text)
         if self._stream:
-            tail = ',"logprobs":[]' if self._open == "text" else ""
-            frame = f'{self._delta_head}{dump_string(text)}{tail},"sequence_number":{self._sequence}}}\n\n'
-            self._sequence += 1
-            self._frames.append(frame.encode())
+            self._frames.append(self._delta_frames((text,)))
+
+    def _deltas(self, event: Deltas) -> list[bytes]:
+        """Return the frames of deltas that came together, as one piece."""
+        like, texts = event.like, event.texts
+        kind = "text" if isinstance(like, TextDelta) else _PART[like.kind]
+        if self._open != kind:
+            self._open_part(kind)
+        self._text.writelines(texts)
+        if not self._stream:
+            return []
+        frames, self._frames = self._frames, []
+        return [*frames, self._delta_frames(texts)]
+
+    def _delta_frames(self, texts: Sequence[str]) -> bytes:
+        head, first = self._delta_head, self._sequence
+        tail = ',"logprobs":[],"sequence_number":' if self._open == "text" else ',"sequence_number":'
+        self._sequence += len(texts)
+        frames = [f"{head}{dump_string(text)}{tail}{number}}}\n\n" for number, text in enumerate(texts, first)]
+        return "".join(frames).encode()
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
         """Begin a content part, in the open message if it fits there, else in a new item."""
@@ -310,6 +329,7 @@ class ResponsesWriter:
             self._frames.append(encode(data, event))
 
 
+_PART: Mapping[str, Literal["summary", "reasoning_text"]] = {"summary": "summary", "text": "reasoning_text"}
 _EVENT = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}
 
 
