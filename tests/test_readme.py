@@ -42,6 +42,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "What counts as a call": ("use_tool", "untagged", "repair", "strict_policy", "max_tool_args_bytes"),
     "Several turns in one answer": (
         "retry",
+        "unknown_tool",
         "fix_empty_final",
         "fix_empty_final_disable_tools",
         "fix_empty_final_text",

@@ -94,6 +94,7 @@ class Policy:
     sse_telemetry: bool = False
     tool_use_mode: Literal["", "enforced", "relaxed", "disabled"] = ""
     retry: int = 0
+    unknown_tool: Literal["text", "call", "retry"] = "text"
     fix_empty_final: bool = False
     fix_empty_final_disable_tools: bool = True
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
@@ -101,7 +102,7 @@ class Policy:
     @property
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
-        return bool(self.retry or self.fix_empty_final)
+        return bool(self.retry or self.fix_empty_final or self.unknown_tool == "retry")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -23,6 +24,14 @@ _TALLIED = {
     "warnings": "warning",
     "dropped_calls": "dropped call",
 }
+
+
+_LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
+
+
+def loggable_name(name: str) -> str:
+    """Return a name that is fit for a log: one that the model made up may be anything."""
+    return name if _LOGGABLE_NAME.fullmatch(name) else "?"
 
 
 def entry(code: str, name: str | None = None) -> str:

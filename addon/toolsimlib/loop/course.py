@@ -3,6 +3,7 @@
 | reason                                            | asked again                                                     |
 |---------------------------------------------------|-----------------------------------------------------------------|
 | what is wrong with a call, or that there is none  | ``toolsim_retry`` times                                         |
+| a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
 
 The bounds: ``toolsim_max_rounds`` in all, ``toolsim_max_rounds_seconds`` from the first round to the beginning of the
@@ -20,6 +21,7 @@ from toolsimlib.loop.words import reply_to, words_of
 from toolsimlib.plan import Policy
 from toolsimlib.request.rewrite import is_after_outputs
 from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain
+from toolsimlib.response.judge import UNKNOWN_TOOL
 from toolsimlib.wire.dialect import Api
 
 
@@ -51,7 +53,8 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the answer to a request may take several rounds: never one of several choices, or unwatched."""
     if request.n != 1 or request.body.get("background") is True:
         return False
-    return (policy.retry > 0 and bool(request.tools)) or (policy.fix_empty_final and is_after_outputs(request))
+    asks_for_calls = policy.retry > 0 or policy.unknown_tool == "retry"
+    return (asks_for_calls and bool(request.tools)) or (policy.fix_empty_final and is_after_outputs(request))
 
 
 class Course:
@@ -92,4 +95,6 @@ class Course:
         if number >= self._bounds.rounds:
             return frozenset()
         asks: frozenset[str] = CALL_FAULTS if self._asked < self._policy.retry else frozenset()
+        if self._policy.unknown_tool == "retry" and not self._asked:
+            asks |= {UNKNOWN_TOOL}
         return asks | {EMPTY_ANSWER} if self._policy.fix_empty_final and not self._has_fixed else asks

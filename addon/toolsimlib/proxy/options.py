@@ -120,6 +120,15 @@ OPTIONS = (
         "already stays.",
     ),
     Option(
+        "unknown_tool",
+        "text",
+        "What becomes of a call of a tool that was never declared. text: it stays text. call: the client gets it as a "
+        "call, as from most servers, and can tell the model; most agent programs do, some stop. retry: the model is "
+        "asked again, once or as often as toolsim_retry says, and then it stays text. Beside strict tools it is a "
+        "violation in place of text. Names that are masked are never passed on.",
+        ("text", "call", "retry"),
+    ),
+    Option(
         "fix_empty_final",
         False,
         "Whether a model that answers nothing after a tool's output is asked once more.",

@@ -36,10 +36,10 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import Plan
-from toolsimlib.report import Report, entry
+from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.again import EMPTY_ANSWER, NO_CALL, AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS
-from toolsimlib.response.judge import Judge, loggable_name
+from toolsimlib.response.judge import Judge
 from toolsimlib.response.turn import Turn
 
 

@@ -7,6 +7,7 @@
 | schema mismatch                               | violation                  | call, warning              |
 | malformed JSON                                | violation                  | one repair pass, else text |
 | unknown, masked or not-chosen name            | violation if any is strict | text                       |
+| unknown, with ``unknown_tool=call``           | call, warning              | call, warning              |
 
 Two kinds of repair. What only takes a wrapping off (several calls in one block, ``parameters`` for ``arguments``,
 a name with a slip) leaves the arguments as the model wrote them, and is open to strict tools too. What
@@ -16,7 +17,6 @@ changes the text of the JSON is not. Either is accepted only if the result satis
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 from toolsimlib.errors import ApiError
 from toolsimlib.events import StructuredCall
 from toolsimlib.plan import Plan, Tool
-from toolsimlib.report import Report, entry
+from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.checker import BUDGET_SECONDS, SchemaChecker
 from toolsimlib.response.dialects import FOREIGN, read_dialect
@@ -45,8 +45,6 @@ INVALID_CALL = "invalid_tool_call"
 STRUCTURED_CALL = "STRUCTURED_CALL"
 # A repair, besides those of `written`, `arguments` and `repair`.
 TOOL_NAME = "TOOL_NAME"
-
-_LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
 
 _MAX_HEADER = 2048
 """Characters at the beginning of an oversize block in which its tool's name is looked for."""
@@ -133,10 +131,10 @@ class Judge:
             calls = self._expanded(read_json(block.body, closed=bool(block.closing), repair=self._repair))
         repairs, warnings = len(self._report.repairs), len(self._report.warnings)
         # In another dialect's own tags a model may quote what it has read: a name that nobody offers ends nothing.
-        strict = self._plan.any_strict and block.opening not in FOREIGN
+        own = block.opening not in FOREIGN
         verdicts: list[Verdict] = []
         for written in calls:
-            verdicts.append(self._judge(written, block.raw if len(calls) == 1 else written.source, strict))
+            verdicts.append(self._judge(written, block.raw if len(calls) == 1 else written.source, own))
             if isinstance(verdicts[-1], Violation):
                 return verdicts
         rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
@@ -285,18 +283,27 @@ class Judge:
             return _Lookup(reason=MASKED_TOOL)
         return _Lookup(self._tools[fit], inexact=True) if fit is not None else _Lookup()
 
-    def _judge(self, written: Written, raw: str, strict: bool) -> Verdict:
-        """Judge one call; ``strict``: whether one whose tool cannot be told is a violation."""
+    def _judge(self, written: Written, raw: str, own: bool) -> Verdict:
+        """Judge one call; ``own``: it stands in our tags, so that it is one, whatever its tool is."""
+        strict = own and self._plan.any_strict
         if written.name is None:
             return self._fail(strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none")
         found = self._look_up(written.name)
         tool = found.tool
+        if tool is None and own and found.reason == UNKNOWN_TOOL and self._hands_over(written.name):
+            self._warn(UNKNOWN_TOOL, written.name)
+            return self._function(Tool(written.name, written.name), written, raw, written.codes)
         if tool is None:
             offered = ", ".join(self._tools) or "none"
             expected = f"one of the tools on offer: {offered[:_MAX_OFFERED]}"
             return self._fail(strict, raw, found.reason, written.name, expected)
         codes = (*written.codes, TOOL_NAME) if found.inexact else written.codes
         return self._by_kind(tool, written, raw, codes)
+
+    def _hands_over(self, name: str) -> bool:
+        """Return whether a call of a tool that nobody declared is the client's to refuse."""
+        may = self._plan.policy.unknown_tool == "call" and UNKNOWN_TOOL not in self._plan.asks
+        return may and loggable_name(name) == name
 
     def _by_kind(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
         judge = self._custom if tool.kind == "custom" else self._function
@@ -387,8 +394,3 @@ def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:
     if isinstance(declared, Mapping) and "properties" in declared:
         return False
     return value.get("type") == "object" and isinstance(value.get("properties"), dict)
-
-
-def loggable_name(name: str) -> str:
-    """Return a name that is fit for a log: one that the model made up may be anything."""
-    return name if _LOGGABLE_NAME.fullmatch(name) else "?"

@@ -39,6 +39,12 @@ def test_a_model_is_asked_again_so_often() -> None:
     assert rounds[0].body is BODY
 
 
+def test_an_unknown_tool_alone_is_asked_for_once() -> None:
+    """With its own option, whatever else is not asked again."""
+    rounds = run(Course(CHAT, BODY, Policy(unknown_tool="retry"), Bounds()), again())
+    assert [each and each.asks for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
+
+
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
 def test_the_conversation_goes_on(api: Any, key: str) -> None:
     """A further round is the client's own request with what the model wrote and what is said to it."""
@@ -93,6 +99,8 @@ def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
     [
         (Policy(retry=1), {}, True),
         (Policy(), {}, False),
+        (Policy(unknown_tool="retry"), {}, True),
+        (Policy(unknown_tool="call"), {}, False),
         (Policy(retry=1), {"tools": []}, False),
         (Policy(retry=1), {"n": 2}, False),
         (Policy(retry=1), {"background": True}, False),

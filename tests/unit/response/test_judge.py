@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -321,3 +322,34 @@ def test_catastrophic_patterns_share_one_budget() -> None:
     verdicts = judge.block(json_block(f'{{"name":"f","arguments":{{"a":"{"a" * 60}!"}}}}' * 64))
     assert [type(verdict) for verdict in verdicts] == [Call] * 64
     assert report.warnings == ["SCHEMA_UNSETTLED:f"] * 64
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ('{"name":"search","arguments":{"q":1}}', '{"q":1}'),
+        ('{"name":"search","arguments":"{\\"q\\":1}"}', '{"q":1}'),
+        ('{"name":"search"}', "{}"),
+    ],
+)
+def test_a_tool_that_nobody_declared_is_handed_over(written: str, arguments: str) -> None:
+    """Where the operator wants it, the client gets the call as from any server, and the report has a warning."""
+    judge = Judge(plan_for(Tool("f", "f", strict=True), unknown_tool="call"), report := Report())
+    [call] = judge.block(json_block(written))
+    assert call == Call(Tool("search", "search"), arguments)
+    assert (report.warnings, report.parse_failures) == (["UNKNOWN_TOOL:search"], [])
+
+
+def test_what_is_never_handed_over() -> None:
+    """A masked name, one that is no name, arguments that are none, and what the model is asked for once more."""
+    plan = plan_for(Tool("f", "f"), masked=("hidden",), unknown_tool="call")
+    for body, reason in (
+        ('{"name":"hidden","arguments":{}}', "MASKED_TOOL"),
+        ('{"name":"no name","arguments":{}}', "UNKNOWN_TOOL"),
+        ('{"name":"search","arguments":[1]}', "MALFORMED_JSON"),
+    ):
+        [verdict] = Judge(plan, Report()).block(json_block(body))
+        assert isinstance(verdict, Rejected)
+        assert verdict.reason == reason
+    [verdict] = Judge(replace(plan, asks=frozenset({"UNKNOWN_TOOL"})), Report()).block(json_block('{"name":"search"}'))
+    assert isinstance(verdict, Rejected)
