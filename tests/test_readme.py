@@ -73,7 +73,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "connect_timeout",
         "idle_timeout",
     ),
-    "Built-in backends": ("codex_port", "scripted_port", "scripted_delay"),
+    "Built-in backends": ("model", "codex_port", "scripted_port", "scripted_delay"),
 }
 """README's tables of options, by the options' names."""
 
@@ -244,10 +244,12 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("line", commands())
-def test_every_command_line_is_taken(line: str) -> None:
+def test_every_command_line_is_taken(line: str, tmp_path: Path) -> None:
     """By the command's own parser, with options that exist and values that they take."""
     # What stands for something of the reader's.
-    words = [{"URL": "http://127.0.0.1:9"}.get(word, word) for word in shlex.split(line)[1:]]
+    (tmp_path / "model.gguf").touch()
+    meant = {"URL": "http://127.0.0.1:9", "model.gguf": str(tmp_path / "model.gguf")}
+    words = [meant.get(word, word) for word in shlex.split(line)[1:]]
     if words[0] == "eval":
         rest = words[1:]
         assert rest[:1] in (["compare"], ["join"]) or flags.parser({}).parse_args(rest)
@@ -271,6 +273,7 @@ def test_the_recipes_are_those_of_the_issue() -> None:
         "vLLM",
         "LM Studio",
         "a gateway",
+        "a model file, no server",
         "none, to try things",
     ]
     assert all("--host" not in command for _, command in rows)

@@ -53,7 +53,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 # Of pyproject.toml, beside mitmproxy itself; what is installed at once is not asked for one by one.
 REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11", "zstandard>=0.22")
-EXTRAS = {"eval": ("openai>=3,<4", "rich>=13,<16")}
+EXTRAS = {"eval": ("openai>=3,<4", "rich>=13,<16"), "local": ("xllamacpp>=2026.10",)}
 
 
 def missing(problem: ModuleNotFoundError, python: str) -> str:

@@ -81,7 +81,12 @@ def parser() -> Parser:
     commands = made.add_subparsers(dest="command", metavar="command", parser_class=Parser)
 
     serve = commands.add_parser("serve", help="stand in front of a backend", description="Stand in front of a backend.")
-    serve.add_argument("backend", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
+    serve.add_argument(
+        "backend",
+        metavar="URL",
+        type=usage.served_backend,
+        help="its base URL, http://127.0.0.1:11434/v1, or a model file, model.gguf",
+    )
     codex = commands.add_parser("codex", help="serve your Codex login", description="Serve your Codex login.")
     demo = commands.add_parser(
         "demo",
@@ -96,7 +101,10 @@ def parser() -> Parser:
     )
     record.add_argument("folder", metavar="DIR", help="folder for one .flow file an exchange, without secrets")
     record.add_argument(
-        "backend", metavar="URL", type=usage.recorded_backend, help="the backend's base URL, codex or scripted"
+        "backend",
+        metavar="URL",
+        type=usage.recorded_backend,
+        help="the backend's base URL, a model file, codex or scripted",
     )
     for each in (serve, codex, demo, record):
         _add_listener(each)

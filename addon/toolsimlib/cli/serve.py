@@ -20,7 +20,7 @@ from mitmproxy.tools import cmdline, main
 from mitmproxy.tools.dump import DumpMaster
 from mitmproxy.tools.web.master import WebMaster
 
-from toolsimlib.cli.usage import check_known, check_settings
+from toolsimlib.cli.usage import MODEL_SUFFIX, check_known, check_settings
 from toolsimlib.command_line import UsageError
 from toolsimlib.proxy.address import parse_url, url_host
 
@@ -31,7 +31,7 @@ WEB_PORT = 8081
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to start: ``backend`` is codex, scripted or a URL; ``settings`` are ``NAME=VALUE``."""
+    """What to start: ``backend`` is codex, scripted, a URL or a model file; ``settings`` are ``NAME=VALUE``."""
 
     backend: str
     host: str = "127.0.0.1"
@@ -54,6 +54,8 @@ def arguments(start: Start) -> list[str]:
     settings = list(start.settings)
     if start.backend in ("codex", "scripted"):
         settings.insert(0, f"toolsim_backend={start.backend}")
+    elif start.backend.endswith(MODEL_SUFFIX):
+        settings[:0] = ["toolsim_backend=local", f"toolsim_model={start.backend}"]
     else:
         target = parse_url(start.backend)
         words += ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]

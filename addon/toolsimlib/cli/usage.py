@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from mitmproxy.options import Options
 
@@ -13,6 +14,8 @@ from toolsimlib.proxy import options, startup
 from toolsimlib.proxy.address import parse_url
 
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
+MODEL_SUFFIX = ".gguf"
+"""By which a model file is known."""
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
@@ -34,14 +37,23 @@ def backend_url(text: str) -> str:
     return text
 
 
+def served_backend(text: str) -> str:
+    """Return what to serve: the base URL of a backend, or a model file. Raises ArgumentTypeError."""
+    if not text.endswith(MODEL_SUFFIX):
+        return backend_url(text)
+    if not Path(text).expanduser().is_file():
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a model file: there is none of that name")
+    return text
+
+
 def command_for(backend: str) -> str:
     """Return the command that serves a built-in backend."""
     return "codex" if backend.lower() == "codex" else "demo"
 
 
 def recorded_backend(text: str) -> str:
-    """Return what to record: codex, scripted or the base URL of a backend. Raises ArgumentTypeError."""
-    return text if text in ("codex", "scripted") else backend_url(text)
+    """Return what to record: codex, scripted, or what can be served. Raises ArgumentTypeError."""
+    return text if text in ("codex", "scripted") else served_backend(text)
 
 
 def port(text: str) -> int:

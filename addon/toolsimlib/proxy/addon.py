@@ -24,7 +24,7 @@ from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import Policy
 from toolsimlib.proxy import cut, flow_list, metrics, options, resend, route, sides, startup, telemetry, trailers
 from toolsimlib.proxy.address import is_listener
-from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners, is_local
+from toolsimlib.proxy.builtin import BuiltinBackend, check_together, is_local
 from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.exchange import OPEN, Exchange
@@ -105,7 +105,7 @@ class ToolSim:
             return
         settings = parse(ctx.options)
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
-        check_listeners(settings, [mode.listen_host(ctx.options.listen_host) for mode in modes])
+        check_together(settings, [mode.listen_host(ctx.options.listen_host) for mode in modes])
         self._connections.timeout = settings.limits.connect_timeout
         self._recogniser.key, self._recogniser.is_open = settings.upstream_key, settings.policy.engine == "auto"
         self._settings, self._modes = settings, modes

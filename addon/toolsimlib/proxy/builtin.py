@@ -13,6 +13,7 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.backends.codex.backend import CodexBackend
+from toolsimlib.backends.local import LocalBackend
 from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
 from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.errors import ApiError
@@ -83,10 +84,8 @@ class BuiltinBackend:
             message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
-            message = (
-                "toolsim: the scripted backend answers on this listener, under /v1 (a mode reverse finds it on %s:%s)"
-            )
-            logger.info(message, LOOPBACK, self.port)
+            message = "toolsim: the %s backend answers on this listener, under /v1 (a mode reverse finds it on %s:%s)"
+            logger.info(message, settings.builtin, LOOPBACK, self.port)
 
     async def _stop(self, first: Coroutine[Any, Any, None] | None = None) -> None:
         if first is not None:
@@ -119,8 +118,13 @@ def is_local(client: Client) -> bool:
     return bool(client.peername) and is_loopback(str(client.peername[0]))
 
 
-def check_listeners(settings: Settings, hosts: Iterable[str]) -> None:
-    """Raise OptionsError if the settings would lend the Codex login to other machines."""
+def check_together(settings: Settings, hosts: Iterable[str]) -> None:
+    """Raise OptionsError if settings that are right one by one are not so together.
+
+    ``hosts``: where the proxy listens; a Codex login is not lent to other machines.
+    """
+    if settings.builtin == "local" and settings.model is None:
+        raise OptionsError("toolsim_backend=local needs toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]
     if settings.builtin != "codex" or settings.api_key:
         return
     for host in hosts:
@@ -131,10 +135,19 @@ def check_listeners(settings: Settings, hosts: Iterable[str]) -> None:
 
 
 def _config(settings: Settings) -> tuple[object, ...]:
-    return settings.builtin, settings.builtin_port, settings.codex_command, settings.scripted_delay
+    return (
+        settings.builtin,
+        settings.builtin_port,
+        settings.codex_command,
+        settings.scripted_delay,
+        settings.model,
+    )
 
 
 def _make_backend(settings: Settings) -> TextBackend:
     if settings.builtin == "scripted":
         return ScriptedBackend(settings.scripted_delay / 1000)
+    if settings.builtin == "local":
+        assert settings.model is not None
+        return LocalBackend(settings.model)
     return CodexBackend(settings.codex_command)

@@ -31,7 +31,11 @@ _PAUSE = 0.1
 _MAX_SHOWN = 6
 _MAX_LINE_CHARS = 200
 
-_BUILTIN = {"codex": "your Codex login", "scripted": "a scripted model (toolsim_backend=scripted)"}
+_BUILTIN = {
+    "codex": "your Codex login",
+    "local": "a model file",
+    "scripted": "a scripted model (toolsim_backend=scripted)",
+}
 
 
 class Greeting:
@@ -116,6 +120,8 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
 
 def _lines(settings: Settings, url: str, listeners: Iterable[tuple[str, int]], web: str) -> Iterable[str]:
     backend = _BUILTIN[settings.builtin] if settings.builtin else url or "no backend: set one, or a reverse mode"
+    if settings.model is not None and settings.builtin == "local":
+        backend = settings.model.name
     yield f"toolsim {__version__} in front of {backend}"
     for host, port in listeners:
         origin = f"http://{url_host(host)}:{port}"

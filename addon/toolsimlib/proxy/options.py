@@ -17,11 +17,12 @@ OPTIONS = (
         "backend",
         "auto",
         "What answers. auto: the upstream speaks whichever API the client speaks. responses, chat: it speaks only this "
-        "API, and the other one is translated. codex, scripted: a built-in backend answers requests that are addressed "
-        "to the listener itself; codex runs the Codex app-server under your login, scripted is a "
-        "deterministic stand-in to try things with.",
-        ("auto", "responses", "chat", "codex", "scripted"),
+        "API, and the other one is translated. codex, local, scripted: a built-in backend answers requests that are "
+        "addressed to the listener itself; codex runs the Codex app-server under your login, local a model file in "
+        "this process, scripted is a deterministic stand-in to try things with.",
+        ("auto", "responses", "chat", "codex", "local", "scripted"),
     ),
+    Option("model", "", "File (GGUF) of the model that toolsim_backend=local runs; it needs the extra [local]."),
     Option(
         "upstream",
         "",

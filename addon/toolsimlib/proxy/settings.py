@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from mitmproxy.exceptions import OptionsError
@@ -19,7 +20,7 @@ from toolsimlib.proxy.options import OPTIONS, Option
 MAX_RETRY = 3
 """A model that fails four times in a row fails the fifth time too."""
 
-Builtin = Literal["codex", "scripted"]
+Builtin = Literal["codex", "local", "scripted"]
 
 METRICS_LABELS = ("model", "tool")
 
@@ -49,6 +50,7 @@ class Settings:
     codex_port: int = 0
     scripted_port: int = 0
     scripted_delay: int = 30
+    model: Path | None = None
     capture: str = ""
     metrics_labels: frozenset[str] = frozenset()
     origins: Origins = Origins()
@@ -58,7 +60,7 @@ class Settings:
     @property
     def builtin_port(self) -> int:
         """The port that the built-in backend's option asks for; 0 = any free one."""
-        return self.codex_port if self.builtin == "codex" else self.scripted_port
+        return {"codex": self.codex_port, "scripted": self.scripted_port}.get(self.builtin or "", 0)
 
     def needs_lazy_connections(self, is_reverse: bool) -> bool:
         """Return whether mitmproxy must not connect before it has read a request.
@@ -78,10 +80,19 @@ def parse(values: Any) -> Settings:
         except ValueError as problem:
             raise OptionsError(f"{option.full_name}: {problem}") from problem  # type: ignore[no-untyped-call]
     backend = parsed["backend"]
-    builtin = backend if backend in ("codex", "scripted") else None
+    builtin = backend if backend in ("codex", "local", "scripted") else None
     policy = {name: parsed[name] for name in Policy.__dataclass_fields__} | {"backend": "auto" if builtin else backend}
     limits = ("connect_timeout", "idle_timeout", "max_request_bytes", "max_answer_bytes", "max_event_bytes")
-    edge = ("upstream", "api_key", "upstream_key", "codex_command", "codex_port", "scripted_port", "scripted_delay")
+    edge = (
+        "upstream",
+        "api_key",
+        "upstream_key",
+        "codex_command",
+        "codex_port",
+        "scripted_port",
+        "scripted_delay",
+        "model",
+    )
     return Settings(
         policy=Policy(**policy),
         builtin=builtin,
@@ -112,6 +123,15 @@ def _sentinel(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", value) or value in ("use_tool", "think"):
         raise ValueError(f"got {value!r}, expected a tag name of at most 64 letters, digits, '_', '-' or '.'")
     return value
+
+
+def _model(value: str) -> Path | None:
+    if not value:
+        return None
+    file = Path(value).expanduser()
+    if not file.is_file():
+        raise ValueError(f"got {value!r}, expected a model file (GGUF): there is none of that name")
+    return file
 
 
 def _delimiter(value: str) -> str:
@@ -162,6 +182,7 @@ def _retry(value: int) -> int:
 
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "sentinel": _sentinel,
+    "model": _model,
     "tool_block_delimiter": _delimiter,
     "codex_port": _port,
     "scripted_port": _port,

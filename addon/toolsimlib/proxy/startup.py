@@ -25,7 +25,7 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.optmanager import OptManager
 from mitmproxy.proxy.mode_specs import ProxyMode
 
-from toolsimlib.proxy.builtin import check_listeners
+from toolsimlib.proxy.builtin import check_together
 from toolsimlib.proxy.options import OPTIONS, PREFIX, Option, Value
 from toolsimlib.proxy.settings import parse
 
@@ -59,7 +59,7 @@ def take_problems(options: OptManager) -> list[str]:
         return list(problems.values())
     try:
         hosts = [ProxyMode.parse(mode).listen_host(options.listen_host) for mode in options.mode]
-        check_listeners(parse(SimpleNamespace(**current | given)), hosts)
+        check_together(parse(SimpleNamespace(**current | given)), hosts)
     except OptionsError as problem:
         return [str(problem)]
     return []

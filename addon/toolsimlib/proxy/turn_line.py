@@ -57,6 +57,8 @@ def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool)
         yield f"repaired {_names(sorted({each.partition(':')[2] or each for each in report.repairs}))}"
     if report.tool_cutoff:
         yield f"ended early: {printable(report.tool_cutoff, _MAX_NAME_CHARS)}"
+    if report.truncated and not report.error:
+        yield "cut short"
     if status is None:
         yield "the client left" if report.error in (None, "aborted") else printable(report.error or "", _MAX_NAME_CHARS)
     elif status >= 400 and not report.strict_failures:

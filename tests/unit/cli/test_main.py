@@ -25,6 +25,10 @@ WRONG = [
         "toolsim serve: URL: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1; did you mean "
         "http://localhost:11434?",
     ),
+    (
+        "serve no/such.gguf",
+        "toolsim serve: URL: got 'no/such.gguf', expected a model file: there is none of that name",
+    ),
     ("serve codex", "toolsim serve: URL: got 'codex', expected a URL; did you mean toolsim codex?"),
     (
         "serve ws://localhost",
@@ -50,7 +54,7 @@ WRONG = [
     ),
     (
         f"serve {URL} --set toolsim_backend=ollama",
-        "toolsim: toolsim_backend: got 'ollama', expected one of auto, responses, chat, codex, scripted",
+        "toolsim: toolsim_backend: got 'ollama', expected one of auto, responses, chat, codex, local, scripted",
     ),
     (
         f"serve {URL} --set toolsim_idle_timeout=5m",

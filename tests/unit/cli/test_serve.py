@@ -23,6 +23,7 @@ from toolsimlib.command_line import UsageError
             "--mode reverse:http://host:80 --set toolsim_upstream=http://other/v1",
         ),
         (Start("http://[::1]:8000"), "--mode reverse:http://[::1]:8000"),
+        (Start("m.gguf"), "--set toolsim_backend=local --set toolsim_model=m.gguf"),
         (Start("codex"), "--set toolsim_backend=codex"),
         (Start("scripted", settings=("a=1", "b=2")), "--set toolsim_backend=scripted --set a=1 --set b=2"),
     ],

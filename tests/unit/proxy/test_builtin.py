@@ -13,7 +13,7 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
 from toolsimlib.backends.loopback import TOKEN, Loopback
-from toolsimlib.proxy.builtin import BuiltinBackend, check_listeners
+from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.settings import Settings
 
 
@@ -113,8 +113,8 @@ def test_codex_on_an_address(host: str, key: str, allowed: bool) -> None:
     """The codex backend on an address that others can reach needs a key."""
     settings = Settings(builtin="codex", api_key=key)
     if allowed:
-        check_listeners(settings, [host])
+        check_together(settings, [host])
     else:
         with pytest.raises(OptionsError, match="toolsim_api_key"):
-            check_listeners(settings, [host])
-    check_listeners(Settings(builtin="scripted"), [host])
+            check_together(settings, [host])
+    check_together(Settings(builtin="scripted"), [host])

@@ -38,7 +38,7 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
     return found
 
 
-BACKENDS = "expected one of auto, responses, chat, codex, scripted"
+BACKENDS = "expected one of auto, responses, chat, codex, local, scripted"
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,11 @@ BACKENDS = "expected one of auto, responses, chat, codex, scripted"
             "toolsim_cors_origins=example.com",
             "toolsim_cors_origins: got 'example.com', expected an origin such as https://example.com, without a path",
         ),
+        (
+            "toolsim_model=no/such.gguf",
+            "toolsim_model: got 'no/such.gguf', expected a model file (GGUF): there is none of that name",
+        ),
+        ("toolsim_backend=local", "toolsim_backend=local needs toolsim_model=FILE.gguf."),
         ("toolsim_codex_command=", "toolsim_codex_command: got no words, expected a command line"),
         ("toolsim_bakend=chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
         ("toolsim_tool_allow_list=a", "toolsim_tool_allow_list: no such option; did you mean toolsim_tool_allowlist?"),
