@@ -17,7 +17,8 @@ FinishReason = Literal["stop", "length", "content_filter"]
 """Why a backend ended one choice."""
 EndReason = FinishReason | Literal["tool_calls"]
 """Why a choice ended for the client."""
-ToolKind = Literal["function", "custom"]
+ToolKind = Literal["function", "custom", "shell", "local_shell", "apply_patch", "tool_search"]
+"""What a call is for the client; all but the first two are the Responses API's own (``wire/local_tools.py``)."""
 ItemStatus = Literal["completed", "incomplete"]
 
 

@@ -26,7 +26,8 @@ class Tool:
 
     ``name`` is what the model reads and writes (``ns__name`` inside a namespace); ``wire_name`` and ``namespace``
     are what the client gets back. A custom tool has ``kind="custom"``: the model sees one string parameter ``input``,
-    ``grammar`` is its format. ``parameters`` is the client's JSON schema as sent; None means "any object".
+    ``grammar`` is its format. For other kinds see ``wire/local_tools.py``. ``parameters`` is the client's JSON schema
+    as sent; None means "any object".
     """
 
     name: str
@@ -37,6 +38,11 @@ class Tool:
     strict: bool = False
     namespace: str | None = None
     grammar: str | None = None
+
+    @property
+    def must_fit(self) -> bool:
+        """Whether a call that does not fit the schema cannot be said at all."""
+        return self.kind not in ("function", "custom")
 
     @property
     def shown_parameters(self) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import string
 from toolsimlib.wire.output_format import Demand
-from toolsimlib.wire.tools import offered_natively, schema_param
+from toolsimlib.wire.tools import declares_unserved, offered_natively, schema_param
 
 # With a history that the backend holds, numbers start anywhere in this range: see first_number.
 _STORED_START = 1_000
@@ -88,7 +88,7 @@ def rewrite_request(
     document = read_document(body)
     if document is not None:
         report.model, report.stream = string(document.get("model")), document.get("stream") is True
-    if document is None or (backend is client and not client.uses_tools(document)):
+    if document is None or (backend is client and not _is_ours(client, document, policy)):
         return None
     report.client, report.backend = client.name, backend.name
     policy = _with_output_mode(policy, output_mode, report)
@@ -291,6 +291,10 @@ def _exchange_ending(path: str, client: Api, backend: Api) -> str:
     plain, mark, query = path.partition("?")
     plain = plain.rstrip("/").removesuffix(client.ending)
     return f"{plain}{backend.ending}{mark}{query}"
+
+
+def _is_ours(client: Api, document: Mapping[str, Any], policy: Policy) -> bool:
+    return client.uses_tools(document) or (declares_unserved(document) and not policy.forward_hosted_tools)
 
 
 def _finite(text: str) -> float:

@@ -214,7 +214,7 @@ class Judge:
             found = function_arguments(written, tool, self._checker, repair=self._repair)
         if found is None or self._too_large(found.text):
             return None
-        if tool.kind == "function" and not self._fits(tool, written, found):
+        if tool.kind != "custom" and not self._fits(tool, written, found):
             return None
         mends = (*written.mends, *found.mends)
         if mends and tool.strict:
@@ -326,8 +326,8 @@ class Judge:
             expected = f"arguments that conform to its schema; {broken.mismatch}"
             if tool.strict:
                 return self._fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
-            if repaired:
-                reason = UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON
+            if repaired or tool.must_fit:
+                reason = UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON if repaired else SCHEMA_MISMATCH
                 return self._reject(raw, reason, tool.name, expected)
             self._warn(SCHEMA_MISMATCH, tool.name)
         self._count(self._report.repairs, (*codes, *mends), tool.name)

@@ -12,7 +12,14 @@ from collections.abc import Iterable, Mapping
 from toolsimlib.events import ToolKind
 
 CHAT_PREFIX = "call"
-RESPONSES_PREFIXES: Mapping[ToolKind, str] = {"function": "fc", "custom": "ctc"}
+RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
+    "function": "fc",
+    "custom": "ctc",
+    "shell": "sh",
+    "local_shell": "lsh",
+    "apply_patch": "apc",
+    "tool_search": "tsc",
+}
 
 # More digits than this we never reach, so that such an id cannot meet one of ours.
 _OWN_ID = re.compile(rf"(?:{'|'.join((CHAT_PREFIX, *RESPONSES_PREFIXES.values()))})_([0-9]{{1,15}})")

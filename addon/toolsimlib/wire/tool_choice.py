@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice, Tool
+from toolsimlib.wire.local_tools import LOCAL_TOOLS
 from toolsimlib.wire.strict import expect, kind_of, missing, optional, required, wrong_type
 from toolsimlib.wire.tools import model_name
 
@@ -65,6 +66,8 @@ def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[Choice, l
             if nested is not None:
                 return _allowed(nested, index, "tool_choice.allowed_tools")
             return _allowed(value, index, "tool_choice")
+        case str(kind) if kind in LOCAL_TOOLS and index.find(kind):
+            return _forced([kind], index, "tool_choice"), []
         case str(kind):
             return Choice(), [f"tool_choice:{kind[:40]}"]
         case None:
@@ -106,6 +109,8 @@ def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[Choice, 
         kind = required(entry, "type", str, f"{path}.type")
         if kind in ("function", "custom"):
             names.append(_chosen_name(entry, path))
+        elif kind in LOCAL_TOOLS and index.find(kind):
+            names.append(kind)
         else:
             notes.append(f"tool_choice:{kind[:40]}")
     known = [name for name in names if index.find(name)]

@@ -15,6 +15,7 @@ from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
 from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.local_tools import is_local, local_tool
 from toolsimlib.wire.strict import expect, missing, optional, required, wrong_type
 
 # The body's fields about client tools: read here, never sent on. The model gets the manifest instead.
@@ -26,6 +27,8 @@ _NAMESPACE_SEPARATOR = "__"
 
 # Items of a history that declare tools: Codex's own, and what a search for tools has found.
 TOOL_ITEMS = ("additional_tools", "tool_search_output")
+
+_UNSERVED = ("mcp", "tool_search")
 
 Hosted = Mapping[str, Any]
 
@@ -48,9 +51,18 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
     for param, declared in _sources(body):
         if not isinstance(declared, list):
             return True
-        if declared and (param == "functions" or not all(_is_hosted(each) for each in declared)):
+        if declared and (param == "functions" or not all(_is_hosted(each, body) for each in declared)):
             return True
     return False
+
+
+def declares_unserved(body: Mapping[str, Any]) -> bool:
+    """Return whether ``body`` declares hosted tools that nobody serves unless the backend is OpenAI's own.
+
+    Any other server answers as if they were nothing, or refuses the request.
+    """
+    tools = body.get("tools")
+    return isinstance(tools, list) and any(mapping(each).get("type") in _UNSERVED for each in tools)
 
 
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
@@ -102,25 +114,25 @@ def offered_natively(body: Mapping[str, Any], names: Collection[str]) -> dict[st
     kept = dict(body)
     for param, declared in _sources(body):
         if param in body and isinstance(declared, list):
-            kept[param] = [left for each in declared if (left := _masked(each, names)) is not None]
+            kept[param] = [left for each in declared if (left := _masked(each, names, body)) is not None]
     return kept
 
 
-def _masked(declared: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any] | None:
+def _masked(declared: Mapping[str, Any], names: Collection[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return a declaration without the tools that are masked, None where nothing is left of it."""
     if declared.get("type") == "namespace":
         inner = [
             each
             for each in declared["tools"]
-            if _is_hosted(each) or model_name(_own_name(each), declared["name"]) in names
+            if _is_hosted(each, body) or model_name(_own_name(each), declared["name"]) in names
         ]
         return {**declared, "tools": inner} if inner else None
-    return declared if _is_hosted(declared) or _own_name(declared) in names else None
+    return declared if _is_hosted(declared, body) or _own_name(declared) in names else None
 
 
 def _own_name(declared: Mapping[str, Any]) -> str:
     nested = declared.get(declared.get("type") or "function")
-    return string(mapping(nested).get("name")) or string(declared.get("name"))
+    return string(mapping(nested).get("name")) or string(declared.get("name")) or string(declared.get("type"))
 
 
 def _sources(body: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -139,12 +151,23 @@ def _declarations(body: Mapping[str, Any]) -> Iterator[_Declaration | Hosted]:
         for index, each in enumerate(expect(declared, list, param)):
             path = f"{param}[{index}]"
             fields = expect(each, dict, path)
-            yield from [_function(fields, path, None)] if param == "functions" else _read_tool(fields, path, None)
+            if param == "functions":
+                yield _function(fields, path, None)
+            elif _is_local(fields, body):
+                yield _Declaration(local_tool(fields), path)
+            else:
+                yield from _read_tool(fields, path, None)
 
 
-def _is_hosted(declared: object) -> bool:
+def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
     kind = declared.get("type") if isinstance(declared, dict) else None
-    return isinstance(kind, str) and kind not in ("function", "custom", "namespace")
+    is_ours = kind in ("function", "custom", "namespace") or _is_local(declared, body)
+    return isinstance(kind, str) and not is_ours
+
+
+def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
+    """Return whether a tool is one of the Responses API's that the client runs; chat has no items for their calls."""
+    return "messages" not in body and isinstance(declared, dict) and is_local(declared)
 
 
 def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Iterator[_Declaration | Hosted]:

@@ -596,3 +596,21 @@ def test_what_would_end_the_turn_is_told(make, policy, mode):
     report = Report()
     make(policy, tools=[F], report=report)
     assert report.stop_after_tools_mode == mode
+
+
+@pytest.mark.parametrize("forwarded", [True, False])
+@pytest.mark.parametrize("kind", ["mcp", "tool_search"])
+def test_only_tools_that_nobody_serves(kind: str, forwarded: bool) -> None:
+    """They are left out and noted, unless they are to be forwarded; the request then passes as it is."""
+    body = {"model": "m", "input": "hi", "tools": [{"type": kind}], "max_tool_calls": 3}
+    report = Report()
+    policy = Policy(forward_hosted_tools=forwarded)
+    written = rewrite_request(
+        "responses", "/v1/responses", json.dumps(body).encode(), policy, output_mode=None, report=report
+    )
+    if forwarded:
+        assert written is None
+    else:
+        assert written is not None
+        assert json.loads(written.body).keys() == {"model", "input"}
+        assert report.dropped == [f"tool:{kind}"]

@@ -353,3 +353,16 @@ def test_what_is_never_handed_over() -> None:
         assert verdict.reason == reason
     [verdict] = Judge(replace(plan, asks=frozenset({"UNKNOWN_TOOL"})), Report()).block(json_block('{"name":"search"}'))
     assert isinstance(verdict, Rejected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "made"),
+    [('{"commands": ["ls"]}', True), ('{"commands": "ls"}', False), ("{}", False), ('{"commands": ["ls"', False)],
+)
+def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) -> None:
+    """A shell's call has no shape for what does not fit: such a block stays text, though the tool is not strict."""
+    schema = {"type": "object", "properties": {"commands": {"type": "array", "minItems": 1}}, "required": ["commands"]}
+    judge = Judge(plan_for(Tool("shell", "shell", kind="shell", parameters=schema)), Report())
+    (verdict,) = judge.block(json_block(f'{{"name": "shell", "arguments": {arguments}}}'))
+    assert isinstance(verdict, Call) is made
+    assert made or isinstance(verdict, Rejected)

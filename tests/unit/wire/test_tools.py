@@ -2,7 +2,14 @@ import pytest
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
-from toolsimlib.wire.tools import declares_tools, echo_tools, read_tools, schema_param
+from toolsimlib.wire.tools import (
+    declares_tools,
+    declares_unserved,
+    echo_tools,
+    offered_natively,
+    read_tools,
+    schema_param,
+)
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 FLAT = {"type": "function", "name": "f", "description": "d", "parameters": SCHEMA, "strict": True}
@@ -177,6 +184,40 @@ def test_message_names_what_was_got_and_expected():
 def test_declares_tools(body, declares):
     """Only hosted tools, or none, are no declaration; a malformed one is."""
     assert declares_tools(body) is declares
+
+
+@pytest.mark.parametrize(
+    ("body", "unserved"),
+    [
+        ({"tools": [SEARCH]}, False),
+        ({"tools": [SEARCH, {"type": "mcp"}]}, True),
+        ({"tools": [{"type": "tool_search"}]}, True),
+        ({"tools": "mcp"}, False),
+        ({"tools": [1, None]}, False),
+        ({}, False),
+    ],
+)
+def test_declares_unserved(body, unserved):
+    """Tools that hardly any server has make a request ours; a search of the web may be the backend's."""
+    assert declares_unserved(body) is unserved
+
+
+SHELL = {"type": "shell", "environment": {"type": "local"}}
+CONTAINER = {"type": "shell", "environment": {"type": "container_auto"}}
+
+
+def test_tools_that_are_declared_by_type():
+    """They are the client's own over the Responses API; in chat, which has no items for their calls, hosted ones."""
+    declared = [SHELL, CONTAINER, {"type": "apply_patch"}, {"type": "tool_search"}]
+    tools, hosted = read_tools({"input": "hi", "tools": declared})
+    assert [(tool.name, tool.kind) for tool in tools] == [("shell", "shell"), ("apply_patch", "apply_patch")]
+    assert list(hosted) == [CONTAINER, {"type": "tool_search"}]
+    assert declares_tools({"input": "hi", "tools": [SHELL]})
+    assert not declares_tools({"input": "hi", "tools": [CONTAINER]})
+    assert not declares_tools({"messages": [], "tools": [SHELL]})
+    assert read_tools({"messages": [], "tools": declared})[0] == ()
+    left = offered_natively({"input": "hi", "tools": declared}, {"apply_patch"})
+    assert left["tools"] == [CONTAINER, {"type": "apply_patch"}, {"type": "tool_search"}]
 
 
 def test_schema_param():

@@ -11,7 +11,9 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import read_parts, responses_content, translate_item
 from toolsimlib.wire.ids import highest_number
+from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
 from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.strict import SHARED, expect, missing, optional, required, wrong_type
 from toolsimlib.wire.tool_choice import read_choice
@@ -34,7 +36,9 @@ def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools that the client runs, or carries a history of calls."""
     items = body.get("input")
     history = any(
-        isinstance(item, dict) and isinstance(kind := item.get("type"), str) and kind in _HISTORY
+        isinstance(item, dict)
+        and isinstance(kind := item.get("type"), str)
+        and (kind in _HISTORY or (kind in CALLS and is_local(item)))
         for item in (items if isinstance(items, list) else ())
     )
     return history or declares_tools(body)
@@ -135,6 +139,8 @@ class _InputReader:
         self.notes: list[str] = []
         self._ids: set[str] = set()
         self._last_call: dict[str, str] = {}
+        # The call_ids of calls of tools that are declared by type alone, by kind (the last one) and by all their ids.
+        self._local_calls: dict[str, str] = {}
 
     def read(self, value: object) -> list[Item]:
         match value:
@@ -164,6 +170,10 @@ class _InputReader:
                 return self._output(item, param)
             case "input_text" | "input_image" | "input_file":  # A part of a message, left bare.
                 return Message("user", read_parts([item], "responses", param))
+            case str(kind) if kind in CALLS and is_local(item):
+                return self._local_call(item, param)
+            case str(kind) if kind in OUTPUTS and (call_id := self._local_call_id(item)):
+                return CallOutput(call_id, (Text(OUTPUTS[kind].answer(item)),), OUTPUTS[kind].kind)
             case kind if kind in TOOL_ITEMS:  # Read with the other tools.
                 return None
             case "item_reference":
@@ -194,6 +204,18 @@ class _InputReader:
         self._last_call[name] = call_id
         text = optional(item, key, str, f"{param}.{key}") or ""
         return Call(call_id, name, text, item_id, "function" if key == "arguments" else "custom")
+
+    def _local_call(self, item: dict[str, Any], param: str) -> Call:
+        tool = CALLS[item["type"]]
+        item_id = optional(item, "id", str, f"{param}.id")
+        call_id = optional(item, "call_id", str, f"{param}.call_id") or item_id or tool.kind
+        self._local_calls |= {each: call_id for each in (tool.kind, call_id, item_id) if each}
+        return Call(call_id, tool.kind, dump(tool.arguments(item)), item_id, tool.kind)
+
+    def _local_call_id(self, item: dict[str, Any]) -> str:
+        """Return the id of the call that an output answers, "" if it answers none that the client has run."""
+        named = string(item.get("call_id")) or string(item.get("id")) or OUTPUTS[item["type"]].kind
+        return self._local_calls.get(named, "")
 
     def _output(self, item: dict[str, Any], param: str) -> CallOutput:
         name = optional(item, "name", str, f"{param}.name")

@@ -5,7 +5,7 @@
     message   := item.added (part.added text.delta* text.done part.done)+ item.done
     reasoning := item.added (part.added delta* done part.done)+ item.done
     call      := item.added arguments.delta* arguments.done item.done
-    hosted    := item.added item.done
+    hosted    := item.added item.done                 also calls of shell, apply_patch and the like
     keepalive may stand between any two events behind in_progress
 
 Rules, and the clients that need them (each throws or loses the call otherwise):
@@ -60,6 +60,7 @@ from toolsimlib.events import (
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump, dump_string
+from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
 from toolsimlib.wire.sse import encode
 
 # The one code of a failed response after which no client sends the request again: they should after a broken stream,
@@ -80,7 +81,8 @@ class ResponsesWriter:
         self._output: list[dict[str, Any]] = []
         self._frames: list[bytes] = []
         # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
-        self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom"] = ""
+        self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
+        self._local: CallStarted | None = None
         # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
         self._delta_head = ""
@@ -193,7 +195,7 @@ class ResponsesWriter:
 
     def _delta(self, text: str) -> None:
         self._text.write(text)
-        if self._stream:
+        if self._stream and self._open != "local":
             self._frames.append(self._delta_frames((text,)))
 
     def _deltas(self, event: Deltas) -> list[bytes]:
@@ -240,6 +242,10 @@ class ResponsesWriter:
     def _call(self, event: CallStarted) -> None:
         self._begin(Opened())
         self._close("completed")
+        if event.kind in LOCAL_TOOLS:
+            # Its item has no place for half of its arguments: it is announced when they are there.
+            self._open, self._local, self._text = "local", event, StringIO(newline="\n")
+            return
         name = responses_call_id(event.kind, event.number)
         item: dict[str, Any] = {
             "type": f"{event.kind}_call",
@@ -255,7 +261,7 @@ class ResponsesWriter:
         if event.namespace is not None:
             item["namespace"] = event.namespace
         self._add(name, item)
-        self._open = event.kind
+        self._open = "custom" if event.kind == "custom" else "function"
         kind = "function_call_arguments" if event.kind == "function" else "custom_tool_call_input"
         self._start_deltas(f"response.{kind}.delta", self._where())
 
@@ -305,6 +311,13 @@ class ResponsesWriter:
         item, where, text = self._output[-1] if self._output else {}, {}, self._text.getvalue()
         match self._open:
             case "":
+                return
+            case "local":
+                assert self._local is not None
+                call, self._open = self._local, ""
+                name = responses_call_id(call.kind, call.number)
+                fields = {"id": name, "type": f"{call.kind}_call", "call_id": name, "status": status}
+                self._pass({**fields, **local_item(call.kind, text)})
                 return
             case "function":
                 where = self._where()

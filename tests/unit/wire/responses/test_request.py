@@ -32,6 +32,10 @@ def read(*items, **fields):
         ({"input": [{"type": "function_call_output"}]}, True),
         ({"input": [{"type": "custom_tool_call"}]}, True),
         ({"input": [{"type": "custom_tool_call_output"}]}, True),
+        ({"input": "hi", "tools": [{"type": "shell"}]}, True),
+        ({"input": [{"type": "shell_call", "call_id": "c"}]}, True),
+        ({"input": [{"type": "shell_call", "call_id": "c", "environment": {"type": "container_reference"}}]}, False),
+        ({"input": [{"type": "tool_search_call", "execution": "server"}]}, False),
     ],
 )
 def test_uses_tools(body, uses):
@@ -411,3 +415,62 @@ def test_items_that_declare_tools(kind):
     request = read({"role": "user", "content": "hi"}, {"type": kind, "tools": [F]})
     assert [tool.name for tool in request.tools] == ["f"]
     assert (request.items, request.notes) == ((say("user", "hi"),), ())
+
+
+EXIT = {"type": "exit", "exit_code": 0}
+
+
+def test_a_history_of_calls_by_type():
+    """Each is a call with the arguments that the model would write, and its output is found by any of its ids."""
+    request = read(
+        {"type": "shell_call", "id": "sh_1", "call_id": "sh_001", "action": {"commands": ["ls"], "timeout_ms": None}},
+        {"type": "shell_call_output", "call_id": "sh_001", "output": [{"stdout": "a", "stderr": "", "outcome": EXIT}]},
+        {
+            "type": "local_shell_call",
+            "id": "lsh_7",
+            "call_id": "c2",
+            "action": {"type": "exec", "command": ["x"], "env": {}},
+        },
+        {"type": "local_shell_call_output", "id": "lsh_7", "output": "done"},
+        {"type": "apply_patch_call", "call_id": "c3", "operation": {"type": "delete_file", "path": "a"}},
+        {"type": "apply_patch_call_output", "call_id": "c3", "status": "completed"},
+        {"type": "tool_search_call", "call_id": "c4", "execution": "client", "arguments": {"query": "x"}},
+        {"type": "tool_search_output", "call_id": "c4", "execution": "client", "tools": [F]},
+    )
+    assert request.items == (
+        Call("sh_001", "shell", '{"commands":["ls"]}', "sh_1", "shell"),
+        CallOutput("sh_001", (Text('[{"stdout": "a", "stderr": "", "exit_code": 0}]'),), "shell"),
+        Call("c2", "local_shell", '{"command":["x"]}', "lsh_7", "local_shell"),
+        CallOutput("c2", (Text("done"),), "local_shell"),
+        Call("c3", "apply_patch", '{"operation":"delete_file","path":"a"}', None, "apply_patch"),
+        CallOutput("c3", (Text('{"status": "completed"}'),), "apply_patch"),
+        Call("c4", "tool_search", '{"query":"x"}', None, "tool_search"),
+        CallOutput("c4", (Text('{"tools": ["f"]}'),), "tool_search"),
+    )
+    assert [tool.name for tool in request.tools] == ["f"]
+    assert (request.notes, request.highest_call) == ((), 7)
+
+
+def test_hosted_calls_and_their_outputs_stay_out():
+    """What OpenAI's own servers ran is opaque to another model."""
+    request = read(
+        {"type": "shell_call", "call_id": "c", "environment": {"type": "container_reference"}, "action": {}},
+        {"type": "shell_call_output", "call_id": "c", "output": []},
+        {"type": "tool_search_output", "call_id": None, "execution": "server", "tools": []},
+    )
+    assert request.items == ()
+    assert request.notes == ("shell_call", "shell_call_output")
+
+
+@pytest.mark.parametrize("kind", ["shell", "apply_patch"])
+def test_a_tool_is_chosen_by_its_type(kind):
+    """As it is declared; a type that is not is ignored, with a note."""
+    tools = [{"type": "shell"}, {"type": "apply_patch"}]
+    assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).choice == Choice(
+        "required", frozenset({kind})
+    )
+    other = read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": "local_shell"})
+    assert (other.choice, other.notes) == (Choice(), ("tool_choice:local_shell",))
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": kind}]}
+    chosen = read({"role": "user", "content": "hi"}, tools=tools, tool_choice=allowed).choice
+    assert chosen == Choice("auto", frozenset({kind}))

@@ -237,3 +237,30 @@ def test_lone_surrogates_are_replaced() -> None:
     assert told[4]["delta"] == "a\ufffd"
     assert writer.body is not None
     assert writer.body["output"][0]["content"][0]["text"] == "a\ud83d"
+
+
+def test_a_call_that_is_declared_by_type_comes_as_one_item() -> None:
+    """It is announced when it is whole, without deltas, and the final object holds the same item."""
+    writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
+    events = [
+        CallStarted(7, "shell", "shell"),
+        CallDelta('{"commands": '),
+        CallDelta('["ls"]}'),
+        CallEnded(),
+        Ended({0: "tool_calls"}),
+    ]
+    frames = b"".join(frame for event in events for frame in writer.write(event)).decode()
+    kinds = [line.removeprefix("event: ") for line in frames.splitlines() if line.startswith("event: ")]
+    item = ["response.output_item.added", "response.output_item.done"]
+    assert kinds == ["response.created", "response.in_progress", *item, "response.completed"]
+    assert writer.body is not None
+    assert writer.body["output"] == [
+        {
+            "id": "sh_007",
+            "type": "shell_call",
+            "call_id": "sh_007",
+            "status": "completed",
+            "action": {"commands": ["ls"], "max_output_length": None, "timeout_ms": None},
+            "environment": {"type": "local"},
+        }
+    ]

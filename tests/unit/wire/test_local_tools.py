@@ -1,0 +1,130 @@
+"""Tools that are declared by their type alone, as calls and as items; the SDK's types say what an item is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pydantic
+import pytest
+from openai.types.responses import ResponseInputItemParam, ResponseOutputItem
+from toolsimlib.wire.local_tools import CALLS, LOCAL_TOOLS, OUTPUTS, is_local, local_item, local_tool
+
+# By kind: arguments as a model writes them.
+ARGUMENTS: dict[str, list[dict[str, Any]]] = {
+    "shell": [{"commands": ["ls"]}, {"commands": ["a", "b"], "timeout_ms": 5, "max_output_length": 9}],
+    "local_shell": [{"command": ["ls", "-l"]}, {"command": ["x"], "working_directory": "/", "timeout_ms": 5}],
+    "apply_patch": [
+        {"operation": "create_file", "path": "a", "diff": "+x"},
+        {"operation": "update_file", "path": "a", "diff": "@@\n-x\n+y"},
+        {"operation": "update_file", "path": "a"},
+        {"operation": "delete_file", "path": "a"},
+        {"operation": "delete_file", "path": "a", "diff": "ignored"},
+    ],
+    "tool_search": [{"query": "weather"}],
+}
+CASES = [(kind, arguments) for kind, each in ARGUMENTS.items() for arguments in each]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), CASES)
+def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any]) -> None:
+    """The SDK reads it; taken back from a history it has the same arguments, but for what an item has no place for."""
+    jsonschema.Draft202012Validator(LOCAL_TOOLS[kind].parameters).validate(arguments)
+    fields = {"id": "x_1", "call_id": "x_1", "type": f"{kind}_call", "status": "completed"}
+    item = {**fields, **local_item(kind, json.dumps(arguments))}
+    read = pydantic.TypeAdapter(ResponseOutputItem).validate_python(item)
+    assert read.type == f"{kind}_call"
+    pydantic.TypeAdapter(ResponseInputItemParam).validate_python(item)
+    assert is_local(item)
+    again = dict(CALLS[item["type"]].arguments(item))
+    assert again.pop("diff", "") == ("" if arguments.get("operation") == "delete_file" else arguments.get("diff", ""))
+    assert again == {key: value for key, value in arguments.items() if key != "diff"}
+
+
+@pytest.mark.parametrize("kind", LOCAL_TOOLS)
+def test_schemas_are_sound(kind: str) -> None:
+    """Each is a schema that refuses what has no item."""
+    validator = jsonschema.Draft202012Validator(dict(LOCAL_TOOLS[kind].parameters))
+    validator.check_schema(validator.schema)
+    for wrong in ({}, {"commands": "ls"}, {"command": []}, {"operation": "move", "path": "a"}, {"query": 1}):
+        assert not validator.is_valid(wrong)
+
+
+@pytest.mark.parametrize(
+    ("declared", "local"),
+    [
+        ({"type": "shell"}, True),
+        ({"type": "shell", "environment": {"type": "local", "skills": []}}, True),
+        ({"type": "shell", "environment": {"type": "container_auto"}}, False),
+        ({"type": "shell_call", "environment": {"type": "container_reference", "container_id": "c"}}, False),
+        ({"type": "local_shell"}, True),
+        ({"type": "apply_patch"}, True),
+        ({"type": "tool_search", "execution": "client"}, True),
+        ({"type": "tool_search"}, False),
+        ({"type": "tool_search", "execution": "server"}, False),
+        ({"type": "web_search"}, False),
+        ({"type": "function", "name": "shell"}, False),
+        ({"type": 1}, False),
+        ({"type": "shell", "environment": "odd"}, True),
+        ({}, False),
+    ],
+)
+def test_what_the_client_runs(declared: dict[str, Any], local: bool) -> None:
+    """By type, and by environment or execution: all else is the backend's own."""
+    assert is_local(declared) is local
+
+
+def test_a_search_brings_its_own_words() -> None:
+    """Its description and schema are the client's, where it gives any."""
+    own = {"type": "object", "properties": {"goal": {"type": "string"}}}
+    tool = local_tool({"type": "tool_search", "execution": "client", "description": "Find.", "parameters": own})
+    assert (tool.name, tool.kind, tool.description, tool.parameters) == ("tool_search", "tool_search", "Find.", own)
+    bare = local_tool({"type": "tool_search", "execution": "client", "description": None})
+    assert bare.parameters == LOCAL_TOOLS["tool_search"].parameters
+    assert bare.description
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        (
+            {
+                "type": "shell_call_output",
+                "output": [
+                    {"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 1}},
+                    {"stdout": "", "stderr": "b", "outcome": {"type": "timeout"}},
+                    "odd",
+                ],
+            },
+            '[{"stdout": "a", "stderr": "", "exit_code": 1}, {"stdout": "", "stderr": "b", "timed_out": true}]',
+        ),
+        ({"type": "local_shell_call_output", "output": "plain"}, "plain"),
+        (
+            {"type": "apply_patch_call_output", "status": "failed", "output": "no"},
+            '{"status": "failed", "output": "no"}',
+        ),
+        ({"type": "apply_patch_call_output", "status": "completed", "output": None}, '{"status": "completed"}'),
+        (
+            {
+                "type": "tool_search_output",
+                "tools": [{"type": "function", "name": "f"}, {"function": {"name": "g"}}, 1],
+            },
+            '{"tools": ["f", "g"]}',
+        ),
+        ({"type": "tool_search_output", "tools": "odd"}, '{"tools": []}'),
+        ({"type": "shell_call_output"}, "[]"),
+    ],
+)
+def test_outputs(item: dict[str, Any], told: str) -> None:
+    """The model is told what the client found out, whatever shape it has."""
+    assert OUTPUTS[item["type"]].answer(item) == told
+
+
+@pytest.mark.parametrize(
+    "item", [{}, {"action": "odd"}, {"operation": []}, {"arguments": "{"}, {"arguments": '{"a": 1}'}]
+)
+@pytest.mark.parametrize("kind", LOCAL_TOOLS)
+def test_an_odd_item_of_a_history_is_read(kind: str, item: dict[str, Any]) -> None:
+    """Histories are whatever clients kept."""
+    json.dumps(dict(LOCAL_TOOLS[kind].arguments(item)))
