@@ -267,17 +267,21 @@ def _typed_text(text: str, schema: Validator | None, checker: SchemaChecker) -> 
     bare = text.strip()
     if schema is None:
         return string
-    if bare == "null" and "null" in schema.types() and checker.conforms(schema, None):
+    types = schema.types()
+    if bare == "null" and "null" in types and checker.conforms(schema, None):
         return Json("null", None)
+    value = read_value(_PYTHON_WORDS.get(bare, bare))
+    # Where the schema knows no strings, JSON comes first: when nobody can say whether a string conforms, none does.
+    if value is not None and types and "string" not in types and checker.conforms(schema, value.value):
+        return value
     if checker.conforms(schema, text):
         return string
     if bare != text and checker.conforms(schema, bare):
         return Json(json.dumps(bare, ensure_ascii=False), bare)
-    value = read_value(_PYTHON_WORDS.get(bare, bare))
     if value is None:
         return string
     # Where nothing conforms, the schema's own type decides what the complaint will be about.
-    return value if checker.conforms(schema, value.value) or "string" not in schema.types() else string
+    return value if checker.conforms(schema, value.value) or "string" not in types else string
 
 
 def _inside(content: str) -> Arguments | Elements | None:

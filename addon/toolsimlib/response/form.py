@@ -83,6 +83,11 @@ class Form:
         self._token = ""  # That string or word, as far as it has been read.
 
     @property
+    def is_in_string(self) -> bool:
+        """Whether whatever comes next is content of a string; on a new line, which no JSON string has, it is not."""
+        return bool(self._quote) and not self._text[-1].endswith("\n")
+
+    @property
     def lacks_brace(self) -> bool:
         """Whether nothing but the last brace is missing: the arguments are whole, and nothing is begun behind them."""
         return self.kind == "json" and self._last == "}" and self._stack == [("}", _CALL)]
@@ -112,7 +117,8 @@ class Form:
         before ``stop`` (a lone backslash, half a mark) must be read again together with what follows.
         """
         end, is_form = self._lex(text, pos, stop)
-        self._text.append(text[pos:end])
+        if end > pos:
+            self._text.append(text[pos:end])
         return end, is_form
 
     def _lex(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:

@@ -44,7 +44,7 @@ from toolsimlib.response.dialects import JSON, Dialect, read_dialect, row_at
 from toolsimlib.response.foreign_end import foreign_end
 from toolsimlib.response.json_body import JsonBody
 from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece, characters_within, utf8_length
-from toolsimlib.response.tags import THOUGHT, Value, behind_fence, ends, held_from, open_tag, tags
+from toolsimlib.response.tags import THOUGHT, Value, behind_fence, ends, held_from, tags
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _BETWEEN = re.compile(r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\])|(?P<half>\[(?:/[A-Z_]{0,10})?\Z))?").match
@@ -218,6 +218,7 @@ class Sentinel:
 
     def _open_body(self, row: Dialect, at: int) -> None:
         self._row = row
+        self._value = Value(None if self._is_plain else row)
         self._pos = at
         self.state = self.state_literal
         if row.is_json:
@@ -269,12 +270,12 @@ class Sentinel:
         text, closing, value = self._text, self._closing, self._value
         # A tag that begins at the limit is still to be seen whole.
         stop = min(len(text), self._begin + self._limit - self._size + 1 + len(closing))
-        match = ends(self._opening, closing, value.end, self._value_opens).search(text, self._pos, stop)
+        match = ends(self._opening, closing, value.marks).search(text, self._pos, stop)
         if match is None:
-            self._stash(stop if self._final or stop < len(text) else open_tag(text, self._pos))
-        elif match.lastgroup == "value" or value.end:
+            self._stash(stop if self._final or stop < len(text) else value.held_from(text, self._pos))
+        elif match.lastgroup == "value" or value.is_open:
             self._pos = match.end()
-            if not value.passes(match, self._opening, self._row):
+            if not value.passes(match, self._opening):
                 self._read_plainly(self._pos)
             elif self._pos == len(text):
                 self._stash(self._pos)
@@ -353,10 +354,6 @@ class Sentinel:
         self._value, self._is_plain = Value(), True
         self._turn_literal(at)
 
-    @property
-    def _value_opens(self) -> str:
-        return "" if self._row is None or self._is_plain else self._row.value[0]
-
     def _end_of_text(self) -> None:
         """Decide over a block that the end of the text found open (rules 4, 5 and 7)."""
         self._text, self._held, self._pos = self._held, "", 0
@@ -364,7 +361,7 @@ class Sentinel:
             self._close(0, len(self._text))
         elif self.state == self.state_behind_json:
             self._close(0, 0)
-        elif self._value.end:
+        elif self._value.is_open:
             self._read_plainly(0)
         elif self.state == self.state_literal and self._is_whole():
             self._close(len(self._text), len(self._text))

@@ -10,6 +10,8 @@ from toolsimlib.response.dialects import FOREIGN, Dialect
 
 _FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
 _HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
+_CDATA = "<![CDATA["
+_END_CDATA = "]]>"
 _MAX_OPENING = 128
 """As long as an opening tag may be at most, the configured one included."""
 
@@ -66,34 +68,48 @@ def _either(angled: list[str], others: list[str]) -> str:
 
 
 @lru_cache(maxsize=256)
-def ends(opening: str, closing: str, value_end: str, value_opens: str) -> re.Pattern[str]:
-    """Return what counts in a body that is not JSON.
-
-    That is its block's own two tags, and what ends the open value; outside values, what opens one (group ``value``).
-    """
-    marks = [re.escape(mark) for mark in (value_end, closing, opening) if mark]
-    return re.compile("|".join([*marks, f"(?P<value>{value_opens})"] if value_opens and not value_end else marks))
+def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
+    """Return what counts in a body that is not JSON: its block's own two tags, and the marks of a ``value``."""
+    return re.compile("|".join(filter(None, [value, re.escape(closing), re.escape(opening)])))
 
 
 class Value:
-    """The open value in a body. ``end`` is what ends it, "" outside of one."""
+    """The open value in a body, if any; its marks are those of the dialect's ``row``."""
 
-    def __init__(self) -> None:
-        self.end = ""
+    def __init__(self, row: Dialect | None = None) -> None:
+        self._row = row
+        self._end = ""
+        self._outer = ""  # What ends the value around a CDATA section.
         self._blocks = 0
         self._is_closed = False
 
-    def passes(self, match: re.Match[str], opening: str, row: Dialect | None) -> bool:
+    @property
+    def is_open(self) -> bool:
+        """Whether a value is open."""
+        return bool(self._end)
+
+    @property
+    def marks(self) -> str:
+        """A pattern of what opens a value, or, inside of one, of what ends it or opens a CDATA section in it."""
+        if not self._end:
+            return f"(?P<value>{self._row.value[0]})" if self._row and self._row.value[0] else ""
+        return re.escape(self._end) + (f"|{re.escape(_CDATA)}" if self._has_cdata else "")
+
+    def passes(self, match: re.Match[str], opening: str) -> bool:
         """Take a mark of ``ends``: what opens a value, or, inside of one, any. False: this value has lost its end.
 
         It has, if a closing tag stands in it that nothing in it has opened, and behind that an opening one.
         """
-        if match.lastgroup == "value":
-            assert row is not None
-            self.end = row.value[1].format(*match.groups()[1:])
+        if not self._end:
+            assert self._row is not None
+            self._end = self._row.value[1].format(*match.groups()[1:])
             self._blocks, self._is_closed = 0, False
-        elif match[0] == self.end:
-            self.end = ""
+        elif match[0] == self._end:
+            self._end, self._outer = self._outer, ""
+        elif match[0] == _CDATA:
+            self._end, self._outer = _END_CDATA, self._end
+        elif self._outer:
+            pass  # In a CDATA section nothing else counts.
         elif match[0] == opening:
             self._blocks += 1
             return not self._is_closed
@@ -102,6 +118,15 @@ class Value:
         else:
             self._is_closed = True
         return True
+
+    def held_from(self, text: str, start: int) -> int:
+        """Return where a mark begins that may still be open at the end of ``text``, or its length."""
+        at = open_tag(text, start)
+        return max(start, min(at, len(text) - len(_END_CDATA) + 1)) if self._outer else at
+
+    @property
+    def _has_cdata(self) -> bool:
+        return not self._outer and self._row is not None and "{}" in self._row.value[1]
 
 
 def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:

@@ -38,6 +38,7 @@ from toolsimlib.response.form import Form, end_of
 from toolsimlib.response.held import Calls, FenceMark, Held
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.opening import CODE, MARK, TAUGHT, language_at, may_begin, opening_at
+from toolsimlib.response.pieces import Fragment
 from toolsimlib.response.pieces import Piece as TaggedPiece
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.statement import Statement
@@ -109,6 +110,8 @@ class Untagged:
         for piece in pieces:
             if isinstance(piece, str):
                 self._read(piece)
+            elif self.state == self.state_form and self._form.is_in_string:  # What looks like a block is content.
+                self._read("" if isinstance(piece, Fragment) else piece.raw)
             else:
                 self._block_begins()
                 self._out.append(piece)
@@ -255,7 +258,8 @@ class Untagged:
     def state_behind_fence(self) -> None:
         """Behind the closing mark of a fence: nothing else may stand on its line."""
         end = end_of(_INDENT, self._text, self._pos)
-        self._keep_tail(end)
+        self._held.keep_tail(self._text[self._pos : end])
+        self._pos = end
         if self._pos < len(self._text):
             self._end_unit() if self._text[self._pos] == "\n" else self._reject()
 
@@ -370,15 +374,11 @@ class Untagged:
         self._held.keep(self._text[self._pos : end])
         self._pos = end
 
-    def _keep_tail(self, end: int) -> None:
-        """Add whitespace up to ``end`` behind what may be the end of the open unit."""
-        self._held.keep_tail(self._text[self._pos : end])
-        self._pos = end
-
     def _hold_space(self) -> bool:
         """Hold back whitespace; return whether there is nothing behind it to be read in this state."""
         end = end_of(_SPACE, self._text, self._pos)
-        self._keep_tail(end)
+        self._held.keep_tail(self._text[self._pos : end])
+        self._pos = end
         if self._held.size <= self._limit:
             return end == len(self._text)
         if self.state == self.state_behind_form and self._is_whole:

@@ -135,3 +135,12 @@ def test_text_of_elements_is_kept(values: dict[str, str]) -> None:
 def test_custom_input(written: Written, expected: Arguments | None) -> None:
     """A custom tool's input is its parameter ``input``, or the string that stands in the place of the arguments."""
     assert custom_input(written, repair=True) == expected
+
+
+def test_elements_are_typed_where_no_time_is_left_for_checks() -> None:
+    """Where nobody can say any more whether a value conforms, a number is still no string."""
+    spent = SchemaChecker(lambda code, name: None, seconds=0.0)
+    elements = (("text", "5"), ("count", "5"), ("flag", "true"))
+    got = function_arguments(Written("", "f", elements=elements), TYPED, spent, repair=True)
+    assert got is not None
+    assert got.value == {"text": "5", "count": 5, "flag": True}

@@ -18,11 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, read, rewrite
 from support.wire import backend_answer
-from toolsimlib.events import Closed, TextDelta
 from toolsimlib.plan import Tool
-from toolsimlib.report import Report
 from toolsimlib.response import dialects
-from toolsimlib.response.answer import Answer
 from toolsimlib.response.dialects import DIALECTS, FOREIGN, read_dialect, row_at
 from toolsimlib.response.sentinel import Piece, Sentinel
 
@@ -58,19 +55,25 @@ def test_case(name: str) -> None:
     assert seen(True, list(text)) == items
 
 
+def pieces(chunks: list[str]) -> list[Piece]:
+    """Return what the sentinel makes of a text that arrives as ``chunks``, neighbouring prose joined."""
+    sentinel = Sentinel(foreign=True)
+    found: list[Piece] = []
+    for piece in [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish():
+        if isinstance(piece, str) and found and isinstance(found[-1], str):
+            found[-1] += piece
+        else:
+            found.append(piece)
+    return found
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_case_at_every_cut(name: str) -> None:
-    """Cut once anywhere, a case gives the same events."""
+    """Cut once anywhere, a case is the same blocks and the same prose."""
     text = CASES[name][0]
-
-    def events(chunks: list[str]) -> str:
-        answer = Answer(plan("responses", "chat", True, [WRITE, LIST]), Report())
-        told = [event for chunk in chunks for event in answer.feed(TextDelta(chunk))] + answer.feed(Closed())
-        return "".join(event.text if isinstance(event, TextDelta) else f"[{event}]" for event in told)
-
-    whole = events([text])
+    whole = pieces([text])
     for cut in range(1, len(text)):
-        assert events([text[:cut], text[cut:]]) == whole
+        assert pieces([text[:cut], text[cut:]]) == whole
 
 
 @pytest.mark.parametrize("text", [case[0] for case in CASES.values()])
@@ -167,17 +170,6 @@ WORDS = [*FOREIGN, *filter(None, FOREIGN.values()), *SCRAPS, TAG, "</tool_call>"
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=2), max_size=16).map("".join), st.data())
 def test_any_text_any_cuts(text: str, data: st.DataObject) -> None:
     """Any text of tags and scraps, any cuts: nothing is lost, and the pieces do not depend on the cuts."""
-
-    def pieces(chunks: list[str]) -> list[Piece]:
-        sentinel = Sentinel(foreign=True)
-        found: list[Piece] = []
-        for piece in [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish():
-            if isinstance(piece, str) and found and isinstance(found[-1], str):
-                found[-1] += piece
-            else:
-                found.append(piece)
-        return found
-
     whole = pieces([text])
     assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text  # type: ignore[union-attr]
     assert pieces(list(text)) == whole

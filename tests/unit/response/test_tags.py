@@ -38,11 +38,10 @@ def test_held_from(text: str, at: int) -> None:
 
 
 def test_ends() -> None:
-    """Outside values the block's own tags and what opens a value count; inside, what ends it counts too."""
-    assert ends("<t>", "</t>", "", "").findall("<t></t><u></v>") == ["<t>", "</t>"]
-    assert [found[0] for found in ends("<t>", "</t>", "", "<v=").finditer("<t></t><v=a></v>")] == ["<t>", "</t>", "<v="]
-    assert ends("<t>", "</t>", "</v>", "<v=").findall("<t></t><v=a></v>") == ["<t>", "</t>", "</v>"]
-    assert ends("[T]", "", "", "").findall("[T]") == ["[T]"]
+    """A block's own two tags count, and the marks of a value."""
+    assert ends("<t>", "</t>", "").findall("<t></t><u></v>") == ["<t>", "</t>"]
+    assert [found[0] for found in ends("<t>", "</t>", "<v=").finditer("<t></t><v=a></v>")] == ["<t>", "</t>", "<v="]
+    assert ends("[T]", "", "").findall("[T]") == ["[T]"]
 
 
 @pytest.mark.parametrize(
@@ -56,16 +55,17 @@ def test_ends() -> None:
         ("<k>v</use_tool><use_tool>", False, False),
         ("<k>v<use_tool></use_tool></use_tool><use_tool>", False, False),
         ("<k>v</k><l>w</use_tool></k>", False, True),
+        ("<k><![CDATA[</k>", False, True),
+        ("<k><![CDATA[</k></use_tool><use_tool>]]></k>", True, True),
     ],
 )
 def test_values(body: str, ended: bool, passed: bool) -> None:
     """A value ends at its own end; one behind whose closing tag another block opens has lost it."""
-    row = next(row for row in DIALECTS if row.name == "use_tool")
-    value, at, going = Value(), 0, True
-    while going and (match := ends("<use_tool>", "</use_tool>", value.end, row.value[0]).search(body, at)):
-        going = value.passes(match, "<use_tool>", row)
+    value, at, going = Value(next(row for row in DIALECTS if row.name == "use_tool")), 0, True
+    while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):
+        going = value.passes(match, "<use_tool>")
         at = match.end()
-    assert (not value.end, going) == (ended, passed)
+    assert (not value.is_open, going) == (ended, passed)
 
 
 @pytest.mark.parametrize(
