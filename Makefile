@@ -116,7 +116,13 @@ quick: setup  ## Run what proves the pure part, in seconds
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n auto --dist worksteal -m 'not slow' \
 		tests/unit tests/flows tests/test_house.py tests/test_readme.py $(ARGS)
 
-clients: setup  ## Run the loops of all real clients
+# Agent programs: half a gigabyte of them.
+$(VENV)/.agents: tests/clients/agents/package-lock.json | $(VENV)/.addon
+	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --prefix tests/clients/agents; \
+	else echo "no npm: the tests of agent programs will be skipped"; fi
+	@touch $@
+
+clients: setup $(VENV)/.agents  ## Run the loops of all real clients, agent programs among them
 	$(BIN)/python -m pytest tests/clients $(ARGS)
 
 attack: setup  ## Attack a real mitmdump, and show answers, seconds, memory and delays (ATTACK_DELAY=0.05 to be strict)

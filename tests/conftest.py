@@ -20,7 +20,17 @@ settings.register_profile("deep", deadline=None, max_examples=10_000, print_blob
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 # On someone's own machine a missing program skips its tests; CI installs them all, so there a skip is a failure.
-NEEDED_IN_CI = ("needs node", "needs codex", "needs chromium", "needs prometheus", "needs BFCL", "needs xgrammar")
+NEEDED_IN_CI = (
+    "needs node",
+    "needs codex",
+    "needs opencode",
+    "needs copilot",
+    "needs qwen",
+    "needs chromium",
+    "needs prometheus",
+    "needs BFCL",
+    "needs xgrammar",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

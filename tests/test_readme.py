@@ -224,11 +224,13 @@ def test_the_architecture_page_has_the_floors_of_the_house() -> None:
 def test_versions_are_those_that_are_tested() -> None:
     """The table of clients names the versions that the tests install."""
     python = re.findall(r'"([a-z-]+)(?:\[[a-z]+\])?==([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
-    node = json.loads((NODE / "package.json").read_text())["dependencies"]
+    node: dict[str, str] = {}
+    for folder in (NODE, NODE.parent / "agents"):
+        node |= json.loads((folder / "package.json").read_text())["dependencies"]
     pinned = {f"{name}=={version}" for name, version in python} | {f"{name}@{node[name]}" for name in node}
     clients = README.split("<!-- clients -->")[1].split("<!-- /clients -->")[0]
     rows = re.findall(r"^\| [^|]+ \| `([^`]+)` \|", clients, re.MULTILINE)
-    assert len(rows) == 7
+    assert len(rows) == 10
     assert set(rows) <= pinned
 
 

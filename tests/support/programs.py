@@ -7,9 +7,15 @@ import shutil
 from pathlib import Path
 
 NODE_CLIENTS = Path(__file__).parents[1] / "clients" / "node"
+AGENTS = Path(__file__).parents[1] / "clients" / "agents"
 
 
 def codex() -> str | None:
     """Return the Codex binary: CODEX_BIN, that of the JavaScript clients, or the one on the path."""
     installed = NODE_CLIENTS / "node_modules" / ".bin"
     return os.environ.get("CODEX_BIN") or shutil.which("codex", path=installed) or shutil.which("codex")
+
+
+def agent(name: str) -> str | None:
+    """Return an agent program of those that the tests install, None if it is not there."""
+    return shutil.which(name, path=AGENTS / "node_modules" / ".bin")

@@ -1,0 +1,241 @@
+"""Agent programs as clients: opencode, Copilot CLI and Qwen Code run their own tools in loops of several steps.
+
+Their tools are many and large (16 to 40 thousand characters of schemas), and so is what they say before the question.
+opencode is also what Obsidian Copilot 4 runs in its Agent Chat: as a child that speaks the Agent Client Protocol, with
+the provider that its user has added.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clients.cases import MODEL, Stage, call, transcript
+from support.mitmdump import Mitmdump
+from support.programs import agent
+from support.text_backend import TextBackend, says
+
+# A run takes seconds; on a machine that is busy, the programs alone take half a minute to start.
+PATIENCE = 150.0
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a program, in ``work``, with nobody's settings: ``home`` is empty."""
+
+    home: Path
+    work: Path
+    base_url: str
+    api: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        folders = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
+        return {"PATH": os.environ["PATH"], "HOME": str(self.home), "NO_COLOR": "1", "TERM": "dumb", **folders}
+
+
+QUESTION = "What is in notes.txt?"
+
+
+def opencode_config(base_url: str, api: str, **more: Any) -> str:
+    package = "@ai-sdk/openai" if api == "responses" else "@ai-sdk/openai-compatible"
+    model = {"name": MODEL, "tool_call": True, "limit": {"context": 200_000, "output": 8_000}}
+    provider = {"npm": package, "options": {"baseURL": base_url, "apiKey": "none"}, "models": {MODEL: model}}
+    named = f"toolsim/{MODEL}"
+    fixed = {"model": named, "small_model": named, "autoupdate": False, "share": "disabled"}
+    return json.dumps(fixed | {"provider": {"toolsim": provider}} | more)
+
+
+OPENCODE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+
+
+def opencode(run: Run) -> tuple[list[str], dict[str, str]]:
+    config = opencode_config(run.base_url, run.api, permission={"bash": "allow"})
+    return ["run", "--format", "json", "--title", "x", QUESTION], {**OPENCODE, "OPENCODE_CONFIG_CONTENT": config}
+
+
+def copilot(run: Run) -> tuple[list[str], dict[str, str]]:
+    provider = {"BASE_URL": run.base_url, "TYPE": "openai", "API_KEY": "none"}
+    if run.api == "responses":
+        provider["WIRE_API"] = "responses"
+    environment = {f"COPILOT_PROVIDER_{name}": value for name, value in provider.items()}
+    return ["--allow-all-tools", "-p", QUESTION], {**environment, "COPILOT_MODEL": MODEL, "COPILOT_OFFLINE": "true"}
+
+
+def qwen(run: Run) -> tuple[list[str], dict[str, str]]:
+    environment = {"OPENAI_BASE_URL": run.base_url, "OPENAI_API_KEY": "none"}
+    return ["--auth-type", "openai", "-m", MODEL, "--yolo", "-p", QUESTION], environment
+
+
+# The program, how it is started, the tool that runs a command in a shell, and its arguments beside the command.
+PROGRAMS: dict[str, tuple[Callable[[Run], tuple[list[str], dict[str, str]]], str, dict[str, Any]]] = {
+    "opencode": (opencode, "bash", {"description": "Look."}),
+    "copilot": (copilot, "bash", {"description": "Look."}),
+    "qwen": (qwen, "run_shell_command", {"description": "Look.", "is_background": False}),
+}
+
+
+def needs(name: str) -> str:
+    """Return the program's path, or skip."""
+    path = agent(name)
+    if path is None:
+        pytest.skip(f"needs {name}: run `make clients`")
+    return path
+
+
+@pytest.fixture(scope="module")
+def chat_stage(text_backend: TextBackend) -> Iterator[Stage]:
+    """A backend that knows chat completions alone, which is what most have that need toolsim."""
+    with Mitmdump(text_backend.url, toolsim_backend="chat") as proxy:
+        yield Stage(text_backend, f"{proxy.url}/v1", "chat")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    (work / "notes.txt").write_text("Paris\n")
+    (work / "more.txt").write_text("Rome\n")
+    return home, work
+
+
+def run_program(name: str, stage: Stage, folders: tuple[Path, Path], api: str) -> subprocess.CompletedProcess[str]:
+    program = needs(name)
+    run = Run(*folders, stage.base_url, api)
+    words, environment = PROGRAMS[name][0](run)
+    return subprocess.run(
+        [program, *words],
+        env=run.environment | environment,
+        cwd=run.work,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "api"),
+    [("opencode", "chat"), ("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
+)
+def test_a_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
+    """One call, then two in one answer, then words: each tool ran, and the model has read what it said."""
+    needs(name)
+    _, tool, more = PROGRAMS[name]
+
+    def shell(command: str) -> str:
+        return call(tool, {"command": command, **more})
+
+    turns = (
+        says("Let me look.\n", shell("cat notes.txt")),
+        says(shell("cat more.txt"), "\n", shell("wc -c < notes.txt > size.txt")),
+        says("It says Paris, and Rome."),
+    )
+    chat_stage.backend.play(turns, chunk_size=3)
+    done = run_program(name, chat_stage, folders, api)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "It says Paris, and Rome." in done.stdout
+    assert (folders[1] / "size.txt").read_text().strip() == "6"
+    exchanges = chat_stage.backend.exchanges
+    assert len(exchanges) == len(turns)
+    for exchange in exchanges:
+        assert not exchange.body.get("tools")
+        assert exchange.transcript, f"the text model could not read {exchange.body}"
+    said = transcript(exchanges[-1])
+    assert "Paris" in said
+    assert "Rome" in said
+    assert said.count("function_call_output call_id=") == 3
+
+
+def test_control(bare_stage: Stage, folders: tuple[Path, Path]) -> None:
+    """Without the addon the same answer runs nothing: the loop can fail."""
+    needs("opencode")
+    written = call("bash", {"command": "touch ran", "description": "Look."})
+    bare_stage.backend.play((says(written), says("Done.")), chunk_size=3)
+    done = run_program("opencode", bare_stage, folders, "chat")
+    assert "tool_call>" in done.stdout
+    assert not (folders[1] / "ran").exists()
+
+
+class AgentClient:
+    """The other side of the Agent Client Protocol: JSON-RPC, one message a line."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._next = 0
+        self.updates: list[dict[str, Any]] = []
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        self._next += 1
+        self._send({"id": self._next, "method": method, "params": params})
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            told = json.loads(line)
+            if "method" not in told:
+                assert told["id"] == self._next
+                return dict(told["result"])
+            if told["method"] == "session/update":
+                self.updates.append(told["params"]["update"])
+            elif "id" in told:
+                self._send({"id": told["id"], "error": {"code": -32601, "message": "not here"}})
+        raise AssertionError(f"{method} was never answered")
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        self._process.stdin.flush()
+
+
+def test_agent_chat_of_obsidian_copilot_4(chat_stage: Stage, folders: tuple[Path, Path]) -> None:
+    """opencode as Obsidian Copilot starts it: in the vault, an agent with its own prompt, the user's own provider."""
+    program = needs("opencode")
+    home, vault = folders
+    agents = {
+        "copilot-build": {"mode": "primary", "prompt": "You work in an Obsidian vault."},
+        # It asks for a title beside the first question, in whatever order.
+        "title": {"disable": True},
+    }
+    config = opencode_config(
+        chat_stage.base_url, "chat", agent=agents, default_agent="copilot-build", permission={"question": "deny"}
+    )
+    note = str(vault / "notes.txt")
+    chat_stage.backend.play((says("Let me look.\n", call("read", {"filePath": note})), says("Paris.")), chunk_size=3)
+    environment = Run(home, vault, chat_stage.base_url, "chat").environment | OPENCODE
+    process = subprocess.Popen(
+        [program, "acp", "--print-logs"],
+        env=environment | {"OPENCODE_CONFIG_CONTENT": config, "OPENCODE_LOG_LEVEL": "WARN"},
+        cwd=vault,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        client = AgentClient(process)
+        client.ask("initialize", protocolVersion=1, clientCapabilities={"fs": {}})
+        session = client.ask("session/new", cwd=str(vault), mcpServers=[])["sessionId"]
+        ended = client.ask(
+            "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "What is in my note?"}]
+        )
+    finally:
+        process.kill()
+        process.communicate()
+    assert ended["stopReason"] == "end_turn"
+    said = "".join(each["content"]["text"] for each in client.updates if each["sessionUpdate"] == "agent_message_chunk")
+    assert said == "Let me look.\nParis."
+    calls = [each for each in client.updates if each["sessionUpdate"] == "tool_call_update"]
+    assert calls[-1]["status"] == "completed"
+    first, second = chat_stage.backend.exchanges
+    assert "You work in an Obsidian vault." in transcript(first)
+    assert "CLIENT TOOL CATALOG" in transcript(first)
+    assert "Paris" in transcript(second)
