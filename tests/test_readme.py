@@ -39,6 +39,7 @@ def blocks(language: str) -> list[str]:
 GROUPS: dict[str, tuple[str, ...]] = {
     "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command"),
     "What the model is shown": ("manifest", "manifest_role", "history", "sentinel", "mode", "constrain"),
+    "What else the backend gets": ("request_overrides", "llm_options_defaults", "transforms"),
     "What counts as a call": ("use_tool", "untagged", "repair", "strict_policy", "max_tool_args_bytes"),
     "Several turns in one answer": (
         "retry",
@@ -47,6 +48,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "fix_empty_final_disable_tools",
         "fix_empty_final_text",
         "tool_use_mode",
+        "fallback_retry_count",
         "max_rounds",
         "max_rounds_seconds",
     ),

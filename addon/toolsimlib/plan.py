@@ -99,6 +99,10 @@ class Policy:
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False
     tool_use_mode: Literal["", "enforced", "relaxed", "disabled"] = ""
+    fallback_retry_count: int = 0
+    request_overrides: str = ""
+    llm_options_defaults: str = ""
+    transforms: frozenset[str] = frozenset()
     retry: int = 0
     unknown_tool: Literal["text", "call", "retry"] = "text"
     fix_empty_final: bool = False
@@ -108,7 +112,12 @@ class Policy:
     @property
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
-        return bool(self.retry or self.fix_empty_final or self.unknown_tool == "retry")
+        return bool(self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back)
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether a provider's error is answered with one more question, without tools."""
+        return self.tool_use_mode == "relaxed" and self.fallback_retry_count > 0
 
 
 @dataclass(frozen=True, slots=True)

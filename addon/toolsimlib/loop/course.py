@@ -5,6 +5,7 @@
 | what is wrong with a call, or that there is none  | ``toolsim_retry`` times                                         |
 | a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
+| an error of the backend's                         | ``toolsim_fallback_retry_count`` times, ``relaxed``; no tools   |
 
 The bounds: ``toolsim_max_rounds`` in all, ``toolsim_max_rounds_seconds`` from the first round to the beginning of the
 last, and as much text as one answer may have.
@@ -23,6 +24,9 @@ from toolsimlib.request.rewrite import is_after_outputs
 from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain
 from toolsimlib.response.judge import UNKNOWN_TOOL
 from toolsimlib.wire.dialect import Api
+
+_NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
+"""Errors that a request without tools would meet too: the key, the money, the model, the pace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     if request.n != 1 or request.body.get("background") is True:
         return False
     asks_for_calls = policy.retry > 0 or policy.unknown_tool == "retry"
+    asks_for_calls = asks_for_calls or policy.falls_back
     return (asks_for_calls and bool(request.tools)) or (policy.fix_empty_final and is_after_outputs(request))
 
 
@@ -67,6 +72,7 @@ class Course:
         self._bounds = bounds
         self._asked = 0
         self._has_fixed = False
+        self._fallbacks = 0
 
     def first(self) -> Round:
         """Return the first round: the client's own request."""
@@ -90,6 +96,17 @@ class Course:
             self._asked += 1
             body = self._api.continued(before.body, words_of(again), reply_to(again, called=called))
         return Round(number, body, policy, self._asks(number), again.fault.begun)
+
+    def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
+        """Return the round that asks again without tools, None if an error with this ``status`` is not worth it."""
+        bounds, policy = self._bounds, self._policy
+        is_over = before.number >= bounds.rounds or 0 < bounds.seconds <= seconds
+        may = policy.falls_back and self._fallbacks < policy.fallback_retry_count
+        if is_over or not may or status in _NOT_OF_TOOLS:
+            return None
+        self._fallbacks += 1
+        number = before.number + 1
+        return Round(number, before.body, replace(before.policy, tool_use_mode="disabled"), self._asks(number))
 
     def _asks(self, number: int) -> frozenset[str]:
         if number >= self._bounds.rounds:

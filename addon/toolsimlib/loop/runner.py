@@ -22,6 +22,10 @@ ROUND_FAILED = "ROUND_FAILED"
 """A warning: a further round failed before it said anything, and the answer ends as it would have without it."""
 
 
+PROVIDER_ERROR = "PROVIDER_ERROR"
+"""Why a round was asked again without tools."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A round that got no answer: an HTTP error of the backend's or of the proxy's, as it would reach the client."""
@@ -95,6 +99,11 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                 merger.count(end.usage)
                 seconds = time.monotonic() - started
                 following = course.next(round_, end, called=merger.called, seconds=seconds, size=merger.size)
+            case _ if not (merger.has_told or _is_verdict(end)) and (
+                following := course.without_tools(round_, _status(end), seconds=time.monotonic() - started)
+            ):
+                job.report.asked_again.append(PROVIDER_ERROR)
+                job.report.error = None
             case _ if last is None or merger.has_told or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed)):
                 yield end
                 return
@@ -111,6 +120,10 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
             return
         merger.next_round()
         round_ = following
+
+
+def _status(end: Failed | Refused) -> int:
+    return end.error.status if isinstance(end, Failed) else end.status
 
 
 def _is_verdict(end: Failed | Refused) -> bool:

@@ -148,8 +148,34 @@ OPTIONS = (
         "tool_use_mode",
         "",
         "How tools are used, whatever a request says. enforced: an answer must call one of those on offer, unless a "
-        "tool has just answered. disabled: none is on offer. Empty: as the request says.",
-        ("", "enforced", "disabled"),
+        "tool has just answered. relaxed: as the request says, but rather without tools than not at all, see "
+        "toolsim_fallback_retry_count. disabled: none is on offer. Empty: as the request says.",
+        ("", "enforced", "relaxed", "disabled"),
+    ),
+    Option(
+        "fallback_retry_count",
+        0,
+        "How often a request is sent again without its tools when the backend answers it with an error, 0 to 3; with "
+        "toolsim_tool_use_mode=relaxed.",
+    ),
+    Option(
+        "request_overrides",
+        "",
+        "Fields, as a JSON object, that replace those of a request that carries tools; null takes one away. What the "
+        "client and toolsim decide between them (model, messages, tools, stream and the like) cannot be set.",
+    ),
+    Option(
+        "llm_options_defaults",
+        "",
+        "Fields, as a JSON object, of a request that carries tools, where the client says nothing else; the same "
+        "cannot be set.",
+    ),
+    Option(
+        "transforms",
+        (),
+        "Changes that certain backends need, by their names, or by those of presets (openai_compatible_reliability, "
+        "content_tag_tool_call_fallback, deepseek_openrouter_compat, gemini_openrouter_compat). Those of messages are "
+        "made with toolsim_mode=native.",
     ),
     Option(
         "max_rounds",

@@ -16,6 +16,8 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options import OPTIONS, Option
+from toolsimlib.request.fields import read_fields
+from toolsimlib.request.transforms import expand
 
 MAX_RETRY = 3
 """A model that fails four times in a row fails the fifth time too."""
@@ -174,6 +176,11 @@ def _metrics_labels(values: tuple[str, ...]) -> frozenset[str]:
     return frozenset(values)
 
 
+def _fields(value: str) -> str:
+    read_fields(value)
+    return value
+
+
 def _retry(value: int) -> int:
     if value > MAX_RETRY:
         raise ValueError(f"got {value}, expected 0 to {MAX_RETRY}")
@@ -188,6 +195,10 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "scripted_port": _port,
     "codex_command": _command,
     "retry": _retry,
+    "fallback_retry_count": _retry,
+    "request_overrides": _fields,
+    "llm_options_defaults": _fields,
+    "transforms": expand,
     "upstream": _upstream,
     "cors_origins": _origins,
     "tool_allowlist": _allowed_names,

@@ -36,8 +36,10 @@ from toolsimlib.plan import Choice, Dialect, Feature, Plan, Policy, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
+from toolsimlib.request.fields import with_fields
 from toolsimlib.request.manifest import manifest, reminder
 from toolsimlib.request.transcript import flatten, place, remind
+from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
 from toolsimlib.schema import SchemaError, compile_schema
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, parse_object
@@ -191,20 +193,27 @@ def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
     if not keep_hosted:
         notes.extend(_hosted_note(each) for each in request.hosted)
     report.dropped.extend(notes)
-    messages = flatten(items, plan.policy, report)
+    messages = flatten(outputs_shown(items, plan.policy.transforms), plan.policy, report)
     if plan.tools:
         messages = _with_manifest(request, plan, items, messages)
     # A backend that enforces the client's form of answer could never write a call: the manifest asks for it in words.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
     body = api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)
-    return dump({**body, **plan.fields}).encode()
+    return dump(_with_operators(plan, {**body, **plan.fields})).encode()
 
 
 def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     """Return the body for a backend that takes tools itself: as sent, but for the tools that are masked."""
-    if not plan.masked:
+    policy = plan.policy
+    if not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
         return body
-    return dump(offered_natively(request.body, {tool.name for tool in plan.tools})).encode()
+    offered = offered_natively(request.body, {tool.name for tool in plan.tools}) if plan.masked else request.body
+    return dump(_with_operators(plan, native_body(offered, policy.transforms))).encode()
+
+
+def _with_operators(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
+    policy = plan.policy
+    return with_fields(body, defaults=policy.llm_options_defaults, overrides=policy.request_overrides)
 
 
 def _check_weight(plan: Plan) -> None:
@@ -252,7 +261,7 @@ def _is_offered(choice: Choice, tool: Tool, policy: Policy) -> bool:
 def _with_manifest(request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message]) -> list[Message]:
     policy = plan.policy
     text = manifest(
-        plan.tools,
+        tools_shown(plan.tools, policy.transforms),
         plan.choice,
         sentinel=policy.sentinel,
         one_call=plan.one_call,

@@ -101,6 +101,8 @@ def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
         (Policy(), {}, False),
         (Policy(unknown_tool="retry"), {}, True),
         (Policy(unknown_tool="call"), {}, False),
+        (Policy(tool_use_mode="relaxed"), {}, False),
+        (Policy(tool_use_mode="relaxed", fallback_retry_count=1), {}, True),
         (Policy(retry=1), {"tools": []}, False),
         (Policy(retry=1), {"n": 2}, False),
         (Policy(retry=1), {"background": True}, False),
@@ -111,3 +113,16 @@ def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
 def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
     """Only what may need a second question goes to the runner: never one of several choices."""
     assert may_take_rounds(CHAT.read(BODY | change), policy) is may
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
+def test_what_is_not_of_the_tools(status: int) -> None:
+    """A key, money, a model that is gone and the pace are no better without tools."""
+    course = Course(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds())
+    assert course.without_tools(course.first(), status, seconds=0) is None
+    following = course.without_tools(course.first(), 500, seconds=0)
+    assert following is not None
+    assert following.policy.tool_use_mode == "disabled"
+    assert course.without_tools(following, 500, seconds=0) is None
+    late = Course(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds(seconds=1))
+    assert late.without_tools(late.first(), 500, seconds=1) is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.answers import read
 from support.rounds import Script, job_of, run
 from toolsimlib.loop.course import Bounds
-from toolsimlib.loop.runner import ROUND_FAILED, Job, answer
+from toolsimlib.loop.runner import PROVIDER_ERROR, ROUND_FAILED, Job, answer
 from toolsimlib.plan import Dialect, Policy
 
 GOOD = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
@@ -113,6 +113,24 @@ def test_a_round_that_fails_makes_nothing_worse() -> None:
     assert ROUND_FAILED in job.report.warnings
     refused, script, job = play(None, client="chat")
     assert (refused.error is None or refused.error) is not False
+    assert len(script.asked) == 1
+
+
+RELAXED = Policy(tool_use_mode="relaxed", fallback_retry_count=1)
+
+
+def test_a_providers_error_is_asked_again_without_tools() -> None:
+    """Once, if the operator rather has an answer without tools than none; then the error is the answer."""
+    seen, script, job = play(None, "So be it.", policy=RELAXED)
+    assert seen.items == [["text", "So be it."]]
+    assert ["CLIENT TOOL CATALOG" in str(messages) for messages in script.asked] == [True, False]
+    assert job.report.asked_again == [PROVIDER_ERROR]
+    assert job.report.error is None
+    _, script, _ = play(None, None, policy=RELAXED, client="chat")
+    assert len(script.asked) == 2
+    _, script, _ = play(BAD, policy=RELAXED)
+    assert len(script.asked) == 1
+    _, script, _ = play(None, policy=replace(RELAXED, tool_use_mode=""), client="chat")
     assert len(script.asked) == 1
 
 

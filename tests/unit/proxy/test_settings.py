@@ -39,6 +39,14 @@ GOOD: list[tuple[str, str, object]] = [
     (r"tool_block_delimiter=\n--\n", "policy.tool_block_delimiter", "\n--\n"),
     ("sentinel=x-call", "policy.sentinel", "x-call"),
     ("use_tool=false", "policy.use_tool", False),
+    ("retry=3", "policy.retry", 3),
+    ("max_rounds=2", "bounds.rounds", 2),
+    ('request_overrides={"top_p": 1}', "policy.request_overrides", '{"top_p": 1}'),
+    (
+        "transforms=content_tag_tool_call_fallback,tool_result_compact_envelope",
+        "policy.transforms",
+        frozenset({"assistant_content_tool_call_tags_to_tool_calls", "tool_result_compact_envelope"}),
+    ),
     ("upstream=http://h:81/v1/", "upstream", Upstream("http", "h", 81, "/v1")),
     ("upstream=https://h", "upstream", Upstream("https", "h", 443)),
     ("upstream=http://[::1]:9/", "upstream", Upstream("http", "::1", 9)),
@@ -58,6 +66,10 @@ def test_values_are_read(said: str, where: str, value: object) -> None:
 
 
 BAD = [
+    ("retry=4", "got 4, expected 0 to 3"),
+    ("request_overrides=[1]", "expected a JSON object"),
+    ('llm_options_defaults={"tools": []}', "got tools, which the client and toolsim decide"),
+    ("transforms=x", "got 'x', expected one of"),
     ("sentinel=", "tag name"),
     ("sentinel=a b", "tag name"),
     ("sentinel=use_tool", "tag name"),

@@ -1,0 +1,40 @@
+"""Fields that the operator adds to a backend's body: defaults below what the client says, overrides above it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+RESERVED = frozenset(
+    {"model", "messages", "input", "instructions", "tools", "functions", "tool_choice", "function_call"}
+    | {"parallel_tool_calls", "stream", "stream_options", "n", "store", "background", "prompt", "text"}
+    | {"response_format", "previous_response_id", "conversation"}
+)
+"""What the client and toolsim decide between them: another value would change the question, or how it is answered."""
+
+
+@lru_cache(maxsize=16)
+def read_fields(text: str) -> Mapping[str, Any]:
+    """Return the fields that an option's value says, a JSON object or "". Raises ValueError, in words for people."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise ValueError(f"got {text[:60]!r}, expected a JSON object: {problem}") from problem
+    if not isinstance(value, dict):
+        raise ValueError(f"got {text[:60]!r}, expected a JSON object")
+    if taken := sorted(RESERVED & value.keys()):
+        raise ValueError(f"got {', '.join(taken)}, which the client and toolsim decide")
+    return value
+
+
+def with_fields(body: dict[str, Any], *, defaults: str, overrides: str) -> dict[str, Any]:
+    """Return a body with the operator's fields. An override of null takes the client's field away."""
+    if not defaults and not overrides:
+        return body
+    more = read_fields(overrides)
+    whole = {**read_fields(defaults), **body, **more}
+    return {name: value for name, value in whole.items() if not (name in more and value is None)}

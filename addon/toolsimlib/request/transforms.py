@@ -1,0 +1,146 @@
+"""Changes that certain backends need, each by a name that other tools use too; none is made unless it is asked for.
+
+A backend that gets text needs few of them: its calls and outputs are records. So those of messages are made where a
+backend takes tools itself (``toolsim_mode=native``), over chat completions; the others in either mode. What toolsim
+does anyway has a name as well, so that a list which was written for another tool can be given as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolsimlib.conversation import CallOutput, Item, Text
+from toolsimlib.plan import Tool
+
+STRIP_DESCRIPTIONS = "openai_tools_strip_function_descriptions"
+COMPACT = "tool_result_compact_envelope"
+
+_SKIP_SIGNATURE = "skip_thought_signature_validator"
+"""What Gemini's OpenAI-compatible API takes in the place of a signature that was lost on the way."""
+
+
+def _content_null(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    return {**message, "content": None} if isinstance(content, str) and not content.strip() else message
+
+
+def _reasoning_empty(message: dict[str, Any]) -> dict[str, Any]:
+    return message if "reasoning_content" in message else {**message, "reasoning_content": ""}
+
+
+def _signatures(message: dict[str, Any]) -> dict[str, Any]:
+    return {**message, "tool_calls": [_signed(call) for call in message["tool_calls"]]}
+
+
+def _signed(call: Any) -> Any:
+    extra = call.get("extra_content") if isinstance(call, dict) else None
+    google = extra.get("google") if isinstance(extra, dict) else None
+    if not isinstance(call, dict) or (isinstance(google, dict) and google.get("thought_signature")):
+        return call
+    signed = {**(google if isinstance(google, dict) else {}), "thought_signature": _SKIP_SIGNATURE}
+    return {**call, "extra_content": {**(extra if isinstance(extra, dict) else {}), "google": signed}}
+
+
+_OF_MESSAGES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "assistant_tool_calls_content_null_if_blank": _content_null,
+    "assistant_tool_calls_reasoning_content_empty_if_missing": _reasoning_empty,
+    "assistant_tool_calls_signature_skip_validator_if_missing": _signatures,
+}
+"""What becomes of an assistant's message with calls."""
+
+BUILT_IN = (
+    "assistant_function_call_to_tool_calls",
+    "assistant_tool_calls_object_to_array",
+    "assistant_tool_calls_arguments_json_string_if_hash",
+    "assistant_content_tool_call_tags_to_tool_calls",
+    "assistant_tool_calls_arguments_blank_to_empty_object",
+)
+"""What toolsim makes of every answer, asked or not."""
+
+_RELIABLE = ("assistant_tool_calls_content_null_if_blank", *BUILT_IN)
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "openai_compatible_reliability": _RELIABLE,
+    "content_tag_tool_call_fallback": ("assistant_content_tool_call_tags_to_tool_calls",),
+    "deepseek_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_reasoning_content_empty_if_missing"),
+    "gemini_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_signature_skip_validator_if_missing"),
+}
+"""Names for several at once."""
+
+NAMES = (*_OF_MESSAGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
+
+
+def expand(names: Iterable[str]) -> frozenset[str]:
+    """Return the transforms that names stand for, those of presets included. Raises ValueError for an unknown one."""
+    found: set[str] = set()
+    for name in names:
+        if name not in NAMES and name not in PRESETS:
+            raise ValueError(f"got {name!r}, expected one of {', '.join((*PRESETS, *NAMES))}")
+        found.update(PRESETS.get(name, (name,)))
+    return frozenset(found)
+
+
+def tools_shown(tools: tuple[Tool, ...], transforms: Collection[str]) -> tuple[Tool, ...]:
+    """Return the tools as the model is shown them."""
+    if STRIP_DESCRIPTIONS not in transforms:
+        return tools
+    return tuple(replace(tool, description=None) for tool in tools)
+
+
+def outputs_shown(items: list[Item], transforms: Collection[str]) -> list[Item]:
+    """Return a conversation with its tools' outputs as the model is shown them."""
+    if COMPACT not in transforms:
+        return items
+    return [
+        replace(item, parts=tuple(map(_compact_part, item.parts))) if isinstance(item, CallOutput) else item
+        for item in items
+    ]
+
+
+def native_body(body: Mapping[str, Any], transforms: Collection[str]) -> dict[str, Any]:
+    """Return a body for a backend that takes tools itself."""
+    changed = dict(body)
+    messages = body.get("messages")
+    if isinstance(messages, list):
+        changed["messages"] = [_message(each, transforms) for each in messages]
+    tools = body.get("tools")
+    if STRIP_DESCRIPTIONS in transforms and isinstance(tools, list):
+        changed["tools"] = [_without_description(each) for each in tools]
+    return changed
+
+
+def _message(message: Any, transforms: Collection[str]) -> Any:
+    if not isinstance(message, dict):
+        return message
+    if message.get("role") == "tool" and COMPACT in transforms and isinstance(message.get("content"), str):
+        return {**message, "content": compact(message["content"])}
+    if message.get("role") == "assistant" and isinstance(message.get("tool_calls"), list) and message["tool_calls"]:
+        for name, change in _OF_MESSAGES.items():
+            if name in transforms:
+                message = change(message)
+    return message
+
+
+def _without_description(tool: Any) -> Any:
+    if not isinstance(tool, dict):
+        return tool
+    bare = {name: value for name, value in tool.items() if name != "description"}
+    return {**bare, "function": _without_description(bare["function"])} if "function" in bare else bare
+
+
+def _compact_part(part: Any) -> Any:
+    return Text(compact(part.text)) if isinstance(part, Text) else part
+
+
+def compact(output: str) -> str:
+    """Return an output of the shape {ok, data, warnings, errors} without those of them that say nothing."""
+    try:
+        value = json.loads(output)
+    except (ValueError, RecursionError):
+        return output
+    if not isinstance(value, dict) or not isinstance(value.get("ok"), bool):
+        return output
+    said = {name: each for name, each in value.items() if each not in (None, "", [], {}) or name == "ok"}
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))

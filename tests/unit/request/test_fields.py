@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from toolsimlib.request.fields import RESERVED, read_fields, with_fields
+
+
+def test_defaults_stand_below_and_overrides_above() -> None:
+    """What the client says counts above a default and below an override; null takes its field away."""
+    body: dict[str, Any] = {"model": "m", "temperature": 1, "top_p": 0.5, "seed": 1}
+    assert with_fields(body, defaults="", overrides="") is body
+    defaults, overrides = '{"temperature": 0, "top_k": 5}', '{"top_p": 0.9, "seed": null, "stop": null}'
+    changed = {"model": "m", "temperature": 1, "top_p": 0.9, "top_k": 5}
+    assert with_fields(body, defaults=defaults, overrides=overrides) == changed
+    # A client's own null is its own to say.
+    assert with_fields({"seed": None}, defaults='{"seed": 3}', overrides='{"a": 1}') == {"seed": None, "a": 1}
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", "1", '{"tools": []}', '{"a": 1, "stream": true}', "[" * 100_000])
+def test_what_cannot_be_set(text: str) -> None:
+    """No JSON object, or a field that the client and toolsim decide between them: refused in words."""
+    with pytest.raises(ValueError, match=r"expected a JSON object|decide"):
+        read_fields(text)
+
+
+def test_nothing_is_nothing() -> None:
+    """An empty option adds no field."""
+    assert read_fields(" ") == {}
+    assert "model" in RESERVED

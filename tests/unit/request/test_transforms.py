@@ -1,0 +1,148 @@
+"""Each transform and preset by its name, alone and through a whole rewrite."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.answers import plan as make_plan
+from toolsimlib.plan import Dialect, Policy, Tool
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
+from toolsimlib.request.transforms import BUILT_IN, NAMES, PRESETS, compact, expand
+from toolsimlib.response.rewrite import ResponseRewriter
+
+CALL: dict[str, Any] = {"id": "call_001", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+ENVELOPE = '{"ok": true, "data": {"a": 1}, "warnings": [], "errors": []}'
+COMPACT = '{"ok":true,"data":{"a":1}}'
+BODY: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": " \n", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_001", "content": ENVELOPE},
+        {"role": "assistant", "content": "ok"},
+    ],
+    "tools": [{"type": "function", "function": {"name": "f", "description": "Does it."}}],
+}
+
+
+def sent(dialect: Dialect = "chat", body: dict[str, Any] = BODY, **policy: Any) -> dict[str, Any]:
+    """Return what the backend gets."""
+    policy["transforms"] = expand(policy.get("transforms", ()))
+    data = json.dumps(body).encode()
+    rewritten = rewrite_request(dialect, "/v1", data, Policy(**policy), output_mode=None, report=Report())
+    assert rewritten is not None
+    found: dict[str, Any] = json.loads(rewritten.body)
+    return found
+
+
+def native(*names: str) -> dict[str, Any]:
+    return sent(mode="native", transforms=names)
+
+
+def test_nothing_is_changed_unasked() -> None:
+    """Without a transform a native body goes as it came."""
+    assert native() == BODY
+    for name in BUILT_IN:
+        assert native(name) == BODY
+
+
+def test_blank_content_is_null() -> None:
+    """Beside calls alone."""
+    _, called, _, spoke = native("assistant_tool_calls_content_null_if_blank")["messages"]
+    assert called == {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    assert spoke == BODY["messages"][3]
+
+
+def test_missing_reasoning_is_empty() -> None:
+    """DeepSeek demands it beside calls; what is there stays."""
+    _, called, _, spoke = native("assistant_tool_calls_reasoning_content_empty_if_missing")["messages"]
+    assert called["reasoning_content"] == ""
+    assert "reasoning_content" not in spoke
+
+
+def test_missing_signatures_are_skipped() -> None:
+    """Gemini demands one for each call; one that is there stays."""
+    name = "assistant_tool_calls_signature_skip_validator_if_missing"
+    google = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+    assert native(name)["messages"][1]["tool_calls"] == [CALL | {"extra_content": google}]
+    own = CALL | {"extra_content": {"google": {"thought_signature": "s"}}}
+    body = BODY | {"messages": [{"role": "assistant", "content": "", "tool_calls": [own]}]}
+    assert sent(body=body, mode="native", transforms=[name])["messages"][0]["tool_calls"] == [own]
+
+
+@pytest.mark.parametrize("mode", ["native", "inject"])
+def test_descriptions_are_left_out(mode: str) -> None:
+    """In the client's own tools and in the manifest alike."""
+    assert "Does it." in json.dumps(sent(mode=mode))
+    assert "Does it." not in json.dumps(sent(mode=mode, transforms=["openai_tools_strip_function_descriptions"]))
+
+
+@pytest.mark.parametrize(("dialect", "mode"), [("chat", "native"), ("chat", "inject"), ("responses", "inject")])
+def test_outputs_are_compact(mode: str, dialect: Dialect) -> None:
+    """What an envelope does not say is left out of it, in a record as in a message."""
+    output = {"type": "function_call_output", "call_id": "fc_001", "output": ENVELOPE}
+    asked = {"model": "m", "input": [output], "tools": [{"type": "function", "name": "f"}]}
+    body = BODY if dialect == "chat" else asked
+    told = json.dumps(sent(dialect, body, mode=mode, transforms=["tool_result_compact_envelope"]))
+    assert COMPACT.replace('"', '\\"') in told
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (ENVELOPE, COMPACT),
+        ('{"ok":false,"data":null,"errors":["é"]}', '{"ok":false,"errors":["é"]}'),
+        ('{"data": null}', '{"data": null}'),
+        ("[1, 2]", "[1, 2]"),
+        ("no JSON", "no JSON"),
+    ],
+)
+def test_compact(output: str, told: str) -> None:
+    """Only an envelope is one; anything else stays letter by letter."""
+    assert compact(output) == told
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_known_names(preset: str) -> None:
+    """Each stands for transforms that there are."""
+    assert expand([preset]) == frozenset(PRESETS[preset])
+    assert expand([preset]) <= set(NAMES)
+
+
+def test_unknown_names_are_refused() -> None:
+    """With those that there are."""
+    with pytest.raises(ValueError, match="got 'x', expected one of openai_compatible_reliability"):
+        expand(["openai_compatible_reliability", "x"])
+    assert expand(()) == frozenset()
+
+
+def test_the_operators_fields_reach_the_backend() -> None:
+    """In both modes, above and below what the client says."""
+    for mode in ("native", "inject"):
+        body = sent(mode=mode, request_overrides='{"top_p": 0.5}', llm_options_defaults='{"top_k": 3}')
+        assert (body["top_p"], body["top_k"], body["model"]) == (0.5, 3, "m")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"function_call": {"name": "f", "arguments": '{"a":1}'}},
+        {"tool_calls": {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}},
+        {"tool_calls": [{"id": "x", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]},
+        {"content": '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>'},
+        {"tool_calls": [{"id": "x", "type": "function", "function": {"name": "f", "arguments": " "}}]},
+    ],
+    ids=BUILT_IN,
+)
+def test_what_is_built_in(message: dict[str, Any]) -> None:
+    """Each way in which answers of such backends come is read as a call, without being asked for."""
+    plan = make_plan("chat", "chat", False, [Tool("f", "f")])
+    answer = {"choices": [{"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}]}
+    rewriter = ResponseRewriter(plan, Report(), content_type="application/json")
+    [body] = rewriter.feed(json.dumps(answer).encode()) + rewriter.feed(b"")
+    [call] = json.loads(body)["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "f"
+    assert json.loads(call["function"]["arguments"]) in ({"a": 1}, {})
