@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -211,3 +212,12 @@ def test_a_foreign_mitmproxy(program: str, prelude: str, line: str, tmp_path: Pa
     assert run.returncode == 1
     assert [each for each in said(run.stdout) if re.fullmatch(line, each)], run.stdout + run.stderr
     assert "Traceback" not in run.stdout + run.stderr
+
+
+def test_make_demo_is_the_demo() -> None:
+    """With the port and the options that are given to make."""
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    words = ["make", "-n", "demo", "PORT=9000", "OPTIONS=--once"]
+    shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == ".venv/bin/toolsim demo --port 9000 --once"

@@ -29,7 +29,8 @@ def lines(output: str) -> list[str]:
         ({"toolsim_bakend": "chat"}, "toolsim_bakend: no such option; did you mean toolsim_backend?"),
         (
             {"toolsim_upstream": "localhost:11434"},
-            "toolsim_upstream: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1",
+            "toolsim_upstream: got 'localhost:11434', expected a URL such as http://127.0.0.1:11434/v1; did you mean "
+            "http://localhost:11434?",
         ),
     ],
     ids=["type", "name", "value"],

@@ -55,6 +55,12 @@ def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool)
     yield from _findings(report)
     if report.repairs:
         yield f"repaired {_names(sorted({each.partition(':')[2] or each for each in report.repairs}))}"
+    if report.asked_again:
+        yield f"asked again {_names(report.asked_again)}"
+    if report.rounds > 1:
+        yield f"{report.rounds} rounds"
+    if report.round:
+        yield f"round {report.round}"
     if report.tool_cutoff:
         yield f"ended early: {printable(report.tool_cutoff, _MAX_NAME_CHARS)}"
     if report.truncated and not report.error:

@@ -54,6 +54,12 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
             "✓ llama3 · chat · 1 call f · repaired f · ended early: text after tools · 1.2 s",
         ),
         ({"tools": ["f"], "truncated": True}, 200, "⚠ llama3 · chat · no call, 1 tool · cut short · 1.2 s"),
+        (
+            {"tools": ["f"], "calls": ["f"], "rounds": 2, "asked_again": ["MALFORMED_JSON:f"]},
+            200,
+            "✓ llama3 · chat · 1 call f · asked again MALFORMED_JSON:f · 2 rounds · 1.2 s",
+        ),
+        ({"tools": ["f"], "round": 2, "part_of": "x"}, 200, "✓ llama3 · chat · no call, 1 tool · round 2 · 1.2 s"),
         ({"error": "backend_timeout", "stream": True}, 200, "✗ llama3 · chat stream · backend_timeout · 1.2 s"),
         ({"error": "aborted", "tools": ["f"]}, None, "⚠ llama3 · chat · the client left · 1.2 s"),
         ({}, 404, "✗ llama3 · chat · HTTP 404 model 'llama3' not found · 1.2 s"),
