@@ -17,6 +17,7 @@ from typing import Any
 from toolsimlib.plan import Choice, Tool
 from toolsimlib.request.example import example_arguments
 from toolsimlib.request.forms import CLOSING, SCHEMA_LINE, compact_schema, form_named
+from toolsimlib.request.known import entries
 from toolsimlib.request.notation import read_template
 from toolsimlib.request.record import sentinel_block, value_line
 
@@ -50,8 +51,7 @@ def manifest(
     in words has to obey, since the backend cannot enforce it beside calls.
     """
     shape = form_named(form)
-    entries = "\n".join(shape.entry(tool, sentinel) for tool in tools)
-    catalogue = "\n".join(filter(None, [shape.intro, entries, shape.outro]))
+    catalogue = "\n".join(filter(None, [shape.intro, entries(tools, shape.entry, sentinel), shape.outro]))
     wording = shape.rule_for_one if one_call and shape.rule_for_one else shape.rule
     rule = wording.format(tag=sentinel, example=_example(tools[0], sentinel))
     further = " ".join(filter(None, [shape.single if one_call else shape.several, _strict_rule(tools), CLOSING]))

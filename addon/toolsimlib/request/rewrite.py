@@ -37,10 +37,10 @@ from toolsimlib.report import Report, entry
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.fields import with_fields
+from toolsimlib.request.known import InvalidSchema, check_strict
 from toolsimlib.request.manifest import manifest, reminder
 from toolsimlib.request.transcript import flatten, place, remind
 from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
-from toolsimlib.schema import SchemaError, compile_schema
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import string
@@ -133,9 +133,12 @@ def plan(
 ) -> Plan:
     """Decide what the answer needs to know about its request. Raises BadRequest for tools that cannot be offered."""
     choice = _choice(request, policy)
-    for tool in request.tools:
-        if tool.strict and tool.parameters is not None:
-            _compile(request, tool, tool.parameters, policy.max_schema_bytes)
+    try:
+        check_strict(request.tools, policy.max_schema_bytes)
+    except InvalidSchema as invalid:
+        message = f"Invalid schema for function '{invalid.tool.wire_name}': {invalid}"
+        param = schema_param(request, invalid.tool.name)
+        raise BadRequest(message, param, "invalid_function_parameters") from invalid
     offered = tuple(tool for tool in request.tools if _is_offered(choice, tool, policy))
     if choice.mode == "required" and not offered:
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
@@ -226,14 +229,6 @@ def _check_weight(plan: Plan) -> None:
             f"{limit} (toolsim_max_tools_bytes)."
         )
         raise BadRequest(message, "tools", "request_too_large")
-
-
-def _compile(request: ClientRequest, tool: Tool, parameters: Mapping[str, Any], max_bytes: int) -> None:
-    try:
-        compile_schema(parameters, max_bytes)
-    except SchemaError as error:
-        message = f"Invalid schema for function '{tool.wire_name}': {error}"
-        raise BadRequest(message, schema_param(request, tool.name), "invalid_function_parameters") from error
 
 
 def _choice(request: ClientRequest, policy: Policy) -> Choice:

@@ -60,7 +60,8 @@ def _compile(text: str) -> Validator:
         base = _dialect(schema)
         schema = _without_dialects(schema)
         _check_wellformed(schema, base)
-        if _inspect(schema, base):
+        # Most schemas have neither references nor patterns: there is nothing to look up in them.
+        if ('"$' in text or '"pattern' in text) and _inspect(schema, base):
             # jsonschema would search the patterns on its own, without a limit.
             schema = _without_unevaluated(schema)
         return Validator(fenced(base)(schema, registry=Registry()))

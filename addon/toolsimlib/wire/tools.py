@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
+from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.local_tools import is_local, local_tool
 from toolsimlib.wire.strict import expect, missing, optional, required, wrong_type
@@ -31,6 +34,9 @@ TOOL_ITEMS = ("additional_tools", "tool_search_output")
 _UNSERVED = ("mcp", "tool_search")
 
 Hosted = Mapping[str, Any]
+
+# Bytes of JSON of the largest set of tools that is kept; 32 of them are.
+_MAX_KNOWN_SIZE = 262_144
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +75,27 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     """Read the tools that the client runs and, as sent, the hosted ones. Raises BadRequest with the exact param.
 
     Two declarations of one name must be equal, and count once. Only one in an item of the history (``TOOL_ITEMS``)
-    replaces an earlier one.
+    replaces an earlier one. The same declarations are read as the very same tools: nobody may change them.
     """
+    kept = _declaring(body)
+    text = dump(kept).encode()
+    declared = _Declared(sha256(text).digest(), len(text), kept)
+    return _read_known(declared) if declared.size <= _MAX_KNOWN_SIZE else _read(declared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What declares tools in a body, as a key: equal if it says the same in JSON, of which this is the digest."""
+
+    digest: bytes
+    size: int = field(compare=False)
+    body: dict[str, Any] = field(compare=False)
+
+
+def _read(declared: _Declared) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     tools: dict[str, Tool] = {}
     hosted: list[Hosted] = []
-    for each in _declarations(body):
+    for each in _declarations(declared.body):
         if not isinstance(each, _Declaration):
             hosted.append(each)
             continue
@@ -84,6 +106,9 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
             raise BadRequest(message, f"{each.param}.name", "invalid_value")
         tools[tool.name] = tool
     return tuple(tools.values()), tuple(hosted)
+
+
+_read_known = lru_cache(maxsize=32)(_read)
 
 
 def schema_param(request: ClientRequest, name: str) -> str:
@@ -142,8 +167,22 @@ def _sources(body: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
             yield param, body[param]
     items = body.get("input")
     for index, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, dict) and item.get("type") in TOOL_ITEMS and item.get("tools") is not None:
+        if _is_source(item):
             yield f"input[{index}].tools", item["tools"]
+
+
+def _is_source(item: object) -> bool:
+    return isinstance(item, dict) and item.get("type") in TOOL_ITEMS and item.get("tools") is not None
+
+
+def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is looked at to read the tools of ``body``; how its conversation goes on makes no difference."""
+    kept = {key: body[key] for key in ("tools", "functions") if body.get(key) is not None}
+    items = body.get("input")
+    found = [index for index, item in enumerate(items if isinstance(items, list) else ()) if _is_source(item)]
+    if isinstance(items, list) and found:
+        kept["input"] = [item if _is_source(item) else None for item in items[: found[-1] + 1]]
+    return kept | ({"messages": None} if "messages" in body else {})
 
 
 def _declarations(body: Mapping[str, Any]) -> Iterator[_Declaration | Hosted]:

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
@@ -251,3 +253,26 @@ def test_tools_that_a_search_has_found():
     body = {"tools": [{"type": "tool_search"}], "input": [{"type": "tool_search_output", "tools": [FLAT]}]}
     assert declares_tools(body)
     assert read_tools(body) == ((F,), ({"type": "tool_search"},))
+
+
+def test_the_same_declarations_are_the_very_same_tools() -> None:
+    """Read once, whatever else the body says; any difference in them, even of order or place, makes other tools."""
+    one = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}}
+    other = copy.deepcopy(one)
+    first, _ = read_tools({"tools": [one], "messages": [{"role": "user", "content": "a"}]})
+    again, _ = read_tools({"tools": [other], "messages": []})
+    assert first[0] is again[0]
+    shell = {"type": "shell"}
+    assert read_tools({"tools": [shell], "messages": []}) != read_tools({"tools": [shell], "input": []})
+    found = {"type": "additional_tools", "tools": [one]}
+    later = [read_tools({"input": [{"type": "message"}, found, *[{"type": "message"}] * more]})[0] for more in (0, 5)]
+    assert later[0][0] is later[1][0]
+    for changed in ({"tools": [one, one]}, {"tools": [{**one, "function": {"name": "f", "parameters": {}}}]}):
+        assert read_tools(changed)[0][0] is not first[0]
+    assert read_tools({"tools": [{"type": "function", "name": "f", "strict": True}]})[0][0].strict is True
+    assert read_tools({"tools": [{"type": "function", "name": "f", "strict": False}]})[0][0].strict is False
+    for _ in range(2):
+        with pytest.raises(BadRequest):
+            read_tools({"tools": [{"type": "function", "name": "no name"}]})
+    large = {"tools": [{"type": "function", "name": "f", "description": "x" * 300_000}]}
+    assert read_tools(large)[0] == read_tools(large)[0]

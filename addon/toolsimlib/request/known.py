@@ -1,0 +1,62 @@
+"""What was worked out for a set of tools: a client sends the same one with each of its requests.
+
+``wire.tools`` reads declarations that it has read before as the very same ``Tool``s. So what depends on them alone is
+kept by their identity, which costs next to nothing to compare; a bounded number of sets is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from toolsimlib.plan import Tool
+from toolsimlib.schema import SchemaError, compile_schema
+
+_MAX_SETS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """Tools as a key: equal if they are the very same ones. It keeps them, so that no other object gets their ids."""
+
+    ids: tuple[int, ...]
+    tools: Sequence[Tool] = field(compare=False)
+
+
+class InvalidSchema(Exception):
+    """The schema of a strict ``tool`` cannot be used, for the reason ``problem``."""
+
+    def __init__(self, tool: Tool, problem: SchemaError) -> None:
+        super().__init__(str(problem))
+        self.tool = tool
+        self.problem = problem
+
+
+def check_strict(tools: Sequence[Tool], max_bytes: int) -> None:
+    """Compile the schemas of strict tools, of at most ``max_bytes`` each. Raises InvalidSchema."""
+    _check_strict(_set(tools), max_bytes)
+
+
+def entries(tools: Sequence[Tool], write: Callable[[Tool, str], str], sentinel: str) -> str:
+    """Return what ``write`` makes of each tool, by lines."""
+    return _entries(_set(tools), write, sentinel)
+
+
+def _set(tools: Sequence[Tool]) -> _Set:
+    return _Set(tuple(map(id, tools)), tools)
+
+
+@lru_cache(maxsize=_MAX_SETS)
+def _check_strict(key: _Set, max_bytes: int) -> None:
+    for tool in key.tools:
+        if tool.strict and tool.parameters is not None:
+            try:
+                compile_schema(tool.parameters, max_bytes)
+            except SchemaError as problem:
+                raise InvalidSchema(tool, problem) from problem
+
+
+@lru_cache(maxsize=_MAX_SETS)
+def _entries(key: _Set, write: Callable[[Tool, str], str], sentinel: str) -> str:
+    return "\n".join(write(tool, sentinel) for tool in key.tools)

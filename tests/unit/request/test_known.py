@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import gc
+
+import pytest
+from toolsimlib.plan import Tool
+from toolsimlib.request.known import InvalidSchema, check_strict, entries
+from toolsimlib.schema import MAX_SCHEMA_BYTES
+
+
+def tools(count: int = 3, **schema: object) -> list[Tool]:
+    return [Tool(f"f{at}", f"f{at}", parameters={"type": "object", **schema}, strict=True) for at in range(count)]
+
+
+def test_what_is_known_is_not_written_again() -> None:
+    """The very same tools are written once, in whatever list they come; equal ones that are others are written."""
+    written: list[str] = []
+
+    def write(tool: Tool, sentinel: str) -> str:
+        written.append(tool.name)
+        return f"{sentinel} {tool.name}"
+
+    same = tools()
+    assert entries(same, write, "t") == entries(list(same), write, "t") == "t f0\nt f1\nt f2"
+    assert written == ["f0", "f1", "f2"]
+    assert entries(same[:2], write, "t") == "t f0\nt f1"
+    assert entries(same, write, "u") == "u f0\nu f1\nu f2"
+    assert entries(tools(), write, "t") == "t f0\nt f1\nt f2"
+    assert len(written) == 11
+
+
+def test_no_tool_is_taken_for_one_that_is_gone() -> None:
+    """What is kept keeps its tools: a new object cannot have their identity."""
+    for round_number in range(200):
+        one = [Tool(f"g{round_number}", "g")]
+        assert entries(one, lambda tool, _: tool.name, "t") == f"g{round_number}"
+        del one
+        gc.collect(0)
+
+
+def test_a_bad_schema_is_told_each_time() -> None:
+    """With the first tool that has it; tools that are not strict may have any."""
+    good, bad = tools(1), tools(1, properties={"a": {"$ref": "#/gone"}})
+    for _ in range(2):
+        check_strict(good, MAX_SCHEMA_BYTES)
+        with pytest.raises(InvalidSchema, match="does not resolve") as told:
+            check_strict([*good, *bad], MAX_SCHEMA_BYTES)
+        assert told.value.tool is bad[0]
+    with pytest.raises(InvalidSchema, match="too large"):
+        check_strict(good, 5)
+    check_strict([Tool("f", "f", parameters=bad[0].parameters)], MAX_SCHEMA_BYTES)
