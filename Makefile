@@ -15,7 +15,8 @@ OPTIONS ?=
 ARGS ?=
 # Processes of pytest that share all tests
 WORKERS ?= 2
-# Of the soak
+# Of fuzzing and of the soak
+FUZZ_S ?= 60
 SECONDS ?= 60
 STREAMS ?= 100
 
@@ -128,7 +129,9 @@ clients: setup $(VENV)/.agents  ## Run the loops of all real clients, agent prog
 attack: setup  ## Attack a real mitmdump, and show answers, seconds, memory and delays (ATTACK_DELAY=0.05 to be strict)
 	$(BIN)/python -m pytest tests/attack $(ARGS)
 
-fuzz: setup  ## Run the property tests for long (ARGS="-k sentinel" for one room)
+fuzz: setup  ## Fuzz the parsers for FUZZ_S seconds, and run the property tests for long (ARGS="-k sentinel" for one room)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fuzz]'
+	cd tests && ../$(BIN)/python -m fuzz.parsers $(FUZZ_S)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest tests/unit -m hypothesis $(ARGS)
 
 soak: setup  ## Load a real mitmdump with faults for SECONDS, and count (STREAMS=100 at once)

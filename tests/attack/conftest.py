@@ -72,8 +72,9 @@ def worlds(hole: int) -> Iterator[Any]:
         options: dict[str, tuple[str | None, dict[str, Any]]] = {
             "plain": (backend.url, {}),
             "locked": (backend.url, {"toolsim_api_key": KEY}),
+            "over chat": (backend.url, {"toolsim_backend": "chat"}),
             "regular": (None, {}),
-            "scripted": (None, {"toolsim_backend": "scripted"}),
+            "scripted": (None, {"toolsim_backend": "scripted", "toolsim_scripted_delay": 0}),
             "hole": (f"http://127.0.0.1:{hole}", {"toolsim_connect_timeout": 2}),
         }
         started: dict[str, World] = {}

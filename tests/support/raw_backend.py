@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -82,6 +84,12 @@ class Answer:
     def hang_up(self) -> None:
         self._writer.close()
 
+    def reset(self) -> None:
+        """Break off as a process that was killed: what is still under way may get lost."""
+        linger = struct.pack("ii", 1, 0)
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._writer.close()
+
 
 PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/api/v0/models")
 """Pages by which servers are recognised: 404 unless a behaviour is set for that very path, and not among ``asked``."""
@@ -121,7 +129,9 @@ class RawBackend:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
-        server = await asyncio.start_server(self._connected, "127.0.0.1", self._asked_port, limit=64 * 1024 * 1024)
+        server = await asyncio.start_server(
+            self._connected, "127.0.0.1", self._asked_port, limit=64 * 1024 * 1024, backlog=1000
+        )
         self.port: int = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._over.wait()

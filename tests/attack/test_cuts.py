@@ -1,0 +1,128 @@
+"""A backend that resets after each byte of its answer, and a client that leaves after each byte that it reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import struct
+import time
+from typing import Any
+
+import pytest
+from attack.cases import TOOL, ask, request
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.raw_backend import Answer, Behaviour
+from support.wire import DONE, chat_frame
+
+pytestmark = pytest.mark.slow
+
+CALL = '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>'
+STREAM = b"".join([*map(chat_frame, ("Hel", "lo ", CALL[:9], CALL[9:])), chat_frame(finish="stop"), DONE])
+WHOLE = json.dumps(
+    {"choices": [{"index": 0, "message": {"content": "Hello " + CALL}, "finish_reason": "stop"}]}
+).encode()
+RESET = struct.pack("ii", 1, 0)
+# The JSON of a frame is whole two bytes before the frame is. Behind a call a backend over chat fails too late (see
+# answer.py), and behind its finish there is nothing left that could be lost.
+CALLED = len(b"".join(map(chat_frame, ("Hel", "lo ", CALL[:9], CALL[9:])))) - 2
+FINISHED = len(STREAM) - len(DONE) - 2
+# Each byte by itself takes minutes (CUTS=1).
+STEP = int(os.environ.get("CUTS", "9"))
+
+
+def ask_responses(*, stream: bool) -> bytes:
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+    return json.dumps({"model": "m", "input": "x", "stream": stream, "tools": [tool]}).encode()
+
+
+QUESTIONS = {
+    ("chat", True): ("/v1/chat/completions", ask(stream=True, tools=[TOOL])),
+    ("chat", False): ("/v1/chat/completions", ask(tools=[TOOL])),
+    ("responses", True): ("/v1/responses", ask_responses(stream=True)),
+    ("responses", False): ("/v1/responses", ask_responses(stream=False)),
+}
+
+
+def cut_after(body: bytes, size: int, *, reset: bool, length: int | None) -> Behaviour:
+    async def behave(answer: Answer) -> None:
+        kind = "application/json" if body is WHOLE else "text/event-stream"
+        await answer.head(length=length, Content_Type=kind)
+        await answer.send(body[:size]) if size else None
+        if reset:
+            answer.reset()
+        else:
+            answer.hang_up()
+
+    return behave
+
+
+def looks_complete(api: str, status: int, body: bytes) -> bool:
+    """Return whether a client would take an answer for a whole one."""
+    if status != 200:
+        return False
+    if api == "responses":
+        return b'"type":"response.completed"' in body or b'"status":"completed","background"' in body
+    return b'"error"' not in body
+
+
+@pytest.mark.parametrize("reset", [True, False], ids=["reset", "closed"])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+def test_a_backend_that_is_gone_after_each_byte(api: str, stream: bool, reset: bool, worlds: Any) -> None:
+    """No hang and no false success, and the next one on the same connection is answered."""
+    world = worlds("over chat")
+    path, question = QUESTIONS[api, stream]
+    body = STREAM if stream else WHOLE
+    # A whole answer that ends with its connection cannot be told from a cut one but by its JSON.
+    length = None if stream else len(body)
+    with Line(world.proxy.url, timeout=20) as line:
+        edges = [*range(CALLED - 3, CALLED + 3), *range(FINISHED - 3, FINISHED + 3)] if stream else []
+        for size in sorted({*range(0, len(body), STEP), *edges}):
+            world.backend.play(cut_after(body, size, reset=reset, length=length), "/v1")
+            reply = line.post(path, question)
+            too_late = stream and size >= (CALLED if api == "chat" else FINISHED)
+            assert too_late or not looks_complete(api, reply.status, reply.body), (size, reply.body[-300:])
+            assert reply.status in (200, 502)
+
+
+@pytest.mark.parametrize("world_name", ["over chat", "scripted"])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_client_that_leaves_after_each_byte(api: str, world_name: str, worlds: Any) -> None:
+    """Nothing stays behind, and whoever comes next is answered."""
+    world = worlds(world_name)
+    path, question = QUESTIONS[api, True]
+
+    async def speak(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        await answer.send(STREAM)
+        await answer.end()
+
+    world.backend.play(speak, "/v1")
+    host = f"127.0.0.1:{world.ports.proxy}"
+    data, last = request(path, question, close=False, host=host), request(path, question, host=host)
+    whole = len(world.send(last, 20))
+    for size in range(0, whole, STEP if world_name == "over chat" else 20 * STEP):
+        with socket.create_connection(("127.0.0.1", world.ports.proxy), timeout=20) as client:
+            client.sendall(data)
+            got = 0
+            while got < size and (chunk := client.recv(size - got)):
+                got += len(chunk)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    assert b"HTTP/1.1 200 " in world.send(last, 20)
+    wait_until_over(world.proxy)
+
+
+def wait_until_over(proxy: Mitmdump) -> None:
+    """Wait until the proxy counts no open exchange."""
+    end = time.monotonic() + 30
+    with Line(proxy.url) as line:
+        while True:
+            text = line.request("GET", "/toolsim/metrics").body.decode()
+            found = re.search(r"^toolsim_exchanges_open(?:\{[^}]*\})? (\d+)", text, re.MULTILINE)
+            if found is not None and found[1] == "0":
+                return
+            assert time.monotonic() < end, found
+            time.sleep(0.1)
