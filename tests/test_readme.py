@@ -38,7 +38,7 @@ def blocks(language: str) -> list[str]:
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command"),
-    "What the model is shown": ("manifest", "manifest_role", "history", "sentinel", "mode", "constrain"),
+    "What the model is shown": ("manifest", "manifest_role", "history", "reasoning", "sentinel", "mode", "constrain"),
     "What else the backend gets": ("request_overrides", "llm_options_defaults", "transforms"),
     "What counts as a call": ("use_tool", "untagged", "repair", "strict_policy", "max_tool_args_bytes"),
     "Several turns in one answer": (

@@ -75,7 +75,14 @@ class CallOutput:
     name: str | None = None
 
 
-Item = Message | Call | CallOutput
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What a model thought before its next words or calls, as the client echoes it."""
+
+    text: str
+
+
+Item = Message | Call | CallOutput | Thought
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,7 @@ class Policy:
     max_tool_output_bytes: int = 200_000
     max_schema_bytes: int = 65_536
     max_tools_bytes: int = 1_048_576
+    reasoning: Literal["drop", "tell"] = "drop"
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False
     tool_use_mode: Literal["", "enforced", "relaxed", "disabled"] = ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Image, Item, Message, Part, Raw, Text
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Image, Item, Message, Part, Raw, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.pages.blocks import prose_and_blocks
 from toolsimlib.pages.json_text import compact, pretty
@@ -98,6 +98,8 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
                         yield (item.role if kind == "text" else kind), segment.strip("\r\n")
             case Call():
                 yield "call", _call_line(item)
+            case Thought():
+                yield "thought", item.text
             case CallOutput():
                 yield "output", _output_line(item.call_id, "\n".join(part_text(part) for part in item.parts))
 
@@ -195,6 +197,10 @@ def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
         case Call():
             _speaker(page, "assistant", speaker)
             _call(page, item)
+            return "assistant"
+        case Thought():
+            _speaker(page, "assistant", speaker)
+            page.text(item.text)
             return "assistant"
         case CallOutput():
             _speaker(page, "tool", speaker)

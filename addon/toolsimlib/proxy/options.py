@@ -274,6 +274,13 @@ OPTIONS = (
         minimum=1,
     ),
     Option(
+        "reasoning",
+        "drop",
+        "What becomes of earlier thoughts that a client echoes. drop: the model is not shown them. tell: they stand "
+        "before its words and calls, in <think> tags, as models that reason over several calls want it.",
+        ("drop", "tell"),
+    ),
+    Option(
         "forward_hosted_tools",
         False,
         "Forward tools that the backend itself would run (web_search, mcp and the like) instead of dropping them.",

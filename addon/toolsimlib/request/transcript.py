@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from toolsimlib.conversation import Call, CallOutput, Item, Message, Part, Role, Text
+from toolsimlib.conversation import Call, CallOutput, Item, Message, Part, Role, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.forms import form_named
@@ -38,6 +38,10 @@ def flatten(items: Iterable[Item], policy: Policy, report: Report) -> list[Messa
                     output = _TOO_LARGE
                 draft.record("user", output_record(item.call_id, output))
                 draft.parts(part for part in item.parts if not isinstance(part, Text))
+            case Thought() if policy.reasoning == "tell":
+                draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
+            case Thought():
+                report.dropped.append("reasoning")
     return draft.finish()
 
 

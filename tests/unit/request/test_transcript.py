@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text
+from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.transcript import flatten, place, remind
@@ -198,3 +198,15 @@ def test_place(role, messages, placed):
 def test_remind(messages, reminded):
     """The reminder closes the last user message, wherever that stands."""
     assert remind(messages, "R") == reminded
+
+
+def test_thoughts_are_told_or_dropped():
+    """Told, they stand in tags before the words and the call that followed from them; dropped, they are noted."""
+    items = (Thought("hm"), say("assistant", "Well."), Thought("so"), Call("a", "f", "{}"))
+    [told] = flatten(items, Policy(history="record", reasoning="tell"), Report())
+    call = "[function_call id=a call_id=a name=f arguments={}]"
+    assert told == say("assistant", f"<think>\nhm\n</think>\n\nWell.\n\n<think>\nso\n</think>\n\n{call}")
+    report = Report()
+    [dropped] = flatten(items, Policy(history="record"), report)
+    assert dropped == say("assistant", f"Well.\n\n{call}")
+    assert report.dropped == ["reasoning", "reasoning"]

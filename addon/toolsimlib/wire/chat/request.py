@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import chat_content, read_parts, translate_item
@@ -136,6 +136,9 @@ class _MessagesReader:
         refusal = message.get("refusal")
         if isinstance(refusal, str) and refusal:
             parts = (*parts, Text(refusal))
+        thought = string(message.get("reasoning_content")) or string(message.get("reasoning"))
+        if thought:
+            yield Thought(thought)
         calls = [
             self._call(expect(call, dict, f"{param}.tool_calls[{index}]"), f"{param}.tool_calls[{index}]")
             for index, call in enumerate(optional(message, "tool_calls", list, f"{param}.tool_calls") or ())

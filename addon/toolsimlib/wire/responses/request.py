@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Role, Text
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Role, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import read_parts, responses_content, translate_item
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
 from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.strict import SHARED, expect, missing, optional, required, wrong_type
@@ -174,6 +174,8 @@ class _InputReader:
                 return self._local_call(item, param)
             case str(kind) if kind in OUTPUTS and (call_id := self._local_call_id(item)):
                 return CallOutput(call_id, (Text(OUTPUTS[kind].answer(item)),), OUTPUTS[kind].kind)
+            case "reasoning":
+                return self._reasoning(item)
             case kind if kind in TOOL_ITEMS:  # Read with the other tools.
                 return None
             case "item_reference":
@@ -226,10 +228,19 @@ class _InputReader:
             call_id = self._last_call.get(name or "", name or "")
         return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
 
+    def _reasoning(self, item: dict[str, Any]) -> Thought | None:
+        """Read what is legible of a thought: its text, or else its summary."""
+        for parts in (item.get("content"), item.get("summary")):
+            text = "\n\n".join(each for part in mappings(parts) if (each := string(part.get("text"))))
+            if text:
+                return Thought(text)
+        self.notes.append("reasoning")
+        return None
+
     def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | None:
-        """Keep the text of an item that we do not know. Reasoning and hosted calls are opaque to another model."""
+        """Keep the text of an item that we do not know. Hosted calls are opaque to another model."""
         self.notes.append(kind[:40])
-        if kind == "reasoning" or kind.startswith("mcp_") or kind.endswith(("_call", "_call_output")):
+        if kind.startswith("mcp_") or kind.endswith(("_call", "_call_output")):
             return None
         text = item.get("text")
         try:

@@ -1,5 +1,5 @@
 import pytest
-from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text
+from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice
 from toolsimlib.wire.chat.request import adopt, call_ids, compose, read_request, uses_tools
@@ -295,3 +295,12 @@ def test_tools_without_a_conversation():
     with pytest.raises(BadRequest) as caught:
         read_request({"model": "m", "messages": [], "tools": [F]})
     assert caught.value.error.param == "messages"
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_thoughts(field):
+    """An assistant's thoughts come before the calls that followed from them; a field of another shape is none."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    items = read_request({"messages": [{**said, field: "hm"}, {**said, field: {"x": 1}}]}).items
+    assert items == (Thought("hm"), Call("c", "f", "{}"), Call("c", "f", "{}"))

@@ -1,5 +1,5 @@
 import pytest
-from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text
+from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice
 from toolsimlib.wire.chat.request import read_request as read_chat
@@ -130,8 +130,8 @@ def test_output_by_name():
 @pytest.mark.parametrize(
     ("item", "read_as", "note"),
     [
-        ({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "x"}]}, None, "reasoning"),
-        ({"type": "reasoning", "content": [{"type": "text", "text": "x"}]}, None, "reasoning"),
+        ({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}, None, "reasoning"),
+        ({"type": "reasoning", "summary": "x", "content": [1, {"text": 2}]}, None, "reasoning"),
         ({"type": "item_reference", "id": "msg_1"}, None, "item_reference"),
         ({"type": "item_reference", "id": {}}, None, "item_reference"),
         ({"type": "web_search_call", "id": "ws_1"}, None, "web_search_call"),
@@ -474,3 +474,14 @@ def test_a_tool_is_chosen_by_its_type(kind):
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": kind}]}
     chosen = read({"role": "user", "content": "hi"}, tools=tools, tool_choice=allowed).choice
     assert chosen == Choice("auto", frozenset({kind}))
+
+
+def test_thoughts():
+    """The text of a thought where there is one, else its summary, parts as paragraphs."""
+    summary = [{"type": "summary_text", "text": "short"}, {"type": "summary_text", "text": "words"}]
+    request = read(
+        {"type": "reasoning", "summary": summary},
+        {"type": "reasoning", "summary": summary, "content": [{"type": "reasoning_text", "text": "long"}]},
+    )
+    assert request.items == (Thought("short\n\nwords"), Thought("long"))
+    assert request.notes == ()
