@@ -274,9 +274,10 @@ def test_the_list_tells_turns_apart(chromium: Chromium, web_port: int, tmp_path:
         ask(*first, user("And the weather in Rome?"))
         for direction in ("429", "malformed", "unknown"):
             ask(user(f"What is the weather in Köln? [{direction}]"))
+        line.post("/v1/chat/completions", {"model": "m", "messages": [user("Hello")]})
         line.request("GET", "/v1/models")
         open_list(chromium, web_port + 1)
-        chromium.wait_for("document.querySelectorAll('.flow-table td.col-path').length >= 8")
+        chromium.wait_for("document.querySelectorAll('.flow-table td.col-path').length >= 9")
         assert not any("metrics" in row for row in rows(chromium))
         assert comments(chromium) == [
             "2 calls: get_weather, get_weather · #1 turn 1 · “What is the weather in Bonn and in Paris?”",
@@ -288,6 +289,7 @@ def test_the_list_tells_turns_apart(chromium: Chromium, web_port: int, tmp_path:
             " · “What is the weather in Köln? [malformed]”",
             "no call · 1 parse failure: UNKNOWN_TOOL:get_weather_of_another_client · #5 turn 1"
             " · “What is the weather in Köln? [unknown]”",
+            "no tools",
             "",
         ]
         width = chromium.run("document.querySelector('.flow-table td.col-comment').offsetWidth")

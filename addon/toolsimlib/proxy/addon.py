@@ -327,6 +327,8 @@ class ToolSim:
         problem = exchange.problem() if status is not None and status >= 400 else ""
         self._log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
         if not is_ours:
+            # Why are there no calls? None of a recording's business, so that it has no report.
+            _remark(flow, telemetry.NO_TOOLS)
             return
         if exchange.part is None:
             # What happened in rounds is counted once, with the answer that they are part of.
@@ -334,11 +336,15 @@ class ToolSim:
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
             flow.metadata[REPORT] = report.as_dict() | outcome
-            if not flow.comment:
-                flow.comment = telemetry.comment(report, status, exchange.words, exchange.place)
-                flow.metadata[COMMENT] = flow.comment
+            _remark(flow, telemetry.comment(report, status, exchange.words, exchange.place))
             flow.marked = flow.marked or telemetry.marker(report, status)
             exchange.recorder.store_in(flow)
+
+
+def _remark(flow: HTTPFlow | None, comment: str) -> None:
+    """Give a flow its comment, unless a person has."""
+    if flow is not None and not flow.comment:
+        flow.comment = flow.metadata[COMMENT] = comment
 
 
 def _incoming(flow: HTTPFlow) -> route.Incoming:

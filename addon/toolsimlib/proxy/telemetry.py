@@ -9,6 +9,9 @@ from toolsimlib.report import MAX_NAMES, Report, Tally
 
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
+NO_TOOLS = "no tools"
+"""The comment of a request that neither offered nor used any: it has passed as it was."""
+
 MARKERS = (":x:", ":warning:")
 """Emoji, by mitmproxy's names: something failed for the client; something to look at."""
 

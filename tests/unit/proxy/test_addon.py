@@ -71,7 +71,7 @@ def test_whole_turn(addon: ToolSim) -> None:
 
 @pytest.mark.parametrize("body", [b"not json", {"messages": []}, [1], {"messages": [], "tools": []}])
 def test_not_ours(body: object, addon: ToolSim) -> None:
-    """Nothing of such a flow is touched or told."""
+    """Nothing of such a flow is touched; all that is told is that there were no tools."""
     flow = asked(body)
     before, headers = flow.request.raw_content, flow.request.headers.copy()
     run(addon, flow)
@@ -79,6 +79,7 @@ def test_not_ours(body: object, addon: ToolSim) -> None:
     assert flow.response is not None
     assert flow.response.json() == ANSWER
     assert "toolsim" not in flow.metadata
+    assert flow.comment == "no tools"
     assert OPEN == {}
 
 
