@@ -61,7 +61,8 @@ class Soak:
     def run(self) -> Outcome:
         with RawBackend() as backend:
             backend.play(self._answer)
-            options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0}
+            # On a machine that is busy with this, connecting takes as long as anything else.
+            options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0, "toolsim_connect_timeout": 60}
             with Mitmdump(backend.url, **options) as proxy:
                 asyncio.run(self._load(proxy, backend))
                 time.sleep(1)
