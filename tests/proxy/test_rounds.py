@@ -251,3 +251,18 @@ def test_a_builtin_backend_is_asked_again_too() -> None:
         reply = line.post("/v1/responses", body("responses", stream=False, **question), authorization="Bearer k")
         assert calls_of(reply, "responses", stream=False) == [("forecast", '{"days":3}')]
         assert line.post("/v1/responses", body("responses", stream=False)).status == 401
+
+
+@pytest.mark.slow
+def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
+    """Rounds of bodies that are rewritten in another process, for a client that had to say who it is."""
+    words = [{"role": "user", "content": "word " * 20_000}]
+    long = says("Well. " * 8_000 + BAD)
+    with Mitmdump(backend.url, toolsim_retry=1, proxyauth="me:secret") as proxy, Line(proxy.url) as line:
+        backend.play([long, says(GOOD)])
+        asked = body("chat/completions", stream=False, messages=words)
+        assert line.post("/v1/chat/completions", asked).status == 401
+        reply = line.post("/v1/chat/completions", asked, authorization="Basic bWU6c2VjcmV0")
+        assert calls_of(reply, "chat/completions", stream=False) == [("forecast", '{"days":3}')]
+        assert [len(exchange.transcript) for exchange in backend.exchanges] == [2, 4]
+        assert reply.headers["x-toolsim-strict-failures"] == "1"

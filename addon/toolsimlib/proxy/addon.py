@@ -143,6 +143,7 @@ class ToolSim:
         part = part_of(flow)
         if part is not None and flow.live:
             # It was routed when it was the client's own request.
+            flow.is_replay = None
             flow.request.stream = False
             self._open(flow, part.report, None, part)
             return

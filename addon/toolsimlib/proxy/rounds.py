@@ -177,6 +177,9 @@ class Origin:
             state=ConnectionState.OPEN,
         )
         flow = HTTPFlow(client, Server(address=(request.host, request.port)), live=True)
+        # Its client has shown its password for the proxy (``proxyauth``), which was taken off; replays need none. Our
+        # first hook, which comes after that, makes it a flow like any other.
+        flow.is_replay = "request"
         flow.request = request
         return flow
 
