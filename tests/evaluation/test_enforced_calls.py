@@ -1,7 +1,7 @@
 """A demanded call, enforced by a real llama.cpp server over a model too small to obey words.
 
 Needs a server in ``TOOLSIM_LLAMA_SERVER`` (``http://127.0.0.1:8080``, with any model), so it is no part of CI. With
-SmolLM2-135M each form takes about five minutes on one core.
+SmolLM2-135M each form takes about ten minutes on an idle core.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_demanded_calls(form: str) -> None:
     """Every answer that ends by itself is a call that fits its tool's schema; one that is cut off says so."""
     asked = list(cases())
     with Mitmdump(SERVER, toolsim_backend="chat", toolsim_constrain=form) as proxy:
-        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="none", timeout=300, max_retries=0)
+        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="none", timeout=1800, max_retries=0)
         outcomes = [ask(client, case) for case in asked]
     cut = sum(outcome.cut for outcome in outcomes)
     sound = sum(is_sound(*each) for each in zip(asked, outcomes, strict=True))
