@@ -66,7 +66,9 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             body = await reader.readexactly(int(length[1]) if length else 0)
             dialect: Dialect = "responses" if b"/responses" in head.partition(b"\r\n")[0] else "chat"
             found = _MODEL.search(body)
-            assert found, body[:200]
+            if found is None:  # Somebody asks who this is.
+                writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                continue
             kind, (size, step, per_write) = found[1].decode(), map(int, found.groups()[1:])
             if not re.search(rb'"stream":\s?true', body):
                 data = whole(dialect, kind, size)

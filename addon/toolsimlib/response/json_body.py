@@ -39,9 +39,12 @@ class JsonBody:
         """Whether every bracket and string that was opened is closed."""
         return not self._depth and not self._in_string
 
-    def goes_on(self, text: str) -> bool:
-        """Return whether ``text`` is nothing but more of the open string: then it need not be read."""
-        return self._in_string and _STRING(text).end() == len(text)  # type: ignore[union-attr]
+    def string_end(self, text: str) -> int:
+        """Return how far ``text`` goes on with the open string, to its end or half an escape there; else -1."""
+        if not self._in_string:
+            return -1
+        end = _STRING(text).end()  # type: ignore[union-attr]
+        return end if end == len(text) or (end == len(text) - 1 and text[end] == "\\") else -1
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Met]:
         """Read on from ``pos``; return where, before ``stop``, something was met, and what."""

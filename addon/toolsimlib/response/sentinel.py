@@ -101,12 +101,13 @@ class Sentinel:
 
     def grows(self, text: str) -> bool:
         """Take ``text`` if it only lengthens the string that is open in a block; return whether it does."""
-        size = self._size + utf8_length(text)
-        is_json = self.state == self.state_json and not (self._held or self._fragments)
-        if not is_json or size > self._limit or not self._json.goes_on(text):
+        text = self._held + text
+        end = self._json.string_end(text) if self.state == self.state_json and not self._fragments else -1
+        size = self._size + utf8_length(text[:end])
+        if end < 0 or size > self._limit:
             return False
-        self._size = size
-        self._pieces.append(text)
+        self._size, self._held = size, text[end:]
+        self._pieces.append(text[:end])
         return True
 
     def feed(self, text: str) -> list[Piece]:
