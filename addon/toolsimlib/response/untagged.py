@@ -9,8 +9,7 @@ or in a code fence. What counts here, in addition to a tagged block:
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}]
     syntax := name(…)                          see call_syntax; in a fence of code printed or assigned: see statement
-    list  := [name(…), name(…)]
-    braces := name{…} | name[ARGS]{…}          what is left of some models' own forms: see opening
+    list  := [name(…), …]; braces := name{…}   what is left of some models' own forms: see opening
     record := [function_call … name=… arguments=…]
 
  1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
@@ -21,7 +20,7 @@ or in a code fence. What counts here, in addition to a tagged block:
  4. Only what may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on offer
     with its parenthesis. It is released as soon as it can be none: at a fence's language, at the first key or name
     that no call has, at any character that the form cannot hold.
- 5. A unit at the end of the text so far is held until what follows tells whether it stands at the end of the answer.
+ 5. A unit at the end of the text so far is held until what follows tells where it stands.
  6. A unit of more than ``limit`` characters is text.
  7. What was released is not read again, so no text is read twice; inside a rejected form nothing counts.
  8. A fence around tagged blocks goes with them: its two lines are given out as ``FenceMark``.
@@ -87,7 +86,10 @@ class Untagged:
 
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""
-        return [text] if self.passes((text,)) else self._take(self._sentinel.feed(text))
+        pieces = self._sentinel.feed(text)
+        if self._passes and "\n" not in text and (not pieces or pieces[0] is text):
+            return pieces  # type: ignore[return-value]  # A list of fewer kinds, which nobody else holds.
+        return self._take(pieces)
 
     def passes(self, texts: Sequence[str]) -> bool:
         """Return whether ``texts`` are prose that begins nothing, and end within a line: they need not be fed."""
@@ -355,9 +357,8 @@ class Untagged:
         """Decide over the units held back (rule 2): calls at the start and at the end of the answer, else text."""
         first = not self._said
         run = self._held.take_run(count=last and first if self._is_taught else last or first)
-        self._is_taught = False
         self._out += run
-        self._said = self._said or bool(run)
+        self._said, self._is_taught = self._said or bool(run), False
 
     # -- reading
 
@@ -396,5 +397,4 @@ class Untagged:
 
     def _wait(self) -> None:
         """Read the rest again when more text follows."""
-        self._rest = self._text[self._pos :]
-        self._pos = len(self._text)
+        self._rest, self._pos = self._text[self._pos :], len(self._text)
