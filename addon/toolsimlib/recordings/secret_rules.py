@@ -31,6 +31,7 @@ KEPT_HEADERS = frozenset(
         "user-agent",
         "vary",
         "www-authenticate",
+        "x-accel-buffering",
         "x-proxy-output-mode",
         "x-should-retry",
     }

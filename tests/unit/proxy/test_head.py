@@ -26,6 +26,14 @@ def test_a_backends_head_for_a_body_of_ours() -> None:
     assert response.http_version == "HTTP/1.1"
 
 
+def test_a_streams_head() -> None:
+    """No proxy between us and the client may hold a stream back, or compress it, whatever the backend said."""
+    response = Response.make(200, b"", {"content-type": "text/event-stream", "cache-control": "max-age=60"})
+    set_head(response, "text/event-stream; charset=utf-8")
+    assert response.headers["cache-control"] == "no-cache, no-transform"
+    assert response.headers["x-accel-buffering"] == "no"
+
+
 def test_the_words_of_a_backends_error() -> None:
     """In whatever shape it says them; anything else says nothing."""
     assert told_problem(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
