@@ -277,7 +277,8 @@ def test_the_list_tells_turns_apart(chromium: Chromium, web_port: int, tmp_path:
         line.post("/v1/chat/completions", {"model": "m", "messages": [user("Hello")]})
         line.request("GET", "/v1/models")
         open_list(chromium, web_port + 1)
-        chromium.wait_for("document.querySelectorAll('.flow-table td.col-path').length >= 9")
+        # A row is there when its request is, and is told of the answer later.
+        chromium.wait_for("[...document.querySelectorAll('td.col-status')].filter(e => e.innerText).length >= 9")
         assert not any("metrics" in row for row in rows(chromium))
         assert comments(chromium) == [
             "2 calls: get_weather, get_weather · #1 turn 1 · “What is the weather in Bonn and in Paris?”",
@@ -289,12 +290,12 @@ def test_the_list_tells_turns_apart(chromium: Chromium, web_port: int, tmp_path:
             " · “What is the weather in Köln? [malformed]”",
             "no call · 1 parse failure: UNKNOWN_TOOL:get_weather_of_another_client · #5 turn 1"
             " · “What is the weather in Köln? [unknown]”",
-            "no tools",
+            "no tools · #2 turn 1 · “Hello”",
             "",
         ]
         width = chromium.run("document.querySelector('.flow-table td.col-comment').offsetWidth")
         assert width > 700
-        assert picture(chromium, "list.png", tmp_path, 290, of=".flow-table").stat().st_size < 120_000
+        assert picture(chromium, "list.png", tmp_path, 314, of=".flow-table").stat().st_size < 120_000
         open_list(chromium, web_port + 1, '~comment "#1 "')
         assert len(rows(chromium)) == 3
         chromium.open("about:blank")

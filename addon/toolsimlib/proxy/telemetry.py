@@ -10,7 +10,7 @@ from toolsimlib.report import MAX_NAMES, Report, Tally
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
 NO_TOOLS = "no tools"
-"""The comment of a request that neither offered nor used any: it has passed as it was."""
+"""Why there was no call: the request offered none."""
 
 MARKERS = (":x:", ":warning:")
 """Emoji, by mitmproxy's names: something failed for the client; something to look at."""
@@ -39,7 +39,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
     if calls.entries:
         yield _counted(calls, calls.entries[:MAX_NAMES])
     elif not report.error and not is_refused:
-        yield "no call"
+        yield "no call" if report.tools else NO_TOOLS
     for tally in others:
         if tally.entries:
             yield _counted(tally, sorted(set(tally.entries)))

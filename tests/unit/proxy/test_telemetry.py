@@ -44,7 +44,8 @@ def test_fields_stay_few() -> None:
 
 def test_comment() -> None:
     """One line for people."""
-    assert comment(Report()) == "no call"
+    assert comment(Report(tools=["f"])) == "no call"
+    assert comment(Report()) == "no tools"
     assert comment(Report(calls=["a\nb"])) == "1 call: a b"
     assert comment(full(), 200, "What is\nthis?", "#3 turn 2") == (
         "error: x · 2 calls: f, g · 1 parse failure: MALFORMED_JSON · 2 repairs: single quotes, trailing comma · "
