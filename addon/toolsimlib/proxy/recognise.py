@@ -21,7 +21,7 @@ from typing import Any
 
 from mitmproxy import ctx
 from mitmproxy.http import HTTPFlow
-from tornado.httpclient import HTTPRequest
+from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from toolsimlib.plan import Engine
@@ -110,7 +110,8 @@ async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, headers:
     )
     try:
         answer = await client.fetch(request, raise_error=False)
-    except (OSError, ValueError):
+    except (HTTPClientError, OSError, ValueError):
+        # A timeout is an HTTP error to Tornado, though no response ever came.
         return None
     if answer.code == 599:  # Tornado's own: nothing came back.
         return None

@@ -127,6 +127,7 @@ async def test_a_server_that_hangs(
         await recogniser.requestheaders(request(backend))
         assert backend.asking is asking
         await settled(known)
+        assert asking.exception() is None
         pages.hangs = False
         await recogniser.requestheaders(request(backend))
         assert backend.asking is None
