@@ -67,7 +67,9 @@ class ResponseRewriter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""
-        chunks = [chunk for step in self.steps(data) for chunk in step]
+        chunks = self.at_once(data)
+        if chunks is None:
+            chunks = [chunk for step in self.steps(data) for chunk in step]
         return [b"".join(chunks)] if chunks else []
 
     def at_once(self, data: bytes) -> list[bytes] | None:

@@ -147,13 +147,20 @@ def backend_frames(backend: Dialect, told: list[Told], choices: int) -> list[byt
     return [frame + b"\n\n" for frame in b"".join([*frames, *answer.end()]).split(b"\n\n") if frame]
 
 
+class SlowDecoder(SSEDecoder):
+    """A decoder that knows no repeats."""
+
+    def repeats(self, data: bytes) -> None:
+        return None
+
+
 def told_at(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[bytes, dict[str, Any]]:
     """Return a client's bytes and the report; ``slowly``: by a decoder that knows no repeats."""
     report = Report()
     with (
         mock.patch("secrets.token_hex", lambda size: "0" * 2 * size),
         mock.patch("time.time", return_value=1.0),
-        mock.patch.object(model_turn, "RepeatDecoder", SSEDecoder if slowly else RepeatDecoder),
+        mock.patch.object(model_turn, "RepeatDecoder", SlowDecoder if slowly else RepeatDecoder),
     ):
         rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
         told = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]
