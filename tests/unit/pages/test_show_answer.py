@@ -69,11 +69,12 @@ def test_a_strict_failure_is_explained():
 
 
 def test_a_call_that_is_passed_over():
-    """A block that was good but not wanted is told apart from one that failed."""
+    """A block that was good but not wanted is told apart from one that failed; the backend was heard to its end."""
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ – passed over get_weather" in page
-    assert "ended early" in page
+    assert "OVER_LIMIT:get_weather" in page
+    assert "ended early" not in page
 
 
 def test_the_same_text_is_shown_once():
