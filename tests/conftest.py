@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ NEEDED_IN_CI = (
     "needs BFCL",
     "needs xgrammar",
 )
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_was() -> Iterator[None]:
+    """What a test starts here (a Master of mitmproxy's, the command) leaves its handlers and levels in the log."""
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    loggers = (root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)))
+    levels = [(logger, logger.level) for logger in loggers]
+    yield
+    root.handlers[:] = handlers
+    for logger, level in levels:
+        if logger.level != level:
+            logger.setLevel(level)
 
 
 def pytest_configure(config: pytest.Config) -> None:

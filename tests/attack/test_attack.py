@@ -85,7 +85,8 @@ def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> 
         port = reserved.getsockname()[1]
     arguments = ("--listen-port", str(port))
     # Only there mitmproxy tells of connections.
-    options = {"toolsim_upstream": f"http://{host}:{port}", "toolsim_log": "off"}
+    # Who the backend is would be asked by further connections.
+    options = {"toolsim_upstream": f"http://{host}:{port}", "toolsim_log": "off", "toolsim_engine": "unknown"}
     with Mitmdump(arguments=arguments, **options) as proxy, Line(proxy.url) as line:  # type: ignore[arg-type]
         for _ in range(3):
             reply = line.post("/v1/chat/completions", ask())

@@ -218,6 +218,6 @@ def test_make_demo_is_the_demo() -> None:
     """With the port and the options that are given to make."""
     if shutil.which("make") is None:
         pytest.skip("needs make")
-    words = ["make", "-n", "demo", "PORT=9000", "OPTIONS=--once"]
+    words = ["make", "-n", "--no-print-directory", "demo", "PORT=9000", "OPTIONS=--once"]
     shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[-1] == ".venv/bin/toolsim demo --port 9000 --once"
