@@ -52,8 +52,9 @@ def named(runs: Sequence[Run], name: str) -> list[Run]:
 
 
 def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
-    """Return the runs of all parts; of runs with the same key the last part's."""
-    return list({run.key: run for part in parts for run in part}.values())
+    """Return the runs of all parts, way by way; of runs with the same key the last part's."""
+    runs = {run.key: run for part in parts for run in part}.values()
+    return sorted(runs, key=lambda run: WAYS.index(run.cell.way))
 
 
 def alike(folders: Sequence[Path]) -> dict[str, object]:
