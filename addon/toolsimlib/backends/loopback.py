@@ -77,6 +77,39 @@ class TextBackend(Protocol):
         """Return the ids of the models on offer."""
 
 
+class Listener:
+    """An HTTP server on 127.0.0.1, from ``start``, which needs a running event loop, to ``stop``.
+
+    ``port``: 0 is any free one, and it then says which. ``running``: the tasks that answer; handlers enter themselves.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.port = port
+        self.running: set[asyncio.Task[None]] = set()
+        self._server: HTTPServer | None = None
+
+    def start(self, rules: Sequence[tuple[str, type[AnsweringHandler], dict[str, Any]]]) -> None:
+        """Bind the port; ``rules`` are tornado's. Raises OSError when it is taken."""
+        sockets = bind_sockets(self.port, "127.0.0.1")
+        self.port = sockets[0].getsockname()[1]
+        # The addon logs each request already.
+        application = Application([*rules], log_function=lambda _handler: None)
+        self._server = HTTPServer(application, max_buffer_size=MAX_BODY_BYTES, max_body_size=MAX_BODY_BYTES)
+        self._server.add_sockets(sockets)
+
+    async def stop(self) -> bool:
+        """Refuse new requests, stop those that run, close their connections; return whether there was a server."""
+        if self._server is None:
+            return False
+        self._server.stop()
+        for task in list(self.running):
+            task.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
+        await self._server.close_all_connections()
+        self._server = None
+        return True
+
+
 class Loopback:
     """Serve ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 is any free port, and ``port`` then says which.
 
@@ -87,36 +120,26 @@ class Loopback:
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
         self.backend = backend
-        self.port = port
         self.token = secrets.token_hex(16)
         self.is_open = is_open
-        self._server: HTTPServer | None = None
-        self._running: set[asyncio.Task[None]] = set()
+        self._listener = Listener(port)
+
+    @property
+    def port(self) -> int:
+        """The port that is, or is to be, bound."""
+        return self._listener.port
 
     async def start(self) -> None:
         """Bind the port and start the backend. Raises OSError when the port is taken."""
-        sockets = bind_sockets(self.port, "127.0.0.1")
-        self.port = sockets[0].getsockname()[1]
-        context = {"backend": self.backend, "running": self._running, "token": None if self.is_open else self.token}
-        application = Application(
-            [(r"/(?:.*/)?models", _Models, context), (r"/.*", _Answers, context)],
-            # The addon logs each request already.
-            log_function=lambda _handler: None,
-        )
-        self._server = HTTPServer(application, max_buffer_size=MAX_BODY_BYTES, max_body_size=MAX_BODY_BYTES)
-        self._server.add_sockets(sockets)
+        running, token = self._listener.running, None if self.is_open else self.token
+        context = {"backend": self.backend, "running": running, "token": token}
+        self._listener.start([(r"/(?:.*/)?models", _Models, context), (r"/.*", _Answers, context)])
         await self.backend.start()
 
     async def stop(self) -> None:
         """Refuse new requests, stop those that run, close their connections and stop the backend."""
-        if self._server is None:
+        if not await self._listener.stop():
             return
-        self._server.stop()
-        for task in list(self._running):
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        await self._server.close_all_connections()
-        self._server = None
         await self.backend.stop()
 
 

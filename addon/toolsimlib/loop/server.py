@@ -7,13 +7,10 @@ import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
-from tornado.netutil import bind_sockets
-from tornado.web import Application
 
 from toolsimlib.backends.answering import AnsweringHandler
-from toolsimlib.backends.loopback import MAX_BODY_BYTES
+from toolsimlib.backends.loopback import Listener
 from toolsimlib.errors import ApiError
 from toolsimlib.events import ClientEvent, Ended, Failed, KeepAlive
 from toolsimlib.loop.runner import Job, Refused, answer
@@ -34,30 +31,21 @@ class RunnerServer:
     def __init__(self, keepalive: float) -> None:
         self._keepalive = keepalive
         self._jobs: dict[str, Job] = {}
-        self._running: set[asyncio.Task[None]] = set()
-        self._server: HTTPServer | None = None
-        self.port = 0
+        self._listener = Listener()
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return self._listener.port
 
     def start(self) -> None:
         """Bind a free port. Raises OSError if there is none."""
-        sockets = bind_sockets(0, "127.0.0.1")
-        self.port = sockets[0].getsockname()[1]
-        context = {"jobs": self._jobs, "running": self._running, "keepalive": self._keepalive}
-        # The addon logs each request already.
-        application = Application([(r"/.*", _Answers, context)], log_function=lambda _handler: None)
-        self._server = HTTPServer(application, max_buffer_size=MAX_BODY_BYTES, max_body_size=MAX_BODY_BYTES)
-        self._server.add_sockets(sockets)
+        context = {"jobs": self._jobs, "running": self._listener.running, "keepalive": self._keepalive}
+        self._listener.start([(r"/.*", _Answers, context)])
 
     async def stop(self) -> None:
         """Refuse new requests, and stop those that run."""
-        if self._server is None:
-            return
-        self._server.stop()
-        for task in list(self._running):
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        await self._server.close_all_connections()
-        self._server = None
+        await self._listener.stop()
 
     def admit(self, job: Job) -> str:
         """Return the token with which one request is answered by ``job``."""
