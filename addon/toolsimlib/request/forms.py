@@ -141,11 +141,13 @@ def compact_schema(schema: Any) -> Any:
         return schema
     compact = {}
     for keyword, value in schema.items():
-        if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
-            compact[keyword] = {name: compact_schema(each) for name, each in value.items()}
-        elif keyword in _DATA:
+        if keyword in _DROPPED_KEYWORDS:
+            continue
+        if not isinstance(value, dict | list) or keyword in _DATA:
             compact[keyword] = value
-        elif keyword not in _DROPPED_KEYWORDS:
+        elif keyword in _NAMED_SCHEMAS and isinstance(value, dict):
+            compact[keyword] = {name: compact_schema(each) for name, each in value.items()}
+        else:
             compact[keyword] = compact_schema(value)
     return compact
 

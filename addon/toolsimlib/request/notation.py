@@ -29,7 +29,12 @@ _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array",
 _STRUCTURE = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "description"})
 # Nothing that a model could go by.
 _IDLE = frozenset({"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"})
+# Most properties say no more than this.
+_PLAIN = frozenset({"type", "description"})
+# What a slot does not tell of a keyword by naming it.
+_NAMELESS = _STRUCTURE | _IDLE
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_WHITESPACE = re.compile(r"\s")
 _NOTE = re.compile(r"  (?P<path>\S+)(?P<optional> \(optional\))?:(?: (?P<text>.*))?")
 """A line of ``notes``; its further lines are indented deeper."""
 
@@ -38,6 +43,8 @@ def is_expressible(schema: object, depth: int = 0) -> bool:
     """Return whether a template says all that ``schema`` does (but for titles and additionalProperties)."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return False
+    if schema.keys() <= _PLAIN and isinstance(kind := schema.get("type"), str):
+        return kind in _TYPES
     for keyword, value in schema.items():
         match keyword:
             case "type":
@@ -58,7 +65,7 @@ def is_expressible(schema: object, depth: int = 0) -> bool:
             case "additionalProperties":
                 if not isinstance(value, bool):
                     return False
-            case _ if keyword not in _STRUCTURE | _IDLE:
+            case _ if keyword not in _NAMELESS:
                 if not _is_constraint(keyword, value):
                     return False
     return True
@@ -88,18 +95,30 @@ def template(schema: Mapping[str, Any]) -> str:
 def _value(schema: object, *, optional: bool, depth: int) -> str:
     if not isinstance(schema, dict):
         return _slot("any", {}, optional=optional)
-    properties, items = schema.get("properties"), schema.get("items")
-    if isinstance(properties, dict) and depth <= _MAX_DEPTH and _is_a(schema, "object"):
+    if schema.keys() <= _PLAIN and isinstance(kind := schema.get("type"), str) and kind != "array":
+        return f"<{kind}, optional>" if optional else f"<{kind}>"
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and _is_object(schema, depth):
         needed = schema.get("required")
         needed = needed if isinstance(needed, list) else []
-        pairs = (
+        pairs = [
             f"{_json(name)}: {_value(each, optional=name not in needed, depth=depth + 1)}"
             for name, each in properties.items()
-        )
+        ]
         return f"{{{', '.join(pairs)}}}"
-    if isinstance(items, dict) and "properties" in items and depth <= _MAX_DEPTH and _is_a(schema, "array"):
-        return f"[{_value(items, optional=False, depth=depth + 1)}, ...]"
+    if _is_list_of_objects(schema, depth):
+        return f"[{_value(schema['items'], optional=False, depth=depth + 1)}, ...]"
     return _slot(slot_type(schema, depth), schema, optional=optional)
+
+
+def _is_object(schema: Mapping[str, Any], depth: int) -> bool:
+    return isinstance(schema.get("properties"), dict) and depth <= _MAX_DEPTH and _is_a(schema, "object")
+
+
+def _is_list_of_objects(schema: Mapping[str, Any], depth: int) -> bool:
+    items = schema.get("items")
+    is_list = isinstance(items, dict) and "properties" in items
+    return is_list and depth <= _MAX_DEPTH and _is_a(schema, "array")
 
 
 def _is_a(schema: Mapping[str, Any], kind: str) -> bool:
@@ -132,7 +151,7 @@ def _slot(kind: str, schema: Mapping[str, Any], *, optional: bool) -> str:
     further = [
         f"{keyword} {_json(value)}"
         for keyword, value in schema.items()
-        if keyword not in _STRUCTURE | _IDLE and _is_constraint(keyword, value)
+        if keyword not in _NAMELESS and _is_constraint(keyword, value)
     ]
     return f"<{', '.join([kind, *further, *(['optional'] if optional else [])])}>"
 
@@ -152,8 +171,10 @@ def _notes(schema: Mapping[str, Any], prefix: str, depth: int) -> Iterator[str]:
     for name, inner in properties.items():
         if not isinstance(inner, dict):
             continue
-        path = prefix + re.sub(r"\s", "_", str(name))
-        slotless = not _value(inner, optional=False, depth=depth + 1).startswith("<")
+        path = prefix + _WHITESPACE.sub("_", str(name))
+        slotless = not inner.keys() <= _PLAIN and (
+            _is_object(inner, depth + 1) or _is_list_of_objects(inner, depth + 1)
+        )
         optional = slotless and not (isinstance(needed, list) and name in needed)
         description = inner.get("description")
         words = "\n    ".join(description.splitlines()) if isinstance(description, str) else ""
@@ -166,8 +187,7 @@ def _notes(schema: Mapping[str, Any], prefix: str, depth: int) -> Iterator[str]:
             yield from _notes(inner, f"{path}.", depth + 1)
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 _SLOT = r'<(?:"(?:[^"\\]|\\.)*"|[^"<>])*>'

@@ -21,6 +21,9 @@ from toolsimlib.conversation import Call
 _STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\r\n]++')
 # Line ends for some readers, yet plain characters to JSON: U+0085, U+2028, U+2029.
 _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+# What no JSON begins with need not be read as such: an output is text more often than not.
+_MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
+_SPACE = re.compile(r"[ \t\r\n]").search
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 # A word stands bare or as a JSON string.
 _WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
@@ -83,14 +86,18 @@ def call_arguments(call: Call) -> str:
 
 def json_line(text: str) -> str:
     """Return ``text`` on one line: JSON without its insignificant whitespace, anything else as a JSON string."""
-    if not _is_json(text):
+    if not _MAY_BE_JSON(text) or not _is_json(text):
         return value_line(text)
-    return _STRING_OR_SPACE.sub(r"\1", text).translate(_LINE_ENDS)
+    return _on_one_line(_STRING_OR_SPACE.sub(r"\1", text) if _SPACE(text) else text)
 
 
 def value_line(value: Any) -> str:
     """Return a JSON value as text on one line."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
+    return _on_one_line(_encode(value))
+
+
+def _on_one_line(text: str) -> str:
+    return text if text.isascii() else text.translate(_LINE_ENDS)
 
 
 def _word(text: str) -> str:
@@ -103,8 +110,7 @@ def _read_word(word: str) -> str:
 
 def _is_json(text: str) -> bool:
     try:
-        # Numbers stay text: the value is of no interest, and Python limits the digits of an int.
-        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
+        _decode(text)
     except (ValueError, RecursionError):
         return False
     return True
@@ -112,3 +118,8 @@ def _is_json(text: str) -> bool:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+# Numbers stay text: the value is of no interest, and Python limits the digits of an int.
+_decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -29,6 +29,9 @@ _MAX_COMPILED = 256
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _VALUES = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords that hold values, not schemas."""
+
+_NOTHING: Registry[Any] = Registry()
+"""What references outside of a schema resolve to."""
 
 _MAX_DOUBTFUL = 4096
 """Characters of a schema that jsonschema itself may look at to say what is wrong: it takes 7 ms a kilobyte."""
@@ -58,13 +61,14 @@ def _compile(text: str) -> Validator:
         if not isinstance(schema, dict):
             raise SchemaError("the schema is not an object")
         base = _dialect(schema)
-        schema = _without_dialects(schema)
+        if '"$schema"' in text:
+            schema = _without_dialects(schema)
         _check_wellformed(schema, base)
         # Most schemas have neither references nor patterns: there is nothing to look up in them.
         if ('"$' in text or '"pattern' in text) and _inspect(schema, base):
             # jsonschema would search the patterns on its own, without a limit.
             schema = _without_unevaluated(schema)
-        return Validator(fenced(base)(schema, registry=Registry()))
+        return Validator(partial(fenced(base), schema, registry=_NOTHING))
     except jsonschema_exceptions.SchemaError as error:
         raise SchemaError(message(error)) from error
     except RecursionError as error:

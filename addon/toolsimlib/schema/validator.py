@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from time import thread_time
 from typing import Any
@@ -37,12 +39,22 @@ class Finding:
 
 
 class Validator:
-    """One compiled schema. ``property``, ``items`` and ``types`` serve values that come without types, as XML does."""
+    """One compiled schema. ``property``, ``items`` and ``types`` serve values that come without types, as XML does.
 
-    __slots__ = ("_validator",)
+    ``make`` returns jsonschema's validator. Most tools of a catalogue are never called: it is made when it is needed.
+    """
 
-    def __init__(self, validator: Any) -> None:
-        self._validator = validator
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    @property
+    def _validator(self) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
 
     def check(self, value: Any) -> str | None:
         """Return None when ``value`` conforms (or could not be settled), else where and why it does not."""
@@ -73,17 +85,17 @@ class Validator:
         declared = [schema["properties"] for schema in self._alternatives() if "properties" in schema]
         for properties in declared:
             if name in properties:
-                return Validator(self._validator.evolve(schema=properties[name]))
+                return Validator(partial(self._validator.evolve, schema=properties[name]))
         for schema in self._alternatives():
             if isinstance(schema.get("additionalProperties"), dict):
-                return Validator(self._validator.evolve(schema=schema["additionalProperties"]))
+                return Validator(partial(self._validator.evolve, schema=schema["additionalProperties"]))
         return None
 
     def items(self) -> Validator | None:
         """Return the schema of an array's items, None where the schema says nothing of them."""
         for schema in self._alternatives():
             if isinstance(schema.get("items"), dict):
-                return Validator(self._validator.evolve(schema=schema["items"]))
+                return Validator(partial(self._validator.evolve, schema=schema["items"]))
         return None
 
     def types(self) -> frozenset[str]:
