@@ -1,0 +1,102 @@
+"""What is kept, and what a store can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+MAX_CHAIN = 10_000
+"""Records that one may continue, one behind the other: more turns than any model reads."""
+
+
+class StoreError(Exception):
+    """The store could not do what it was asked; the message says why, in words for operators."""
+
+
+class Conflict(StoreError):
+    """A record is not at the version that was expected: nothing was written."""
+
+
+class TooLarge(StoreError):
+    """A record, or all that it continues, is larger than allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One thing that is kept. ``id`` is unique in its partition.
+
+    ``parent``: the id of the record that it continues, "" for none. ``names``: of what it holds, by which it is found
+    too; a name that two records hold belongs to the later one. ``version``: 1 and up. Names are written and not read,
+    versions are read and not written.
+    """
+
+    id: str
+    value: bytes
+    parent: str = ""
+    names: tuple[str, ...] = ()
+    version: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that it counts for."""
+        return len(self.value) + len(self.id) + len(self.parent) + sum(map(len, self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a store may hold: records, bytes, and seconds since a record was last used."""
+
+    records: int = 100_000
+    bytes: int = 256 * 1024 * 1024
+    seconds: float = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a store holds. ``evicted``: records that went because of a bound, by the last ``put`` alone."""
+
+    records: int = 0
+    bytes: int = 0
+    evicted: int = 0
+
+
+class Store(Protocol):
+    """Keeps records. All methods raise ``StoreError``, and nothing else, when the store cannot do it."""
+
+    async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
+        """Write all records or none.
+
+        ``expected``: versions that records of these ids must have, 0 = there must be none. Raises ``Conflict``
+        otherwise, and ``TooLarge`` for records that the bounds have no place for.
+        """
+
+    async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
+        """Return a record behind all that it continues, the oldest first; [] if there is none.
+
+        What has gone in between ends it: the first one then still has a ``parent``. Raises ``TooLarge`` beyond
+        ``max_bytes`` of values.
+        """
+
+    async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
+        """Return the records that hold these names, by name; those that are not there are left out."""
+
+    async def delete(self, partition: str, id: str) -> bool:
+        """Forget a record; return whether there was one."""
+
+    async def size(self) -> Size:
+        """Return what there is, of all partitions together."""
+
+    async def close(self) -> None:
+        """Release everything. The store may be asked again all the same."""
+
+
+def check(records: Sequence[Record], bounds: Bounds) -> None:
+    """Raise ``TooLarge`` for records for which there is no place even in an empty store."""
+    if len(records) > bounds.records or sum(record.size for record in records) > bounds.bytes:
+        raise TooLarge("what is to be kept is larger than the whole store may be")
+
+
+def too_long(max_bytes: int) -> TooLarge:
+    """Return the error for a chain of more than ``max_bytes``."""
+    return TooLarge(f"what it continues has more than {max_bytes} bytes")

@@ -1,0 +1,295 @@
+"""A store in one SQLite file, for one machine: other processes may use the file too.
+
+What is committed survives the end of this process at any moment (WAL, ``synchronous=NORMAL``); a machine that loses its
+power may lose the last moments, but never half of something. The file and what SQLite puts beside it are the owner's
+alone. Forgotten values are overwritten.
+
+Reading and writing have a thread and a connection each, so that nobody who reads waits for a disk that is slow to
+write. A thread that is stuck holds up those behind it only until their time is over, and only so many may wait. After
+an error that is not about a lock or a full disk the connection is made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
+
+SECONDS = 2.0
+"""How long one thing may take, its wait included."""
+_LOCK_SECONDS = 1.0
+_MAX_WAITING = 256
+_EVICTED_AT_ONCE = 1000
+# Names in one question: SQLite takes 32,766 variables, older ones 999.
+_NAMES_AT_ONCE = 500
+
+_VERSION = 1
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS records (
+    key INTEGER PRIMARY KEY,
+    partition TEXT NOT NULL,
+    id TEXT NOT NULL,
+    parent TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    used REAL NOT NULL,
+    value BLOB NOT NULL,
+    UNIQUE (partition, id)
+);
+CREATE INDEX IF NOT EXISTS records_by_use ON records (used, key);
+CREATE TABLE IF NOT EXISTS names (
+    partition TEXT NOT NULL,
+    name TEXT NOT NULL,
+    record INTEGER NOT NULL REFERENCES records (key) ON DELETE CASCADE,
+    PRIMARY KEY (partition, name)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS names_by_record ON names (record);
+CREATE TABLE IF NOT EXISTS total (records INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO total SELECT 0, 0 WHERE NOT EXISTS (SELECT * FROM total);
+CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON records BEGIN
+    UPDATE total SET records = records + 1, bytes = bytes + new.size;
+END;
+CREATE TRIGGER IF NOT EXISTS forgotten AFTER DELETE ON records BEGIN
+    UPDATE total SET records = records - 1, bytes = bytes - old.size;
+END;
+PRAGMA user_version = {_VERSION};
+COMMIT;
+"""
+_ANCESTORS = f"""
+WITH RECURSIVE chain (key, id, parent, depth) AS (
+    SELECT key, id, parent, 1 FROM records WHERE partition = :partition AND id = :id
+    UNION ALL
+    SELECT records.key, records.id, records.parent, depth + 1 FROM records JOIN chain
+    ON records.partition = :partition AND records.id = chain.parent WHERE depth < {MAX_CHAIN}
+)
+"""
+
+
+class SqliteStore:
+    """Keeps records in the file ``path``, which is made when it is first needed. ``clock``: seconds since 1970."""
+
+    def __init__(self, path: Path, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
+        self._reader = _Connection(path, "read")
+        self._writer = _Connection(path, "write")
+        self._bounds = bounds
+        self._clock = clock
+
+    async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
+        """As ``Store``."""
+        check(records, self._bounds)
+        return await self._writer.run(lambda base: self._put(base, partition, records, expected or {}))
+
+    async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
+        """As ``Store``."""
+        return await self._reader.run(lambda base: self._chain(base, partition, id, max_bytes))
+
+    async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
+        """As ``Store``."""
+        asked = list(dict.fromkeys(names))
+        return await self._reader.run(lambda base: self._find(base, partition, asked))
+
+    async def delete(self, partition: str, id: str) -> bool:
+        """As ``Store``."""
+        return await self._writer.run(lambda base: self._delete(base, partition, id))
+
+    async def size(self) -> Size:
+        """As ``Store``."""
+        return await self._reader.run(_size)
+
+    async def close(self) -> None:
+        """As ``Store``."""
+        await self._reader.close()
+        await self._writer.close()
+
+    def _put(
+        self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
+    ) -> Size:
+        now = self._clock()
+        base.execute("BEGIN IMMEDIATE")
+        evicted = self._expire(base, now)
+        for id, version in expected.items():
+            if _version(base, partition, id) != version:
+                raise Conflict(f"{id} was changed meanwhile")
+        for record in records:
+            where = {"partition": partition, "id": record.parent, "now": now}
+            if record.parent:
+                base.execute(f"{_ANCESTORS} UPDATE records SET used = :now WHERE key IN (SELECT key FROM chain)", where)
+            version = _version(base, partition, record.id) + 1
+            if version > 1:
+                base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, record.id))
+            key = base.execute(
+                "INSERT INTO records (partition, id, parent, version, size, used, value) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (partition, record.id, record.parent, version, record.size, now, record.value),
+            ).lastrowid
+            rows = [(partition, name, key) for name in record.names]
+            base.executemany("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", rows)
+        evicted += self._evict(base)
+        size = _size(base)
+        base.execute("COMMIT")
+        return replace(size, evicted=evicted)
+
+    def _expire(self, base: sqlite3.Connection, now: float) -> int:
+        """Forget some of what is too old; the rest goes with the next ones."""
+        oldest = now - self._bounds.seconds
+        old = "SELECT key FROM records WHERE used < ? ORDER BY used, key LIMIT ?"
+        return base.execute(f"DELETE FROM records WHERE key IN ({old})", (oldest, _EVICTED_AT_ONCE)).rowcount
+
+    def _evict(self, base: sqlite3.Connection) -> int:
+        evicted = 0
+        while (size := _size(base)).records > self._bounds.records or size.bytes > self._bounds.bytes:
+            # One by one only at the end: the bytes of one record may be enough.
+            many = max(1, size.records - self._bounds.records)
+            old = "SELECT key FROM records ORDER BY used, key LIMIT ?"
+            evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (many,)).rowcount
+        return evicted
+
+    def _chain(self, base: sqlite3.Connection, partition: str, id: str, max_bytes: int) -> list[Record]:
+        rows = base.execute(
+            f"{_ANCESTORS} SELECT records.id, value, records.parent, version, used "
+            "FROM chain JOIN records ON records.key = chain.key ORDER BY depth",
+            {"partition": partition, "id": id},
+        )
+        found: list[Record] = []
+        left, oldest = max_bytes, self._clock() - self._bounds.seconds
+        for each, value, parent, version, used in rows:
+            if used < oldest:
+                break
+            left -= len(value)
+            if left < 0:
+                raise too_long(max_bytes)
+            found.append(Record(each, value, parent, (), version))
+        return found[::-1]
+
+    def _find(self, base: sqlite3.Connection, partition: str, names: Sequence[str]) -> dict[str, Record]:
+        found: dict[str, Record] = {}
+        oldest = self._clock() - self._bounds.seconds
+        for start in range(0, len(names), _NAMES_AT_ONCE):
+            some = names[start : start + _NAMES_AT_ONCE]
+            rows = base.execute(
+                "SELECT name, id, value, parent, version FROM names JOIN records ON record = key "
+                f"WHERE names.partition = ? AND name IN ({','.join('?' * len(some))}) AND used >= ?",
+                (partition, *some, oldest),
+            )
+            found |= {name: Record(id, value, parent, (), version) for name, id, value, parent, version in rows}
+        return found
+
+    def _delete(self, base: sqlite3.Connection, partition: str, id: str) -> bool:
+        base.execute("BEGIN IMMEDIATE")
+        self._expire(base, self._clock())
+        count = base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, id)).rowcount
+        base.execute("COMMIT")
+        return count > 0
+
+
+class _Connection:
+    """A connection with the one thread that may use it. ``run`` is awaited, and bounded."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"toolsim-store-{name}")
+        self._base: sqlite3.Connection | None = None
+        self._waiting = 0
+
+    async def run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what ``work`` returns. Raises StoreError."""
+        if self._waiting >= _MAX_WAITING:
+            raise StoreError("the store is too slow: too many are waiting for it")
+        self._waiting += 1
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
+        future.add_done_callback(self._one_less)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), SECONDS)
+        except TimeoutError as late:
+            raise StoreError(f"the store took more than {SECONDS:g} s") from late
+
+    async def close(self) -> None:
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._close)
+        try:
+            await asyncio.wait_for(future, SECONDS)
+        except TimeoutError:
+            return
+
+    def _one_less(self, future: asyncio.Future[Any]) -> None:
+        self._waiting -= 1
+        if not future.cancelled():
+            # Whoever waited may be gone: then nobody else would ask.
+            future.exception()
+
+    def _run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._base is None:
+                self._base = _open(self._path)
+            return work(self._base)
+        except sqlite3.Error as problem:
+            self._recover(problem)
+            raise StoreError(f"{self._path}: {problem}") from problem
+        except OSError as problem:
+            raise StoreError(f"{self._path}: {problem.strerror or problem}") from problem
+        except StoreError:
+            self._roll_back()
+            raise
+
+    def _recover(self, problem: sqlite3.Error) -> None:
+        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
+        if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL) or not self._roll_back():
+            self._close()
+
+    def _roll_back(self) -> bool:
+        if self._base is None:
+            return False
+        try:
+            if self._base.in_transaction:
+                self._base.execute("ROLLBACK")
+        except sqlite3.Error:
+            return False
+        return True
+
+    def _close(self) -> None:
+        base, self._base = self._base, None
+        if base is not None:
+            try:
+                base.close()
+            except sqlite3.Error:
+                return
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # SQLite gives the files beside it the same mode.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+    base = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
+            base.execute(f"PRAGMA {pragma}")
+        with closing(base.execute("PRAGMA user_version")) as rows:
+            (version,) = rows.fetchone()
+        if version > _VERSION:
+            raise StoreError(f"{path}: its version is {version}, which a newer toolsim has written")
+        if version < _VERSION:
+            base.executescript(_SCHEMA)
+    except BaseException:
+        base.close()
+        raise
+    return base
+
+
+def _version(base: sqlite3.Connection, partition: str, id: str) -> int:
+    row = base.execute("SELECT version FROM records WHERE partition = ? AND id = ?", (partition, id)).fetchone()
+    return row[0] if row else 0
+
+
+def _size(base: sqlite3.Connection) -> Size:
+    records, size = base.execute("SELECT records, bytes FROM total").fetchone()
+    return Size(records, size)

@@ -1,0 +1,197 @@
+"""The store in a file: what goes wrong with files (``test_record.py`` has what all stores do)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+from toolsimlib.store import sqlite
+from toolsimlib.store.record import Bounds, Conflict, Record, StoreError
+from toolsimlib.store.sqlite import SqliteStore
+
+MANY = 1 << 20
+
+
+async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
+    """The file and those beside it are 0600 and their new folder 0700, also where the file had another mode."""
+    path = tmp_path / "new" / "store"
+    store = SqliteStore(path, Bounds())
+    await store.put("p", [Record("x", b"1")])
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    assert modes == dict.fromkeys(("store", "store-wal", "store-shm"), 0o600)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    await store.close()
+    path.chmod(0o644)
+    await store.size()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    await store.close()
+
+
+async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
+    """What was put is read by the next process."""
+    for version in 1, 2, 3:
+        store = SqliteStore(tmp_path / "store", Bounds())
+        await store.put("p", [Record("x", b"1")], {"x": version - 1})
+        await store.close()
+
+
+async def test_two_processes_share_it(tmp_path: Path) -> None:
+    """What one connection has put, another one reads at once; neither overwrites what it has not seen."""
+    one, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
+    await one.put("p", [Record("x", b"1")], {"x": 0})
+    assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
+    await other.put("p", [Record("x", b"2")], {"x": 1})
+    with pytest.raises(Conflict):
+        await one.put("p", [Record("x", b"3")], {"x": 1})
+    await one.close()
+    await other.close()
+
+
+async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While somebody else writes for long, reading goes on, writing fails in bounded time, and works again after."""
+    monkeypatch.setattr(sqlite, "_LOCK_SECONDS", 0.1)
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"1")])
+    with closing(sqlite3.connect(tmp_path / "store", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="locked"):
+            await store.put("p", [Record("y", b"1")])
+        assert time.monotonic() - began < 1
+        assert len(await store.chain("p", "x", MANY)) == 1
+        other.execute("ROLLBACK")
+    await store.put("p", [Record("y", b"1")])
+    await store.close()
+
+
+async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes too long fails; so many wait at most; what was slow is done all the same, and the next works."""
+    monkeypatch.setattr(sqlite, "SECONDS", 0.1)
+    monkeypatch.setattr(sqlite, "_MAX_WAITING", 3)
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"1")])
+    slow = asyncio.create_task(store._writer.run(lambda _: time.sleep(0.4)))
+    tries = [asyncio.create_task(store.put("p", [Record(id, b"1")])) for id in "abc"]
+    results = await asyncio.gather(slow, *tries, return_exceptions=True)
+    assert [type(each) for each in results] == [StoreError] * 4
+    assert "too many" in str(results[-1])
+    await asyncio.sleep(0.5)
+    await store.put("p", [Record("z", b"1")])
+    assert [len(await store.chain("p", id, MANY)) for id in "abcz"] == [1, 1, 0, 1]
+    await store.close()
+
+
+async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) -> None:
+    """SQLite's own "full": nothing of the write is there, and when there is room again, writing works."""
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"1")])
+    await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 1").fetchall())
+    with pytest.raises(StoreError, match="full"):
+        await store.put("p", [Record("small", b"1"), Record("large", bytes(1 << 20))])
+    assert await store.chain("p", "small", MANY) == []
+    assert len(await store.chain("p", "x", MANY)) == 1
+    await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 100000").fetchall())
+    await store.put("p", [Record("large", bytes(1 << 20))])
+    await store.close()
+
+
+@pytest.mark.parametrize("content", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
+async def test_a_file_that_is_none_is_an_error_each_time(content: bytes, tmp_path: Path) -> None:
+    """A corrupt file is left as it is and named; put right, it works without a restart."""
+    path = tmp_path / "store"
+    path.write_bytes(content)
+    store = SqliteStore(path, Bounds())
+    for _ in "12":
+        with pytest.raises(StoreError, match=str(path)):
+            await store.put("p", [Record("x", b"1")])
+        with pytest.raises(StoreError, match=str(path)):
+            await store.chain("p", "x", MANY)
+    assert path.read_bytes() == content
+    path.unlink()
+    await store.put("p", [Record("x", b"1")])
+    await store.close()
+
+
+async def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    """A folder in the file's place, and a file in the folder's."""
+    (tmp_path / "file").write_text("")
+    for path in tmp_path, tmp_path / "file" / "store":
+        store = SqliteStore(path, Bounds())
+        with pytest.raises(StoreError, match=str(path)):
+            await store.size()
+        await store.close()
+
+
+async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+    """A file of a version that is not known is not written to."""
+    with closing(sqlite3.connect(tmp_path / "store")) as base:
+        base.execute("PRAGMA user_version = 99")
+    store = SqliteStore(tmp_path / "store", Bounds())
+    with pytest.raises(StoreError, match="newer"):
+        await store.put("p", [Record("x", b"1")])
+    await store.close()
+
+
+async def test_what_is_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
+    """A forgotten value is overwritten."""
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"a secret of sorts")])
+    await store.delete("p", "x")
+    await store.close()
+    assert b"a secret of sorts" not in (tmp_path / "store").read_bytes()
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from toolsimlib.store.record import Bounds, Record
+from toolsimlib.store.sqlite import SqliteStore
+
+async def write(path, first):
+    store = SqliteStore(Path(path), Bounds())
+    number, parent = int(first), ""
+    while True:
+        id = f"r{number}"
+        both = [Record(id, id.encode() * 500, parent, (f"n{number}",)), Record(f"twin{number}", id.encode() * 500)]
+        await store.put("p", both, {id: 0})
+        print(id, flush=True)
+        number, parent = number + 1, id
+
+asyncio.run(write(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+async def test_kill_9_loses_nothing_that_was_promised(tmp_path: Path) -> None:
+    """Killed at any moment, the file opens, holds every write that was confirmed, and both halves of any other."""
+    random, promised, path = Random(5), -1, tmp_path / "store"
+    for _ in range(int(os.environ.get("TOOLSIM_KILLS", "20"))):
+        command = [sys.executable, "-c", WRITER, str(path), str(promised + 2)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
+            assert writer.stdout is not None
+            first = writer.stdout.readline()
+            time.sleep(random.random() * 0.05)
+            writer.send_signal(signal.SIGKILL)
+            told = [first, *writer.stdout.read().splitlines()]
+        promised = max(int(line.strip()[1:]) for line in told if line.strip())
+        with closing(sqlite3.connect(path)) as base:
+            assert base.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            ids = {id for (id,) in base.execute("SELECT id FROM records")}
+            (count,) = base.execute("SELECT records FROM total").fetchone()
+        assert count == len(ids)
+        store = SqliteStore(path, Bounds())
+        for line in told:
+            (*_, record) = await store.chain("p", line.strip(), MANY * 100)
+            assert record.value == line.strip().encode() * 500
+        assert {f"twin{id[1:]}" for id in ids if id[0] == "r"} == {id for id in ids if id[0] == "t"}
+        await store.close()
