@@ -82,7 +82,19 @@ class Thought:
     text: str
 
 
-Item = Message | Call | CallOutput | Thought
+@dataclass(frozen=True, slots=True)
+class HostedItem:
+    """What a tool that the backend runs has left in the history, as sent: only a backend of its API takes it."""
+
+    item: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Its type, for the log."""
+        return str(self.item.get("type"))[:40]
+
+
+Item = Message | Call | CallOutput | Thought | HostedItem
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,37 @@ class StructuredCall:
 
 @dataclass(frozen=True, slots=True)
 class PassThrough:
-    """A whole output item of a kind that toolsim does not interpret (``mcp_call``, ``web_search_call``, …)."""
+    """A whole output item of a hosted tool (``mcp_call``, ``web_search_call``, …) that nobody announced."""
 
     item: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostedStarted:
+    """An item of a hosted tool is announced, as far as it is known. ``key`` names it until it has ended."""
+
+    key: str
+    item: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostedProgress:
+    """An event about an announced hosted item: its type, and its fields but for the item's id and all numbers."""
+
+    key: str
+    type: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HostedEnded:
+    """An announced hosted item is whole."""
+
+    key: str
+    item: dict[str, Any]
+
+
+HostedEvent = PassThrough | HostedStarted | HostedProgress | HostedEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +154,7 @@ BackendEvent = (
     | RefusalDelta
     | ReasoningDelta
     | StructuredCall
-    | PassThrough
+    | HostedEvent
     | Finished
     | Counted
     | Closed
@@ -197,7 +225,7 @@ ClientEvent = (
     | CallStarted
     | CallDelta
     | CallEnded
-    | PassThrough
+    | HostedEvent
     | Ended
     | Failed
     | KeepAlive

@@ -12,6 +12,7 @@ from toolsimlib.events import (
     Counted,
     Failed,
     Finished,
+    HostedEnded,
     Opened,
     PassThrough,
     ReasoningDelta,
@@ -118,6 +119,8 @@ def _gather(answer: ReadAnswer, events: Iterable[BackendEvent]) -> None:
                 runs.setdefault(event.choice, _Run(answer, event.choice)).add(event)
             case PassThrough():
                 runs.setdefault(0, _Run(answer, 0)).add(event)
+            case HostedEnded(item=item):
+                runs.setdefault(0, _Run(answer, 0)).add(PassThrough(item))
             case Opened():
                 answer.model = event.model or answer.model
             case Counted():

@@ -7,7 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Image, Item, Message, Part, Raw, Text, Thought
+from toolsimlib.conversation import (
+    Call,
+    CallOutput,
+    ClientRequest,
+    HostedItem,
+    Image,
+    Item,
+    Message,
+    Part,
+    Raw,
+    Text,
+    Thought,
+)
 from toolsimlib.errors import BadRequest
 from toolsimlib.pages.blocks import prose_and_blocks
 from toolsimlib.pages.json_text import compact, pretty
@@ -202,6 +214,9 @@ def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
             _speaker(page, "assistant", speaker)
             page.text(item.text)
             return "assistant"
+        case HostedItem():
+            page.line(f"({clip(item.kind, 60)}, of a tool that the backend runs)")
+            return speaker
         case CallOutput():
             _speaker(page, "tool", speaker)
             _output(page, item.call_id, "\n".join(part_text(part) for part in item.parts))

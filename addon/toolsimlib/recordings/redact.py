@@ -55,6 +55,8 @@ _ESCAPED_SPACE = re.compile(r"\\[nrt]")
 # Line ends stay: JSON inside JSON writes them longer, and both sides of an exchange must stay alike.
 # Where a schema gives values of what it describes.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
+_OF_SERVERS = ("headers", "server_url")
+_ORIGIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#@]*")
 _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _STREAM_BLANK = b"\xef\xbb\xbf\r\n "
 _MASKED = re.compile(r"\\+[nr]|[^\r\n\\]+|\\+")
@@ -214,12 +216,24 @@ class Redactor:
 
     def _field(self, parent: dict[str, Any], key: str, text: Callable[[str], str], parent_name: str) -> Any:
         value = parent[key]
+        if parent.get("type") == "mcp" and key in _OF_SERVERS:
+            return _for_server(value)
         secret = is_secret_name(key) and not isinstance(value, dict)
         if key == "token" and "logprob" in parent:
             secret = False  # A piece of the model's text.
         if key in _SCHEMA_VALUES and is_secret_name(parent_name):
             secret = not isinstance(value, dict)  # A schema for a secret.
         return self._walk(value, text, key, secret=secret)
+
+
+def _for_server(value: Any) -> Any:
+    """Return what a request holds for an MCP server alone: headers of any name, and a URL that may be a key itself."""
+    if isinstance(value, dict):
+        return {name: "x" * len(each) if isinstance(each, str) else HIDDEN for name, each in value.items()} or value
+    found = _ORIGIN.match(value) if isinstance(value, str) else None
+    if found is None or not value[found.end() :].strip("/"):
+        return value
+    return found[0] + "/" + "x" * (len(value) - found.end() - 1)
 
 
 def _mask(found: re.Match[str]) -> str:
@@ -253,6 +267,9 @@ def _schema_secrets(value: Any, name: str = "") -> Iterator[str]:
     """Yield the strings that schemas give as values of what is named like a secret."""
     match value:
         case dict():
+            if value.get("type") == "mcp" and isinstance(headers := value.get("headers"), dict):
+                for header, secret in headers.items():
+                    yield from _credentials(header.lower(), secret) if isinstance(secret, str) else ()
             for key, member in value.items():
                 if key in _SCHEMA_VALUES and is_secret_name(name):
                     yield from (text for text in _strings(member))

@@ -30,7 +30,7 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, Literal
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice, Dialect, Feature, Plan, Policy, Tool
 from toolsimlib.report import Report, entry
@@ -195,8 +195,11 @@ def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
     keep_hosted = plan.policy.forward_hosted_tools and plan.backend == plan.client
     if not keep_hosted:
         notes.extend(_hosted_note(each) for each in request.hosted)
+    elif request.hosted:
+        # What a choice says of them is passed on too.
+        report.dropped = [each for each in report.dropped if not each.startswith("tool_choice:")]
     report.dropped.extend(notes)
-    messages = flatten(outputs_shown(items, plan.policy.transforms), plan.policy, report)
+    messages = flatten(outputs_shown(items, plan.policy.transforms), plan.policy, report, keep_hosted=keep_hosted)
     if plan.tools:
         messages = _with_manifest(request, plan, items, messages)
     # A backend that enforces the client's form of answer could never write a call: the manifest asks for it in words.
@@ -253,7 +256,9 @@ def _is_offered(choice: Choice, tool: Tool, policy: Policy) -> bool:
     return choice.mode != "none" and chosen and allowed and not names & policy.tool_denylist
 
 
-def _with_manifest(request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message]) -> list[Message]:
+def _with_manifest(
+    request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message | HostedItem]
+) -> list[Message | HostedItem]:
     policy = plan.policy
     text = manifest(
         tools_shown(plan.tools, policy.transforms),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from toolsimlib.conversation import Call, CallOutput, Item, Message, Part, Role, Text, Thought
+from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Part, Role, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.forms import form_named
@@ -15,8 +15,10 @@ from toolsimlib.request.record import call_record, output_record, sentinel_recor
 _TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
 
 
-def flatten(items: Iterable[Item], policy: Policy, report: Report) -> list[Message]:
-    """Return ``items`` as messages that a text-only backend understands, in order.
+def flatten(
+    items: Iterable[Item], policy: Policy, report: Report, *, keep_hosted: bool = False
+) -> list[Message | HostedItem]:
+    """Return ``items`` as messages that a text-only backend understands, in order; hosted items stay if they are kept.
 
     Counts calls and replaced outputs in ``report``. Text is kept byte for byte; a message of the client's own is joined
     to its neighbour of the same role (many chat templates demand alternation) with an empty line between.
@@ -42,25 +44,33 @@ def flatten(items: Iterable[Item], policy: Policy, report: Report) -> list[Messa
                 draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
             case Thought():
                 report.dropped.append("reasoning")
+            case HostedItem() if keep_hosted:
+                draft.item(item)
+            case HostedItem():
+                report.dropped.append(item.kind)
     return draft.finish()
 
 
-def place(messages: Sequence[Message], text: str, role: Literal["developer", "system", "user"]) -> list[Message]:
+def place(
+    messages: Sequence[Message | HostedItem], text: str, role: Literal["developer", "system", "user"]
+) -> list[Message | HostedItem]:
     """Return ``messages`` with the manifest ``text`` in its place, before the conversation itself.
 
     As ``system`` it closes the first system message at the beginning, the one that a chat template knows. As
     ``developer`` it closes all of the instructions at the beginning. As ``user`` it opens the first user message.
     """
     placed = list(messages)
-    head = next((index for index, each in enumerate(placed) if each.role not in ("system", "developer")), len(placed))
-    same = [index for index, each in enumerate(placed) if each.role == role]
+    roles = [each.role if isinstance(each, Message) else "hosted" for each in placed]
+    head = next((index for index, each in enumerate(roles) if each not in ("system", "developer")), len(roles))
+    same = {index: each for index, each in enumerate(placed) if isinstance(each, Message) and each.role == role}
+    first = min(same, default=-1)
     match role:
         case "user" if same:
-            placed[same[0]] = _opened(placed[same[0]], text)
-        case "system" if same and same[0] < head:
-            placed[same[0]] = _closed(placed[same[0]], text)
+            placed[first] = _opened(same[first], text)
+        case "system" if 0 <= first < head:
+            placed[first] = _closed(same[first], text)
         case "developer" if head - 1 in same:
-            placed[head - 1] = _closed(placed[head - 1], text)
+            placed[head - 1] = _closed(same[head - 1], text)
         case "system":
             placed.insert(0, Message(role, (Text(text),)))
         case _:
@@ -68,12 +78,13 @@ def place(messages: Sequence[Message], text: str, role: Literal["developer", "sy
     return placed
 
 
-def remind(messages: Sequence[Message], line: str) -> list[Message]:
+def remind(messages: Sequence[Message | HostedItem], line: str) -> list[Message | HostedItem]:
     """Return ``messages`` with ``line`` at the end of the last user message, if there is one."""
     reminded = list(messages)
     for index in range(len(reminded) - 1, -1, -1):
-        if reminded[index].role == "user":
-            reminded[index] = _closed(reminded[index], line)
+        last = reminded[index]
+        if isinstance(last, Message) and last.role == "user":
+            reminded[index] = _closed(last, line)
             break
     return reminded
 
@@ -97,7 +108,7 @@ class _Draft:
     """Messages under construction. Texts are gathered in pieces, so that a long history is joined in linear time."""
 
     def __init__(self) -> None:
-        self._done: list[Message] = []
+        self._done: list[Message | HostedItem] = []
         self._role: Role | None = None
         self._name: str | None = None
         self._parts: list[Part | list[str]] = []
@@ -123,7 +134,12 @@ class _Draft:
     def parts(self, parts: Iterable[Part]) -> None:
         self._parts.extend(parts)
 
-    def finish(self) -> list[Message]:
+    def item(self, item: HostedItem) -> None:
+        self._close()
+        self._role = None
+        self._done.append(item)
+
+    def finish(self) -> list[Message | HostedItem]:
         self._close()
         return self._done
 

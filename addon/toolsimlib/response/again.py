@@ -20,7 +20,7 @@ from toolsimlib.events import (
     ClientEvent,
     Failed,
     FinishReason,
-    PassThrough,
+    HostedEvent,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -112,7 +112,7 @@ class Again:
             self._words.append(text)
             self._length += len(text)
 
-    def see(self, event: RefusalDelta | ReasoningDelta | PassThrough) -> None:
+    def see(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
         """Note what was said beside the text."""
         if not isinstance(event, ReasoningDelta):
             self._is_silent = False

@@ -26,6 +26,9 @@ from toolsimlib.events import (
     EndReason,
     Failed,
     Finished,
+    HostedEnded,
+    HostedProgress,
+    HostedStarted,
     KeepAlive,
     Opened,
     PassThrough,
@@ -79,7 +82,7 @@ class Answer:
                 return self._checked(self._turn(event.choice).text(event.text))
             case ReasoningDelta() | RefusalDelta():
                 return self._checked(self._turn(event.choice).other(event))
-            case PassThrough():
+            case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
                 return self._checked(self._turn(0).other(event))
             case StructuredCall():
                 return self._checked(self._turn(event.choice).structured(event))

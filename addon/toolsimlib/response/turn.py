@@ -32,7 +32,7 @@ from toolsimlib.events import (
     Deltas,
     Failed,
     FinishReason,
-    PassThrough,
+    HostedEvent,
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
@@ -126,7 +126,7 @@ class Turn:
         self._blocks.position += len(text) if is_said else 0
         return [deltas] if is_said else []
 
-    def other(self, event: RefusalDelta | ReasoningDelta | PassThrough) -> list[ClientEvent]:
+    def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call."""
         if isinstance(event, RefusalDelta) and self._calls and self._plan.stops_after_tools and not self.over:
             self._end_early("refusal after tools")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolsimlib.conversation import Call, CallOutput, Image, Item, Message, Part, Raw, Role, Text, Thought
+from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Item, Message, Part, Raw, Role, Text, Thought
 from toolsimlib.plan import Dialect
 from toolsimlib.wire.strict import expect, optional, required, wrong_type
 
@@ -66,7 +66,7 @@ def translate_item(item: Item, to: Dialect, notes: list[str]) -> Item:
             return Message(role, translate_parts(item.parts, to, notes), item.name)
         case CallOutput():
             return CallOutput(item.call_id, translate_parts(item.parts, to, notes), item.name)
-        case Call() | Thought():
+        case Call() | Thought() | HostedItem():
             return item
 
 

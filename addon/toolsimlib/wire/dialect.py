@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from toolsimlib.conversation import ClientRequest, Item, Message
+from toolsimlib.conversation import ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, ToolKind
 from toolsimlib.plan import AnswerForm, Dialect
@@ -65,7 +65,7 @@ class Compose(Protocol):
     def __call__(
         self,
         request: ClientRequest,
-        messages: Sequence[Message],
+        messages: Sequence[Message | HostedItem],
         *,
         answer_format: Mapping[str, Any] | Literal["as sent"] | None,
         keep_hosted: bool,

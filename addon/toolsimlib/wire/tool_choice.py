@@ -7,9 +7,13 @@ from typing import Any, Literal
 
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice, Tool
+from toolsimlib.wire.lenient import mappings
 from toolsimlib.wire.local_tools import LOCAL_TOOLS
 from toolsimlib.wire.strict import expect, kind_of, missing, optional, required, wrong_type
 from toolsimlib.wire.tools import model_name
+
+_CLIENTS = ("function", "custom", *LOCAL_TOOLS)
+"""Types of what the client runs."""
 
 
 def read_choice(
@@ -41,6 +45,19 @@ def read_choice(
             return _read_choice_object(value, _Index(tools))
         case _:
             raise wrong_type(value, "a string or an object", param)
+
+
+def hosted_choice(value: object) -> Any:
+    """Return what of a ``tool_choice`` is about tools that the backend runs, None if it is about the client's own."""
+    match value:
+        case "none":
+            return value
+        case dict() if value.get("type") == "allowed_tools":
+            kept = [each for each in mappings(value.get("tools")) if each.get("type") not in _CLIENTS]
+            return {**value, "mode": "auto", "tools": kept}
+        case dict() if value.get("type") not in _CLIENTS:
+            return value
+    return None
 
 
 class _Index:

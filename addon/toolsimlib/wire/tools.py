@@ -31,6 +31,10 @@ _NAMESPACE_SEPARATOR = "__"
 # Items of a history that declare tools: Codex's own, and what a search for tools has found.
 TOOL_ITEMS = ("additional_tools", "tool_search_output")
 
+# Of an mcp tool: for its server's eyes only.
+_SECRETS = ("headers", "authorization")
+_ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
+
 _UNSERVED = ("mcp", "tool_search")
 
 Hosted = Mapping[str, Any]
@@ -125,10 +129,19 @@ def echo_tools(declared: object) -> list[Any]:
 
 def _echo_tool(declared: Any) -> Any:
     if not isinstance(declared, dict) or declared.get("type", "function") != "function":
-        return declared
+        return _without_secrets(declared) if isinstance(declared, dict) else declared
     nested = declared.get("function")
     fields = nested if isinstance(nested, dict) else {key: each for key, each in declared.items() if key != "type"}
     return {"type": "function", "name": None, "description": None, "parameters": None, "strict": None, **fields}
+
+
+def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
+    """Return the declaration of a hosted tool without what is only for its server, of which a URL may hold some too."""
+    kept = {name: None if name in _SECRETS else value for name, value in declared.items()}
+    if isinstance(url := declared.get("server_url"), str):
+        found = _ORIGIN.match(url)
+        kept["server_url"] = f"{found[1]}{found[2]}/<redacted>" if found else "<redacted>"
+    return kept
 
 
 def offered_natively(body: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -368,3 +368,29 @@ def test_values_in_a_secrets_schema_are_learnt() -> None:
     assert "hunter2" not in clean
     assert "otherother" not in clean
     assert "Bonn-Bonn-Bonn" in clean
+
+
+def test_what_a_request_holds_for_an_mcp_server() -> None:
+    """Headers of any name, and all of a URL behind its host, are hidden; what a header holds is so everywhere."""
+    tool = {
+        "type": "mcp",
+        "server_label": "docs",
+        "server_url": "https://x.example/k3y/mcp?v=1",
+        "headers": {"X-Team": "blue", "X-Own": "abcdefgh"},
+        "authorization": "abc",
+    }
+    body = {"tools": [tool, {"type": "function", "name": "f", "headers": {"x": "y"}}], "input": "abcdefgh"}
+    redactor = Redactor()
+    redactor.learn_schemas(body)
+    clean = redactor.value(body)
+    assert clean["tools"][0] == tool | {
+        "server_url": "https://x.example/xxxxxxxxxxx",
+        "headers": {"X-Team": "xxxx", "X-Own": "xxxxxxxx"},
+        "authorization": "xxx",
+    }
+    assert clean["tools"][1] == body["tools"][1]
+    assert clean["input"] == "xxxxxxxx"
+    bare = {
+        "tools": [{"type": "mcp", "server_url": "https://x.example/", "headers": {}}, {"type": "mcp", "headers": 3}]
+    }
+    assert redactor.value(bare)["tools"][0] is bare["tools"][0]

@@ -260,6 +260,42 @@ def test_hosted_tools_can_be_forwarded():
     assert report.dropped == ["tool:web_search"]
 
 
+MCP = {"type": "mcp", "server_label": "docs", "server_url": "https://x.example/mcp", "headers": {"X-Key": "k"}}
+APPROVAL = [
+    {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "docs", "tools": []},
+    {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "find", "arguments": "{}"},
+    {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
+]
+
+
+def test_the_history_of_hosted_tools_is_forwarded_too():
+    """Each item goes to a backend of the same API as it was sent, in its place; elsewhere it is noted as dropped."""
+    policy, report = Policy(forward_hosted_tools=True), Report()
+    choice = {"type": "mcp", "server_label": "docs"}
+    fields = {"tools": [F, MCP], "input": [USER, *APPROVAL, USER], "tool_choice": choice}
+    body = sent(responses(policy, **fields, report=report))
+    assert body["tools"] == [MCP]
+    assert body["tool_choice"] == choice
+    assert report.dropped == []
+    kinds = [each.get("type") for each in body["input"]]
+    assert kinds == ["message", "message", *(each["type"] for each in APPROVAL), "message"]
+    assert [each for each in body["input"] if each.get("type") != "message"] == APPROVAL
+    for dropping in (Policy(), Policy(forward_hosted_tools=True, backend="chat")):
+        report = Report()
+        body = sent(responses(dropping, **fields, report=report))
+        assert "mcp" not in json.dumps(body)
+        assert {"mcp_list_tools", "mcp_approval_request", "mcp_approval_response"} <= set(report.dropped)
+
+
+def test_what_is_for_a_hosted_tools_server_is_not_echoed():
+    """The backend gets headers and URL, the client reads neither in its Response."""
+    secret = {**MCP, "server_url": "https://u:p@x.example/mcp?key=s3", "authorization": "s3"}
+    rewritten = responses(Policy(forward_hosted_tools=True), tools=[F, secret])
+    assert sent(rewritten)["tools"] == [secret]
+    blank = {"headers": None, "authorization": None, "server_url": "https://x.example/<redacted>"}
+    assert rewritten.plan.form.echo["tools"][1] == {**MCP, **blank}
+
+
 @pytest.mark.parametrize(
     ("path", "exchanged"),
     [

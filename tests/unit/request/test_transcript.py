@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
+from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.transcript import flatten, place, remind
@@ -198,6 +198,18 @@ def test_place(role, messages, placed):
 def test_remind(messages, reminded):
     """The reminder closes the last user message, wherever that stands."""
     assert remind(messages, "R") == reminded
+
+
+@pytest.mark.parametrize("role", ["user", "system", "developer"])
+def test_a_hosted_item_is_a_wall(role):
+    """Messages beside it are not joined, and neither manifest nor reminder is written into it."""
+    hosted = HostedItem({"type": "mcp_call"})
+    kept = flatten([hosted, USER, hosted, USER], Policy(), Report(), keep_hosted=True)
+    assert kept == [hosted, USER, hosted, USER]
+    placed = place(kept, "M", role)
+    assert [each for each in placed if each == hosted] == [hosted, hosted]
+    assert placed.index(hosted) == (0 if role == "user" else 1)
+    assert remind([USER, hosted], "R") == [say("user", "u\n\nR"), hosted]
 
 
 def test_thoughts_are_told_or_dropped():

@@ -1,7 +1,7 @@
 import pytest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice, Tool
-from toolsimlib.wire.tool_choice import read_choice
+from toolsimlib.wire.tool_choice import hosted_choice, read_choice
 
 F = Tool("f", "f")
 G = Tool("g", "g", kind="custom")
@@ -131,3 +131,24 @@ def test_malformed_function_call(value, param):
 def test_required_without_tools():
     """A call cannot be demanded where there is nothing to call."""
     assert param_of(read_choice, "required", (), hosted=False, param="tool_choice") == "tool_choice"
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [
+        (None, None),
+        ("auto", None),
+        ("required", None),
+        ("none", "none"),
+        ({"type": "function", "name": "f"}, None),
+        ({"type": "shell"}, None),
+        ({"type": "mcp", "server_label": "x"}, {"type": "mcp", "server_label": "x"}),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function"}, {"type": "web_search"}, 3]},
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]},
+        ),
+    ],
+)
+def test_what_a_choice_says_of_hosted_tools(choice, left):
+    """It is the backend's own business; what it says of the client's tools is said in words."""
+    assert hosted_choice(choice) == left

@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Part, Role, Text, Thought
+from toolsimlib.conversation import (
+    Call,
+    CallOutput,
+    ClientRequest,
+    HostedItem,
+    Item,
+    Message,
+    Part,
+    Role,
+    Text,
+    Thought,
+)
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import chat_content, read_parts, translate_item
@@ -204,21 +215,22 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
 
 def compose(
     request: ClientRequest,
-    messages: Sequence[Message],
+    messages: Sequence[Message | HostedItem],
     *,
     answer_format: Mapping[str, Any] | Literal["as sent"] | None,
     keep_hosted: bool,
 ) -> dict[str, Any]:
-    """Write the body for a chat backend: ``messages`` instead of the client's own.
+    """Write the body for a chat backend: ``messages`` instead of the client's own; hosted items have no place in it.
 
     ``answer_format``: the structured output to demand. ``keep_hosted``: pass hosted tools on (same dialect).
     """
+    said = [each for each in messages if isinstance(each, Message)]
     if request.dialect != "chat":
         return _compose_from_responses(
-            request, messages, request.answer_format if answer_format == "as sent" else answer_format
+            request, said, request.answer_format if answer_format == "as sent" else answer_format
         )
     body = {key: value for key, value in request.body.items() if key not in CONSUMED}
-    body["messages"] = [_write_message(message) for message in messages]
+    body["messages"] = [_write_message(message) for message in said]
     if keep_hosted and request.hosted:
         body["tools"] = list(request.hosted)
     if answer_format is None:

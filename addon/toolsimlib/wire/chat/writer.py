@@ -38,6 +38,9 @@ from toolsimlib.events import (
     Deltas,
     Ended,
     Failed,
+    HostedEnded,
+    HostedProgress,
+    HostedStarted,
     KeepAlive,
     Opened,
     PassThrough,
@@ -99,7 +102,7 @@ class ChatWriter:
                 self._delta(event.choice, f'{{"refusal":{dump_string(event.text)}}}')
             case Opened():
                 self._begin(event)
-            case PassThrough():
+            case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
                 pass  # A chat message has no place for the items of built-in tools.
             case KeepAlive():
                 # Rule 4.

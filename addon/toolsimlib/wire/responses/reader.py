@@ -14,11 +14,13 @@ known from a server that is in use.
  4. The final object may leave items out, so an item's position there is not its index: the nth of a kind is the nth of
     that kind in the stream. What is left over is new, and behind all others.
  5. A call is whole with ``…arguments.done`` even if no ``output_item.done`` follows.
- 6. Some gateways report ``function_call_output`` items, for calls to MCP servers that nobody knows: dropped.
- 7. A failed response may come as ``response.failed``, as ``error`` (flat or nested), as an event without a type that
+ 6. An item of any other kind is a hosted tool's: it is announced, and what the stream says of it goes with it, even by
+    types that nobody knows. One that was not announced is passed on whole.
+ 7. Some gateways report ``function_call_output`` items, for calls to MCP servers that nobody knows: dropped.
+ 8. A failed response may come as ``response.failed``, as ``error`` (flat or nested), as an event without a type that
     holds an ``error``, and as a 200 with ``error`` set.
- 8. A last line that the end of the stream cut off is no event, and no error of its own.
- 9. A surrogate pair may be cut between two deltas.
+ 9. A last line that the end of the stream cut off is no event, and no error of its own.
+10. A surrogate pair may be cut between two deltas.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ from toolsimlib.events import (
     Failed,
     Finished,
     FinishReason,
+    HostedEnded,
+    HostedProgress,
+    HostedStarted,
     Opened,
     PassThrough,
     ReasoningDelta,
@@ -52,6 +57,7 @@ from toolsimlib.wire.sse import ServerSentEvent
 
 # Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers in this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
+_OWN = frozenset({"message", "reasoning", "function_call", "custom_tool_call"}) | _PHANTOMS
 _FAILURES = ("failed", "cancelled")
 # Events whose content comes again in an event that is read, or that only tell of progress.
 _KNOWN_EVENTS = (
@@ -60,6 +66,7 @@ _KNOWN_EVENTS = (
     *("response.custom_tool_call_input.", "response.web_search_call.", "response.file_search_call."),
     *("response.code_interpreter_call", "response.image_generation_call.", "response.mcp_", "ping"),
 )
+_NUMBERS = ("type", "item_id", "output_index", "sequence_number")
 _MAX_TYPE = 80
 _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
 
@@ -74,6 +81,7 @@ class ResponsesReader:
         self._announced: dict[int, dict[str, Any]] = {}
         # By output index: what kind of item the stream announced, and the arguments of a call so far.
         self._kinds: dict[int, str] = {}
+        self._hosted: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
         # By item id: the index of items whose events name none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
@@ -138,6 +146,7 @@ class ResponsesReader:
             case "response.output_item.added" if isinstance(item, dict):
                 self._announced[where[0]] = item
                 self._kinds[where[0]] = string(item.get("type"))
+                return self._hosted_added(item, where[0])
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" if delta:
                 self._arguments.setdefault(where[0], []).append(delta)
             case "response.function_call_arguments.done":
@@ -154,9 +163,29 @@ class ResponsesReader:
                 return self._fail(read_error(event.get("error") or event))
             case None | "" if event.get("error"):
                 return self._fail(read_error(event["error"]))
-            case str() if kind and not kind.startswith(_KNOWN_EVENTS):
-                self.unknown[kind[:_MAX_TYPE]] = None
+            case str() if kind:
+                if not kind.startswith(_KNOWN_EVENTS):
+                    self.unknown[kind[:_MAX_TYPE]] = None
+                return self._hosted_event(kind, event, where[0])
         return []
+
+    def _hosted_added(self, item: dict[str, Any], index: int) -> list[BackendEvent]:
+        if (
+            self._kinds[index] in _OWN
+            or not self._kinds[index]
+            or index in self._hosted
+            or ("item", index) in self._emitted
+        ):
+            return []
+        self._hosted.add(index)
+        return [HostedStarted(str(index), dict(item))]
+
+    def _hosted_event(self, kind: str, event: Mapping[str, Any], index: int) -> list[BackendEvent]:
+        names_it = isinstance(event.get("output_index"), int) or isinstance(event.get("item_id"), str)
+        if not names_it or index not in self._hosted or ("item", index) in self._emitted:
+            return []
+        fields = {name: value for name, value in event.items() if name not in _NUMBERS}
+        return [HostedProgress(str(index), kind, fields)]
 
     def _place(self, event: Mapping[str, Any]) -> int:
         """Return the output index of the item that an event is about."""
@@ -219,7 +248,9 @@ class ResponsesReader:
                         whole=item.get("status") not in ("in_progress", "incomplete"),
                     )
                 ]
-            case str(kind) if kind != "reasoning" and kind not in _PHANTOMS:
+            case str(kind) if index in self._hosted:
+                return [HostedEnded(str(index), dict(item))]
+            case str(kind) if kind not in _OWN:
                 return [PassThrough(dict(item))]
         return []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, Item, Message, Role, Text, Thought
+from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message, Role, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import read_parts, responses_content, translate_item
@@ -16,7 +16,7 @@ from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
 from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.strict import SHARED, expect, missing, optional, required, wrong_type
-from toolsimlib.wire.tool_choice import read_choice
+from toolsimlib.wire.tool_choice import hosted_choice, read_choice
 from toolsimlib.wire.tools import CONSUMED, TOOL_ITEMS, declares_tools, echo_tools, model_name, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
@@ -237,11 +237,11 @@ class _InputReader:
         self.notes.append("reasoning")
         return None
 
-    def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | None:
+    def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
         """Keep the text of an item that we do not know. Hosted calls are opaque to another model."""
-        self.notes.append(kind[:40])
         if kind.startswith("mcp_") or kind.endswith(("_call", "_call_output")):
-            return None
+            return HostedItem(item)
+        self.notes.append(kind[:40])
         text = item.get("text")
         try:
             parts = (Text(text),) if isinstance(text, str) else read_parts(item.get("content"), "responses", param)
@@ -272,25 +272,27 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
 
 def compose(
     request: ClientRequest,
-    messages: Sequence[Message],
+    messages: Sequence[Message | HostedItem],
     *,
     answer_format: Demand,
     keep_hosted: bool,
 ) -> dict[str, Any]:
-    """Write the body for a Responses backend: ``messages`` instead of the client's own items.
+    """Write the body for a Responses backend: ``messages`` instead of the client's own items, hosted items as sent.
 
     ``answer_format``: the structured output to demand. ``keep_hosted``: pass hosted tools on (same dialect).
     """
     if request.dialect != "responses":
         wanted = request.answer_format if answer_format == "as sent" else answer_format
-        return _compose_from_chat(request, messages, wanted)
-    items = [_write_message(message) for message in messages]
+        return _compose_from_chat(request, [each for each in messages if isinstance(each, Message)], wanted)
+    items = [_write_message(each) if isinstance(each, Message) else dict(each.item) for each in messages]
     body = {key: value for key, value in request.body.items() if key not in CONSUMED}
     # An absent input is one of the API's own forms (a stored prompt); an empty array is not.
     if items or "input" in body:
         body["input"] = items
     if keep_hosted and request.hosted:
         body["tools"] = list(request.hosted)
+        if (choice := hosted_choice(request.body.get("tool_choice"))) is not None:
+            body["tool_choice"] = choice
     else:
         body.pop("max_tool_calls", None)
     text = body.get("text")

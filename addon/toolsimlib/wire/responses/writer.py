@@ -5,7 +5,7 @@
     message   := item.added (part.added text.delta* text.done part.done)+ item.done
     reasoning := item.added (part.added delta* done part.done)+ item.done
     call      := item.added arguments.delta* arguments.done item.done
-    hosted    := item.added item.done                 also calls of shell, apply_patch and the like
+    hosted    := item.added event* item.done          also calls of shell, apply_patch and the like
     keepalive may stand between any two events behind in_progress
 
 Rules, and the clients that need them (each throws or loses the call otherwise):
@@ -25,7 +25,8 @@ Rules, and the clients that need them (each throws or loses the call otherwise):
  8. A text that follows a call is a new message, with the next index.
  9. A comment is no sign of life to Codex: a ``keepalive`` event is. It is the one event type outside the API that no
     client refuses.
-10. ``[DONE]`` follows the terminal event, which the Open Responses specification demands and everyone else accepts.
+10. What a hosted tool does meanwhile is told with our numbers; other items may stand between its events.
+11. ``[DONE]`` follows the terminal event, which the Open Responses specification demands and everyone else accepts.
 
 The frames of deltas are built by hand, from a head that is the same for a whole part and the JSON of one string: they
 are nearly all frames of an answer.
@@ -48,6 +49,9 @@ from toolsimlib.events import (
     Deltas,
     Ended,
     Failed,
+    HostedEnded,
+    HostedProgress,
+    HostedStarted,
     ItemStatus,
     KeepAlive,
     Opened,
@@ -61,11 +65,8 @@ from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
+from toolsimlib.wire.responses.shapes import failed_code, part_of, usage_of
 from toolsimlib.wire.sse import encode
-
-# The one code of a failed response after which no client sends the request again: they should after a broken stream,
-# and should not after a model that broke its tool's schema.
-_FINAL_CODE = "invalid_prompt"
 
 
 class ResponsesWriter:
@@ -83,6 +84,8 @@ class ResponsesWriter:
         # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
+        # By key: where in the output the announced items of hosted tools stand.
+        self._hosted_at: dict[str, int] = {}
         # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
         self._delta_head = ""
@@ -110,6 +113,8 @@ class ResponsesWriter:
                 self._begin(event)
             case PassThrough():
                 self._pass(event.item)
+            case HostedStarted() | HostedProgress() | HostedEnded():
+                self._hosted(event)
             case KeepAlive():
                 self._begin(Opened())
                 self._emit("keepalive", {})
@@ -138,6 +143,7 @@ class ResponsesWriter:
         reason = event.reasons.get(0, "stop")
         cut = reason in ("length", "content_filter")
         self._close("incomplete" if cut else "completed")
+        self._close_hosted()
         status = "incomplete" if cut else "completed"
         details = {"reason": "max_output_tokens" if reason == "length" else reason} if cut else None
         response = self._response(status, self._output, usage=event.usage, incomplete_details=details)
@@ -148,9 +154,10 @@ class ResponsesWriter:
         self._begin(Opened())
         self.error = error
         self._close("incomplete")
+        self._close_hosted()
         # Rule 7.
         self._emit("error", {"code": error.code, "message": error.message, "param": error.param, "error": error.body()})
-        failure = {"code": _failed_code(error.code), "message": error.message}
+        failure = {"code": failed_code(error.code), "message": error.message}
         response = self._response("failed", self._output, error=failure)
         self._emit("response.failed", {"response": response})
         self._done(response)
@@ -180,7 +187,7 @@ class ResponsesWriter:
             "error": error,
             "incomplete_details": incomplete_details,
             "completed_at": int(time.time()) if status == "completed" else None,
-            "usage": _usage(usage),
+            "usage": usage_of(usage),
         }
         if self._service_tier:
             response["service_tier"] = self._service_tier
@@ -220,7 +227,7 @@ class ResponsesWriter:
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
         """Begin a content part, in the open message if it fits there, else in a new item."""
         self._begin(Opened())
-        part = _part(kind, "")
+        part = part_of(kind, "")
         if kind in ("text", "refusal") and self._open in ("text", "refusal"):
             self._close_part()
         else:
@@ -273,6 +280,29 @@ class ResponsesWriter:
         self._emit("response.output_item.added", {"output_index": index, "item": item})
         self._emit("response.output_item.done", {"output_index": index, "item": item})
 
+    def _hosted(self, event: HostedStarted | HostedProgress | HostedEnded) -> None:
+        """Tell what a hosted item does; one that was never announced was dropped with the text around it."""
+        if isinstance(event, HostedStarted):
+            self._begin(Opened())
+            self._close("completed")
+            self._hosted_at[event.key] = len(self._output)
+            self._output.append(event.item)
+            self._emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": event.item})
+        elif (at := self._hosted_at.get(event.key)) is None:
+            return
+        elif isinstance(event, HostedProgress):
+            where = {"item_id": self._output[at].get("id"), "output_index": at}
+            self._emit(event.type, {**where, **event.fields})
+        else:
+            del self._hosted_at[event.key]
+            self._output[at] = event.item
+            self._emit("response.output_item.done", {"output_index": at, "item": event.item})
+
+    def _close_hosted(self) -> None:
+        for key, at in list(self._hosted_at.items()):
+            item = self._output[at]
+            self._hosted(HostedEnded(key, {**item, "status": "incomplete"} if "status" in item else item))
+
     def _add(self, name: str, item: dict[str, Any]) -> None:
         self._output.append({"id": name, **item})
         # The item as it is now: it grows in place.
@@ -294,7 +324,7 @@ class ResponsesWriter:
     def _close_part(self) -> None:
         kind, where, text = self._open, self._where(), self._text.getvalue()
         assert kind in ("text", "refusal", "summary", "reasoning_text")
-        part = _part(kind, text)
+        part = part_of(kind, text)
         if kind == "summary":
             self._emit("response.reasoning_summary_text.done", {**where, "text": text})
             self._emit("response.reasoning_summary_part.done", {**where, "part": part})
@@ -344,34 +374,3 @@ class ResponsesWriter:
 
 _PART: Mapping[str, Literal["summary", "reasoning_text"]] = {"summary": "summary", "text": "reasoning_text"}
 _EVENT = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}
-
-
-def _failed_code(code: str | None) -> str:
-    """Return a code for the final object, whose codes are a closed set to some clients: ours are not in it."""
-    if code == "invalid_tool_call":
-        return _FINAL_CODE
-    return code if code and not code.startswith("backend_") else "server_error"
-
-
-def _part(kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> dict[str, Any]:
-    match kind:
-        case "text":
-            return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-        case "refusal":
-            return {"type": "refusal", "refusal": text}
-        case "summary":
-            return {"type": "summary_text", "text": text}
-        case "reasoning_text":
-            return {"type": "reasoning_text", "text": text}
-
-
-def _usage(usage: Usage | None) -> dict[str, Any] | None:
-    if usage is None:
-        return None
-    return {
-        "input_tokens": usage.input_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.total_tokens,
-    }

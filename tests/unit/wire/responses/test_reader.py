@@ -10,6 +10,9 @@ from toolsimlib.events import (
     Counted,
     Failed,
     Finished,
+    HostedEnded,
+    HostedProgress,
+    HostedStarted,
     Opened,
     PassThrough,
     ReasoningDelta,
@@ -105,6 +108,60 @@ def test_items_of_other_kinds() -> None:
     completed = {"type": "response.completed", "response": {"status": "completed", "output": output}}
     assert stream(*events, completed) == [*expected, *END]
     assert ResponsesReader().whole({"id": "r", "output": output})[1:] == [*expected, *END]
+
+
+MCP = {"type": "mcp_call", "id": "mcp_1", "server_label": "s", "name": "find", "arguments": "", "status": "in_progress"}
+
+
+def of_item(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "output_index": 0, "item_id": "mcp_1", "sequence_number": 9, **fields}
+
+
+def test_a_hosted_item_is_told_step_by_step() -> None:
+    """What is announced is told as it comes, events that nobody knows included, and once; numbers are not ours."""
+    done = {**MCP, "arguments": "{}", "output": "x", "status": "completed"}
+    told = stream(
+        {"type": "response.output_item.added", "output_index": 0, "item": MCP},
+        of_item("response.mcp_call_arguments.delta", delta="{}"),
+        of_item("response.mcp_call_arguments.done", arguments="{}"),
+        of_item("response.mcp_call.in_progress"),
+        of_item("response.mcp_call.invented", some=1),
+        {"type": "response.mcp_call.lost"},
+        {"type": "response.output_item.done", "output_index": 0, "item": done},
+        of_item("response.mcp_call.late"),
+        delta("Hi", 1),
+        {"type": "response.completed", "response": {"status": "completed", "output": [done, MESSAGE]}},
+    )
+    assert told == [
+        HostedStarted("0", MCP),
+        HostedProgress("0", "response.mcp_call_arguments.delta", {"delta": "{}"}),
+        HostedProgress("0", "response.mcp_call_arguments.done", {"arguments": "{}"}),
+        HostedProgress("0", "response.mcp_call.in_progress"),
+        HostedProgress("0", "response.mcp_call.invented", {"some": 1}),
+        HostedEnded("0", done),
+        TextDelta("Hi"),
+        *END,
+    ]
+
+
+def test_a_hosted_item_that_is_never_done_ends_with_the_answer() -> None:
+    """As the final object has it, or as it was announced."""
+    added = {"type": "response.output_item.added", "output_index": 0, "item": MCP}
+    whole = {**MCP, "status": "completed"}
+    completed = {"type": "response.completed", "response": {"status": "completed", "output": [whole]}}
+    assert stream(added, completed) == [HostedStarted("0", MCP), HostedEnded("0", whole), *END]
+    assert stream(added, DONE) == [HostedStarted("0", MCP), HostedEnded("0", MCP), *END]
+
+
+def test_a_type_that_nobody_knows_is_named() -> None:
+    """For the log, whether or not it is passed on."""
+    reader = ResponsesReader()
+    for event in (
+        {"type": "response.output_item.added", "item": MCP},
+        {"type": "response.new.kind", "item_id": "mcp_1"},
+    ):
+        reader.event(ServerSentEvent("", json.dumps(event)))
+    assert list(reader.unknown) == ["response.new.kind"]
 
 
 def test_calls_that_are_never_done() -> None:

@@ -1,5 +1,5 @@
 import pytest
-from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
+from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice
 from toolsimlib.wire.chat.request import read_request as read_chat
@@ -134,10 +134,6 @@ def test_output_by_name():
         ({"type": "reasoning", "summary": "x", "content": [1, {"text": 2}]}, None, "reasoning"),
         ({"type": "item_reference", "id": "msg_1"}, None, "item_reference"),
         ({"type": "item_reference", "id": {}}, None, "item_reference"),
-        ({"type": "web_search_call", "id": "ws_1"}, None, "web_search_call"),
-        ({"type": "mcp_call", "output": "x", "text": "x"}, None, "mcp_call"),
-        ({"type": "mcp_list_tools", "tools": []}, None, "mcp_list_tools"),
-        ({"type": "shell_call_output", "text": "x"}, None, "shell_call_output"),
         ({"type": "compaction", "encrypted_content": "x"}, None, "compaction"),
         ({"type": "memo", "text": "x"}, say("user", "x"), "memo"),
         ({"type": "memo", "role": "assistant", "content": "x"}, say("assistant", "x"), "memo"),
@@ -156,6 +152,22 @@ def test_unknown_items(item, read_as, note):
     request = read(item)
     assert request.items == (() if read_as is None else (read_as,))
     assert request.notes == (note,)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "web_search_call", "id": "ws_1"},
+        {"type": "mcp_call", "output": "x", "text": "x"},
+        {"type": "mcp_list_tools", "tools": []},
+        {"type": "mcp_approval_response", "approve": True, "approval_request_id": "mcpr_1"},
+        {"type": "shell_call_output", "text": "x"},
+    ],
+)
+def test_what_hosted_tools_left_stays_as_sent(item):
+    """Only a backend of the same API may take it; whether it does is not the reader's to say."""
+    assert read(item).items == (HostedItem(item),)
+    assert read(item).notes == ()
 
 
 def test_resolved_reference():
@@ -451,15 +463,14 @@ def test_a_history_of_calls_by_type():
     assert (request.notes, request.highest_call) == ((), 7)
 
 
-def test_hosted_calls_and_their_outputs_stay_out():
+def test_hosted_calls_and_their_outputs_are_no_calls():
     """What OpenAI's own servers ran is opaque to another model."""
     request = read(
         {"type": "shell_call", "call_id": "c", "environment": {"type": "container_reference"}, "action": {}},
         {"type": "shell_call_output", "call_id": "c", "output": []},
         {"type": "tool_search_output", "call_id": None, "execution": "server", "tools": []},
     )
-    assert request.items == ()
-    assert request.notes == ("shell_call", "shell_call_output")
+    assert [item.kind for item in request.items] == ["shell_call", "shell_call_output"]
 
 
 @pytest.mark.parametrize("kind", ["shell", "apply_patch"])

@@ -20,6 +20,9 @@ from toolsimlib.events import (
     ClientEvent,
     Ended,
     Failed,
+    HostedEnded,
+    HostedProgress,
+    HostedStarted,
     KeepAlive,
     Opened,
     PassThrough,
@@ -229,6 +232,39 @@ def test_items_of_built_in_tools_pass() -> None:
     check(told)
     assert writer.body is not None
     assert writer.body["output"][1] == item
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_hosted_items_are_told_step_by_step(stream: bool) -> None:
+    """Text may stand between the events of an item; indexes and numbers are ours, the item's id is its own."""
+    begun = {"id": "mcp_1", "type": "mcp_call", "name": "x", "arguments": "", "server_label": "s", "status": "calling"}
+    done = {**begun, "arguments": "{}", "output": "y", "status": "completed"}
+    other = {**begun, "id": "mcp_2"}
+    progress = HostedProgress("a", "response.mcp_call_arguments.done", {"arguments": "{}"})
+    events: list[ClientEvent] = [
+        TextDelta("a"),
+        HostedStarted("a", begun),
+        progress,
+        TextDelta("b"),
+        HostedProgress("a", "response.mcp_call.completed"),
+        HostedProgress("z", "response.mcp_call.completed"),
+        HostedEnded("a", done),
+        HostedEnded("z", done),
+        HostedStarted("b", other),
+        Ended(),
+    ]
+    told, writer = write(events, stream)
+    assert writer.body is not None
+    assert writer.body["output"][1] == done
+    assert writer.body["output"][3] == {**other, "status": "incomplete"}
+    if not stream:
+        return
+    assert [each["sequence_number"] for each in told] == list(range(len(told)))
+    for each in told:
+        EVENT.validate_python(each)
+    about = [each for each in told if each["type"].startswith("response.mcp_call")]
+    assert [(each["item_id"], each["output_index"]) for each in about] == [("mcp_1", 1)] * 2
+    assert [each["output_index"] for each in told if each["type"] == "response.output_item.done"] == [0, 1, 2, 3]
 
 
 def test_lone_surrogates_are_replaced() -> None:

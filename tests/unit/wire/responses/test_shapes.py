@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+from openai.types.responses import ResponseUsage
+from toolsimlib.events import Usage
+from toolsimlib.wire.responses.shapes import failed_code, part_of, usage_of
+
+
+@pytest.mark.parametrize(
+    ("code", "final"),
+    [
+        ("invalid_tool_call", "invalid_prompt"),
+        ("backend_truncated", "server_error"),
+        (None, "server_error"),
+        ("x", "x"),
+    ],
+)
+def test_a_failure_has_a_code_that_clients_know(code: str | None, final: str) -> None:
+    """Ours are not among them; the one of a broken schema is one after which nobody asks again."""
+    assert failed_code(code) == final
+
+
+def test_parts_hold_their_text() -> None:
+    """Each kind under the name that it has in the API."""
+    assert part_of("refusal", "no") == {"type": "refusal", "refusal": "no"}
+    assert {part_of(kind, "x")["text"] for kind in ("text", "summary", "reasoning_text")} == {"x"}
+
+
+def test_counts_are_null_until_they_are_known() -> None:
+    """And then all that the API's type demands."""
+    assert usage_of(None) is None
+    assert ResponseUsage.model_validate(usage_of(Usage(1, 2, 3, 1, 2))).total_tokens == 3
