@@ -38,7 +38,16 @@ def blocks(language: str) -> list[str]:
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Backend": ("backend", "upstream", "engine", "upstream_key", "codex_command"),
-    "What the model is shown": ("manifest", "manifest_role", "history", "reasoning", "sentinel", "mode", "constrain"),
+    "What the model is shown": (
+        "manifest",
+        "manifest_role",
+        "catalog_budget",
+        "history",
+        "reasoning",
+        "sentinel",
+        "mode",
+        "constrain",
+    ),
     "What else the backend gets": ("request_overrides", "llm_options_defaults", "transforms"),
     "What counts as a call": ("use_tool", "untagged", "repair", "strict_policy", "max_tool_args_bytes"),
     "Several turns in one answer": (
@@ -176,7 +185,7 @@ def test_the_flags_of_the_evaluation_exist() -> None:
     told = set(re.findall(r"(?<![\w-])--[a-z-]+", section)) - {"--no-deps"}
     assert "--way" in told
     assert told <= known
-    for suite in ("scenarios", "questions"):
+    for suite in ("scenarios", "questions", "unseen"):
         assert f"`{suite}`" in section or f"--suite {suite}" in section
         assert suites.load(suite)
 

@@ -17,6 +17,9 @@ Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 Feature = Literal["tools", "constraint"]
 """What a request may ask of a backend that not every one can: tools of its own, and an enforced form of calls."""
 
+FIND_TOOLS = "find_tools"
+"""The tool of ours by which a model looks up others, and the reason for the round that follows its call."""
+
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
@@ -73,6 +76,7 @@ class Policy:
     engine: Engine | Literal["auto"] = "unknown"
     manifest_role: Literal["auto", "developer", "system", "user"] = "auto"
     manifest: str = "auto"
+    catalog_budget: int = 0
     history: Literal["auto", "record", "sentinel"] = "auto"
     sentinel: str = "tool_call"
     use_tool: bool = True
@@ -113,7 +117,8 @@ class Policy:
     @property
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
-        return bool(self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back)
+        asks = self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back
+        return bool(asks or self.catalog_budget)
 
     @property
     def falls_back(self) -> bool:
@@ -141,8 +146,10 @@ class Plan:
     """What one answer needs to know about its request.
 
     ``tools`` are those on offer: ``tool_choice``, allow and deny lists have already masked the rest, whose names are in
-    ``masked``. ``any_strict`` counts every declared tool, ``choices`` is chat's ``n``. ``first_number`` is the number
-    of the first call of this answer. ``stops_after_tools``: the first other text after a call ends the turn.
+    ``masked``. ``named``: those of which the catalogue only shows the name (``request/names_first.py``); the tool by
+    which they are looked up is then among ``tools``. ``any_strict`` counts every declared tool, ``choices`` is chat's
+    ``n``. ``first_number`` is the number of the first call of this answer. ``stops_after_tools``: the first other text
+    after a call ends the turn.
     ``answer_format``: the flat ``text.format`` that an answer in words has to obey, None for plain text.
     ``constraint``: the flat form in which the backend is to enforce calls, None where it is only asked in words.
     ``fields``: further fields of the backend's body. ``attempts``: what of all this the backend may refuse, and the
@@ -157,6 +164,7 @@ class Plan:
     form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
     masked: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
     any_strict: bool = False
     choice: Choice = Choice()
     one_call: bool = False

@@ -11,7 +11,7 @@ from support.wire import backend_answer
 from toolsimlib.events import ClientEvent, Failed
 from toolsimlib.loop.course import Bounds, Round
 from toolsimlib.loop.runner import Heard, Job, Refused, Told, answer
-from toolsimlib.plan import Dialect, Policy
+from toolsimlib.plan import FIND_TOOLS, Dialect, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.again import AskAgain
@@ -43,7 +43,9 @@ class Script:
 
         report = Report(round=round_.number)
         body = dump(round_.body).encode()
-        rewritten = rewrite_request(dialect, "/v1", body, round_.policy, output_mode=None, report=report)
+        budget = round_.policy.catalog_budget if FIND_TOOLS in round_.asks else 0
+        policy = replace(round_.policy, catalog_budget=budget)
+        rewritten = rewrite_request(dialect, "/v1", body, policy, output_mode=None, report=report)
         assert rewritten is not None
         sent = json.loads(rewritten.body)
         self.asked.append(sent.get("messages") or sent.get("input"))

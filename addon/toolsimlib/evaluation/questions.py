@@ -1,8 +1,9 @@
 """Plain one-turn questions with everyday tools: the quickest look at whether a model calls at all.
 
-``questions.json`` says which calls are right and, for each argument, which values are: names of people and places are
-compared without regard to case and final dots, everything else exactly. A question without calls is right when none
-is made.
+A suite is a file of data, which says which calls are right and, for each argument, which values are: names of people
+and places are compared without regard to case and final dots, everything else exactly. A question without calls is
+right when none is made. The manifest's wording was chosen by some of ``questions``; ``unseen`` holds others, with
+other tools, by which nothing was ever chosen.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from toolsimlib.runtime.turn import Answer, Call, Request, Send, Tool
 _MAX_DETAIL = 300
 
 
-def cases() -> Sequence[Case]:
-    """Return all questions, in the order of the file: those with one call, with two, and with none."""
-    document = json.loads(files("toolsimlib.evaluation").joinpath("questions.json").read_text("utf-8"))
+FILES: Mapping[str, str] = {"questions": "questions.json", "unseen": "unseen_questions.json"}
+
+
+def cases(suite: str = "questions") -> Sequence[Case]:
+    """Return all questions of a suite of ``FILES``, in the order of the file."""
+    document = json.loads(files("toolsimlib.evaluation").joinpath(FILES[suite]).read_text("utf-8"))
     tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
     return [
         Case(
-            "questions",
+            suite,
             each["id"],
             _Question(each["question"], tuple(tools[name] for name in each["tools"]), tuple(each["calls"])).play,
         )

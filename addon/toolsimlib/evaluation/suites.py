@@ -1,4 +1,4 @@
-"""Suites by name: ``scenarios``, ``guards``, ``questions``, ``bfcl:CATEGORY``."""
+"""Suites by name: ``scenarios``, ``guards``, ``questions``, ``unseen``, ``bfcl:CATEGORY``."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def load(name: str, settings: ScenarioSettings | None = None, selection: str = "
         return scenarios.select(selection, settings)
     if name == "guards":
         return guards.cases()
-    if name == "questions":
-        return questions.cases()
+    if name in questions.FILES:
+        return questions.cases(name)
     if family == "bfcl" and member:
         try:
             return bfcl.cases(member)
         except (NotInstalled, ValueError) as error:
             raise UnknownSuite(f"{name}: {error}") from error
-    raise UnknownSuite(f"no such suite: {name}; there are scenarios, guards, questions and bfcl:CATEGORY")
+    raise UnknownSuite(f"no such suite: {name}; there are scenarios, guards, questions, unseen and bfcl:CATEGORY")

@@ -5,6 +5,7 @@
 | what is wrong with a call, or that there is none  | ``toolsim_retry`` times                                         |
 | a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
+| tools that it looks up by ``find_tools``          | 3 times; it is shown their entries                            |
 | an error of the backend's                         | ``toolsim_fallback_retry_count`` times, ``relaxed``; no tools   |
 
 The bounds: ``toolsim_max_rounds`` in all, ``toolsim_max_rounds_seconds`` from the first round to the beginning of the
@@ -19,14 +20,17 @@ from typing import Any
 
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.loop.words import reply_to, words_of
-from toolsimlib.plan import Policy
-from toolsimlib.request.rewrite import is_after_outputs
+from toolsimlib.plan import FIND_TOOLS, Policy
+from toolsimlib.request.names_first import looked_up, only_named
+from toolsimlib.request.rewrite import is_after_outputs, tools_on_offer
 from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain
 from toolsimlib.response.judge import UNKNOWN_TOOL
 from toolsimlib.wire.dialect import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
 """Errors that a request without tools would meet too: the key, the money, the model, the pace."""
+_MAX_FINDS = 3
+"""How often a model may look tools up within one answer; then it is shown all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,9 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
         return False
     asks_for_calls = policy.retry > 0 or policy.unknown_tool == "retry"
     asks_for_calls = asks_for_calls or policy.falls_back
-    return (asks_for_calls and bool(request.tools)) or (policy.fix_empty_final and is_after_outputs(request))
+    if (asks_for_calls and request.tools) or (policy.fix_empty_final and is_after_outputs(request)):
+        return True
+    return bool(policy.catalog_budget and only_named(tools_on_offer(request, policy), request.items, policy))
 
 
 class Course:
@@ -73,6 +79,7 @@ class Course:
         self._asked = 0
         self._has_fixed = False
         self._fallbacks = 0
+        self._finds = 0
 
     def first(self) -> Round:
         """Return the first round: the client's own request."""
@@ -92,6 +99,11 @@ class Course:
             if policy.fix_empty_final_disable_tools:
                 policy = replace(policy, tool_use_mode="disabled")
             body = self._api.continued(before.body, "", policy.fix_empty_final_text)
+        elif again.fault.reason == FIND_TOOLS:
+            self._finds += 1
+            tools = tools_on_offer(self._api.read(before.body), policy)
+            reply = looked_up(tools, again.fault.arguments, policy)
+            body = self._api.continued(before.body, words_of(again), reply)
         else:
             self._asked += 1
             body = self._api.continued(before.body, words_of(again), reply_to(again, called=called))
@@ -114,4 +126,6 @@ class Course:
         asks: frozenset[str] = CALL_FAULTS if self._asked < self._policy.retry else frozenset()
         if self._policy.unknown_tool == "retry" and not self._asked:
             asks |= {UNKNOWN_TOOL}
+        if self._policy.catalog_budget and self._finds < _MAX_FINDS:
+            asks |= {FIND_TOOLS}
         return asks | {EMPTY_ANSWER} if self._policy.fix_empty_final and not self._has_fixed else asks

@@ -11,7 +11,7 @@ from typing import Any
 from toolsimlib.events import ClientEvent, Failed
 from toolsimlib.loop.course import Bounds, Course, Round
 from toolsimlib.loop.merge import Merger
-from toolsimlib.plan import AnswerForm, Policy
+from toolsimlib.plan import FIND_TOOLS, AnswerForm, Policy
 from toolsimlib.report import Report
 from toolsimlib.response.again import AskAgain
 from toolsimlib.response.judge import INVALID_CALL
@@ -104,7 +104,7 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
             ):
                 job.report.asked_again.append(PROVIDER_ERROR)
                 job.report.error = None
-            case _ if last is None or merger.has_told or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed)):
+            case _ if last is None or merger.has_told or _is_no_worse(end, last):
                 yield end
                 return
             case _:
@@ -124,6 +124,11 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
 
 def _status(end: Failed | Refused) -> int:
     return end.error.status if isinstance(end, Failed) else end.status
+
+
+def _is_no_worse(end: Failed | Refused, last: AskAgain) -> bool:
+    """Return whether the client may as well hear how a further round failed as that it would have failed without it."""
+    return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
 
 
 def _is_verdict(end: Failed | Refused) -> bool:

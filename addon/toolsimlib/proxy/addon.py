@@ -21,7 +21,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Conversations
-from toolsimlib.plan import Policy
+from toolsimlib.plan import FIND_TOOLS, Policy
 from toolsimlib.proxy import cut, flow_list, metrics, options, resend, route, sides, startup, telemetry, trailers
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together, is_local
@@ -194,6 +194,8 @@ class ToolSim:
         policy = part.policy if part is not None and part.policy is not None else self._policy(flow)
         if policy.asks_again and part is None and self._hand_over(flow, exchange, api, policy):
             return None
+        if part is None or FIND_TOOLS not in part.asks:
+            policy = replace(policy, catalog_budget=0)
         job = exchange.request_job(flow, api.name, policy)
 
         def take(done: Done) -> None:

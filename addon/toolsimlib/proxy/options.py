@@ -47,6 +47,13 @@ OPTIONS = (
         ("auto", *FORMS),
     ),
     Option(
+        "catalog_budget",
+        0,
+        "Size in characters beyond which the catalogue of tools begins with names: it shows each tool by its name and "
+        "one line, and the model looks up what it needs with find_tools, which is answered within the same answer. "
+        "Tools that the conversation has called are shown whole. 0 = always the whole catalogue.",
+    ),
+    Option(
         "manifest_role",
         "auto",
         "Role of the message that shows the tools to the model. auto: developer over the Responses API, system over "

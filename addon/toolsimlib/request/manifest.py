@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from toolsimlib.plan import Choice, Tool
 from toolsimlib.request.example import example_arguments
 from toolsimlib.request.forms import CLOSING, SCHEMA_LINE, compact_schema, form_named
 from toolsimlib.request.known import entries
+from toolsimlib.request.names_first import INTRO, name_lines
 from toolsimlib.request.notation import read_template
 from toolsimlib.request.record import sentinel_block, value_line
 
@@ -44,20 +45,24 @@ def manifest(
     one_call: bool,
     answer_format: Mapping[str, Any] | None,
     form: str = "auto",
+    named: Collection[str] = (),
 ) -> str:
     """Return the catalogue of ``tools`` (at least one), the rule for calling them, and what ``choice`` demands.
 
     ``form``: the name of a form of ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that an answer
-    in words has to obey, since the backend cannot enforce it beside calls.
+    in words has to obey, since the backend cannot enforce it beside calls. ``named``: the tools of which only the name
+    is shown.
     """
     shape = form_named(form)
-    catalogue = "\n".join(filter(None, [shape.intro, entries(tools, shape.entry, sentinel), shape.outro]))
+    whole = [tool for tool in tools if tool.name not in named] if named else tools
+    catalogue = "\n".join(filter(None, [shape.intro, entries(whole, shape.entry, sentinel), shape.outro]))
     wording = shape.rule_for_one if one_call and shape.rule_for_one else shape.rule
-    rule = wording.format(tag=sentinel, example=_example(tools[0], sentinel))
+    rule = wording.format(tag=sentinel, example=_example(whole[0], sentinel))
     further = " ".join(filter(None, [shape.single if one_call else shape.several, _strict_rule(tools), CLOSING]))
     sections = [
         HEADING,
         catalogue,
+        f"{INTRO}\n{name_lines(tool for tool in tools if tool.name in named)}" if named else "",
         f"{rule}{'\n\n' if '\n' in rule else ' '}{further}",
         _demand(tools, choice, one_call=one_call),
         _answer_rule(answer_format) if answer_format is not None else "",

@@ -39,6 +39,7 @@ from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.fields import with_fields
 from toolsimlib.request.known import InvalidSchema, check_strict
 from toolsimlib.request.manifest import manifest, reminder
+from toolsimlib.request.names_first import FINDER, only_named
 from toolsimlib.request.transcript import flatten, place, remind
 from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
 from toolsimlib.wire.dialect import APIS, Api
@@ -139,23 +140,29 @@ def plan(
         message = f"Invalid schema for function '{invalid.tool.wire_name}': {invalid}"
         param = schema_param(request, invalid.tool.name)
         raise BadRequest(message, param, "invalid_function_parameters") from invalid
-    offered = tuple(tool for tool in request.tools if _is_offered(choice, tool, policy))
+    offered = tools_on_offer(request, policy)
     if choice.mode == "required" and not offered:
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     names = {tool.name for tool in offered}
+    native = policy.mode == "native" and backend.name == request.dialect
+    named = frozenset[str]() if native else only_named(offered, request.items, policy)
     one_call = not (request.parallel and policy.parallel_tool_calls)
     stops = policy.stop_after_tools
     ends_turns = stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls)
     report.mode = policy.output_mode
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(tool.name for tool in offered)
+    if named:
+        # First: where a form shows an example, it is of the first tool.
+        offered = (FINDER, *offered)
     return Plan(
         client=request.dialect,
         backend=backend.name,
         form=request.form,
         tools=offered,
         masked=frozenset(tool.name for tool in request.tools if tool.name not in names),
+        named=named,
         any_strict=any(tool.strict for tool in request.tools),
         choice=choice,
         one_call=one_call,
@@ -234,6 +241,12 @@ def _check_weight(plan: Plan) -> None:
         raise BadRequest(message, "tools", "request_too_large")
 
 
+def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
+    """Return the client's tools without those that its choice or the operator masks."""
+    choice = _choice(request, policy)
+    return tuple(tool for tool in request.tools if _is_offered(choice, tool, policy))
+
+
 def _choice(request: ClientRequest, policy: Policy) -> Choice:
     """Return the client's choice, or the operator's where ``tool_use_mode`` decides."""
     if policy.tool_use_mode == "disabled":
@@ -267,6 +280,7 @@ def _with_manifest(
         one_call=plan.one_call,
         answer_format=plan.answer_format,
         form=policy.manifest,
+        named=plan.named,
     )
     messages = place(messages, text, _manifest_role(plan))
     if len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items):

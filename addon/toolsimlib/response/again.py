@@ -7,7 +7,8 @@
    open is broken.
 4. An answer without the call that it had to hold, and an empty one after a tool's output, are faults of the whole
    answer; all of what was told of it stays.
-5. Whoever does not ask again tells ``otherwise``: what the client would have been told without any of this.
+5. A call of ``find_tools``, which is ours, is a question of the model's: the next round answers it.
+6. Whoever does not ask again tells ``otherwise``: what the client would have been told without any of this.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     ClientEvent,
     Failed,
@@ -26,7 +28,7 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Plan
+from toolsimlib.plan import FIND_TOOLS, Plan
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.judge import (
     ARGUMENTS_TOO_LARGE,
@@ -34,8 +36,9 @@ from toolsimlib.response.judge import (
     MASKED_TOOL,
     SCHEMA_MISMATCH,
     UNKNOWN_TOOL,
+    Call,
     Rejected,
-    Violation,
+    Verdict,
 )
 from toolsimlib.response.untagged import Piece
 
@@ -43,6 +46,7 @@ WHOLE = "a whole call, up to its closing tag"
 CUT_OFF = "CALL_CUT_OFF"
 NO_CALL = "NO_CALL"
 EMPTY_ANSWER = "EMPTY_ANSWER"
+NO_ROUND_LEFT = "no_round_left"
 
 CALL_FAULTS = frozenset(
     {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL}
@@ -59,15 +63,16 @@ _CALL_BEGINS = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
 class Fault:
     """Why the model is to be asked again. ``expected``: what a call would have needed.
 
-    ``begun``: the call as far as it got before the length limit, "" where the model is to begin anew. ``otherwise``:
-    what the client is told if nobody asks, up to the end for the reason ``finish``, which follows unless it is a
-    failure.
+    ``begun``: the call as far as it got before the length limit, "" where the model is to begin anew. ``arguments``:
+    of a call of ``find_tools``. ``otherwise``: what the client is told if nobody asks, up to the end for the reason
+    ``finish``, which follows unless it is a failure.
     """
 
     reason: str
     expected: str = ""
     name: str | None = None
     begun: str = ""
+    arguments: str = ""
     otherwise: tuple[ClientEvent, ...] = ()
     finish: FinishReason = "stop"
 
@@ -90,6 +95,7 @@ class Again:
 
     def __init__(self, plan: Plan) -> None:
         self._asks = plan.asks
+        self._finds = bool(plan.named)
         self._says_errors = plan.policy.strict_policy == "message"
         self._words: list[str] = []
         self._length = 0
@@ -121,8 +127,10 @@ class Again:
         """Find no fault from now on: the answer has failed for another reason."""
         self._asks = frozenset()
 
-    def broken(self, verdict: Rejected | Violation, gap: Gap) -> bool:
+    def broken(self, verdict: Verdict, gap: Gap) -> bool:
         """Return whether a verdict is a fault; ``gap`` is the white space before it, which is told with its text."""
+        if isinstance(verdict, Call):
+            return self._finds and verdict.tool.name == FIND_TOOLS and self._find(verdict.arguments)
         if verdict.reason not in self._asks or not verdict.expected:
             return False
         otherwise: ClientEvent
@@ -133,6 +141,11 @@ class Again:
         else:
             otherwise = Failed(verdict.error)
         self.fault = Fault(verdict.reason, verdict.expected, verdict.name, otherwise=(otherwise,))
+        return True
+
+    def _find(self, arguments: str) -> bool:
+        error = ApiError("The model looks up tools, and there is no time left for it.", code=NO_ROUND_LEFT, status=504)
+        self.fault = Fault(FIND_TOOLS, "tools", arguments=arguments, otherwise=(Failed(error),))
         return True
 
     def unfinished(self, pieces: Sequence[Piece], reason: FinishReason, gap: Gap) -> bool:

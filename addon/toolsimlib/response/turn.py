@@ -275,8 +275,8 @@ class Turn:
     def _verdict(self, verdict: Verdict) -> str:
         """Act on a verdict; return what became of it, for the report."""
         match verdict:
-            case Rejected() | Violation() if self._ask_again(verdict):
-                return f"asked again {verdict.reason}"
+            case _ if self._ask_again(verdict):
+                return f"asked again {self.again.fault and self.again.fault.reason}"
             case Call(tool=tool):
                 made = not self.over and self._call(verdict)
                 return f"call {tool.name}" if made else f"passed over {tool.name}"
@@ -295,7 +295,7 @@ class Turn:
         """Whether the model can be asked for another call: not for one that was announced, or that is one too many."""
         return not (self._preview is not None and self._preview.announced) and not self._is_full
 
-    def _ask_again(self, verdict: Rejected | Violation) -> bool:
+    def _ask_again(self, verdict: Verdict) -> bool:
         """End the turn at a call that the model is asked to write once more; return whether it is."""
         if self.over or not self._may_ask or not self.again.broken(verdict, self._gap):
             return False

@@ -14,9 +14,14 @@ from toolsimlib.evaluation import questions
 from toolsimlib.evaluation.case import Case, Verdict
 from toolsimlib.runtime.turn import Answer, Call, Request
 
-DOCUMENT = json.loads(files("toolsimlib.evaluation").joinpath("questions.json").read_text("utf-8"))
-RIGHT = {each["id"]: each["calls"] for each in DOCUMENT["questions"]}
-CASES = {case.id: case for case in questions.cases()}
+DOCUMENTS = {
+    suite: json.loads(files("toolsimlib.evaluation").joinpath(name).read_text("utf-8"))
+    for suite, name in questions.FILES.items()
+}
+QUESTIONS = [each for document in DOCUMENTS.values() for each in document["questions"]]
+TOOLS = {tool["name"]: tool for document in DOCUMENTS.values() for tool in document["tools"]}
+RIGHT = {each["id"]: each["calls"] for each in QUESTIONS}
+CASES = {case.id: case for suite in questions.FILES for case in questions.cases(suite)}
 
 
 def play(case: Case, calls: Sequence[tuple[str, Any]], **answer: Any) -> Verdict:
@@ -40,19 +45,24 @@ def first_right(calls: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
 
 
 def test_there_are_as_many_as_agreed() -> None:
-    """14 take one call, 4 take two, 6 take none; nobody is offered more than four tools."""
-    assert [sum(len(calls) == number for calls in RIGHT.values()) for number in (1, 2, 0)] == [14, 4, 6]
-    assert max(len(each["tools"]) for each in DOCUMENT["questions"]) == 4
+    """14 take one call, 4 two, 6 none, and 14 more one with tools of their own; none offers more than four tools."""
+    counts = {
+        suite: [sum(len(each["calls"]) == number for each in document["questions"]) for number in (1, 2, 0)]
+        for suite, document in DOCUMENTS.items()
+    }
+    assert counts == {"questions": [14, 4, 6], "unseen": [14, 0, 0]}
+    assert max(len(each["tools"]) for each in QUESTIONS) == 4
+    assert len(TOOLS) == sum(len(document["tools"]) for document in DOCUMENTS.values())
+    assert len(CASES) == len(QUESTIONS)
 
 
-@pytest.mark.parametrize("question", DOCUMENT["questions"], ids=lambda question: question["id"])
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question["id"])
 def test_right_calls_fit_the_tools_on_offer(question: dict[str, Any]) -> None:
     """Every right value is valid by the schema of a tool that the question offers."""
-    tools = {tool["name"]: tool for tool in DOCUMENT["tools"]}
     for call in question["calls"]:
         assert call["name"] in question["tools"]
-        properties = tools[call["name"]]["parameters"]["properties"]
-        assert properties.keys() >= call["arguments"].keys() >= set(tools[call["name"]]["parameters"]["required"])
+        properties = TOOLS[call["name"]]["parameters"]["properties"]
+        assert properties.keys() >= call["arguments"].keys() >= set(TOOLS[call["name"]]["parameters"]["required"])
         for name, values in call["arguments"].items():
             assert all(Draft202012Validator(properties[name]).is_valid(each) for each in values if each is not None)
 

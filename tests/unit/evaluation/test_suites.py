@@ -9,7 +9,7 @@ from toolsimlib.evaluation.suites import UnknownSuite, load
 @pytest.mark.parametrize("name", ["", "nothing", "bfcl", "bfcl:"])
 def test_an_unknown_suite_is_named(name: str) -> None:
     """A name that no suite has is an error that says which there are."""
-    with pytest.raises(UnknownSuite, match="questions and bfcl:CATEGORY"):
+    with pytest.raises(UnknownSuite, match="unseen and bfcl:CATEGORY"):
         load(name)
 
 
@@ -20,7 +20,7 @@ def test_scenarios_by_preset() -> None:
 
 def test_the_other_suites() -> None:
     """Each case is of the suite that was asked for; a benchmark that is not there says how to get it."""
-    for name in ("guards", "questions"):
+    for name in ("guards", "questions", "unseen"):
         assert {case.suite for case in load(name)} == {name}
     with pytest.raises(UnknownSuite, match="bfcl:nothing"):
         load("bfcl:nothing")

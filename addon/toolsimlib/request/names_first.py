@@ -1,0 +1,109 @@
+"""A catalogue that begins with names, for many tools: the model looks up what it needs.
+
+128 tools take more than 12,000 tokens of every question, and a small model loses the one that it needs among them. So
+beyond ``catalog_budget`` characters a catalogue shows most tools by name and the first line of their description, and
+one tool more, ``find_tools``, which returns the entries of those that are named to it. That tool is ours: a call of it
+ends a round (``response/again.py``), and the next one begins with what was looked up (``loop/course.py``). The client
+sees nothing of it.
+
+1. Names come first only in a round that may be followed by another; in any other request the catalogue is whole.
+2. A tool that the conversation has called before is shown whole: it is likely to be called again, and what was looked
+   up for an earlier answer is no part of the conversation.
+3. Every tool is on offer, looked up or not: a call that fits its schema counts.
+4. Where the client has a ``find_tools`` of its own, or a single tool, the catalogue is whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from toolsimlib.conversation import Call, Item
+from toolsimlib.plan import FIND_TOOLS, Policy, Tool
+from toolsimlib.request.forms import form_named
+from toolsimlib.request.known import entries
+from toolsimlib.request.record import value_line
+from toolsimlib.request.transforms import tools_shown
+
+# Not of the kind "function": a call that does not fit its schema stays text, and none is announced before it is whole.
+FINDER = Tool(
+    FIND_TOOLS,
+    FIND_TOOLS,
+    kind="tool_search",
+    description="Look up how to call tools of which only the name is listed.",
+    parameters={
+        "type": "object",
+        "properties": {"names": {"type": "array", "items": {"type": "string"}, "minItems": 1}},
+        "required": ["names"],
+    },
+)
+
+INTRO = f"These are further tools, of which only the names are listed. Before you call one, look it up by {FIND_TOOLS}:"
+
+_MAX_LINE = 100
+"""Characters of a description that stand beside a name."""
+_MAX_ASKED = 64
+"""Names that are looked up at once."""
+
+
+def only_named(tools: tuple[Tool, ...], items: Iterable[Item], policy: Policy) -> frozenset[str]:
+    """Return the names of the ``tools`` on offer that the catalogue only names; none where it is shown whole."""
+    budget = policy.catalog_budget
+    if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
+        return frozenset()
+    shown = tools_shown(tools, policy.transforms)
+    if len(entries(shown, form_named(policy.manifest).entry, policy.sentinel)) <= budget:
+        return frozenset()
+    called = {item.name for item in items if isinstance(item, Call)}
+    return frozenset(tool.name for tool in tools if tool.name not in called)
+
+
+def name_lines(tools: Iterable[Tool]) -> str:
+    """Return a line for each tool: its name, and the first line of its description."""
+    return "\n".join(f"- {tool.name}{_first_line(tool)}" for tool in tools)
+
+
+def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
+    """Return what a call of ``find_tools`` is answered with: the entries of the tools that ``arguments`` names.
+
+    ``tools``: those on offer. As many entries as the budget holds, but always one.
+    """
+    shape = form_named(policy.manifest)
+    by_name = {tool.name: tool for tool in tools_shown(tools, policy.transforms)}
+    folded = {name.casefold(): name for name in by_name}
+    found: list[str] = []
+    missing: list[str] = []
+    left: list[str] = []
+    size = 0
+    for asked in dict.fromkeys(_names(arguments)[:_MAX_ASKED]):
+        tool = by_name.get(asked) or by_name.get(folded.get(asked.casefold(), ""))
+        if tool is None:
+            missing.append(asked)
+            continue
+        entry = shape.entry(tool, policy.sentinel)
+        size += len(entry)
+        if found and size > policy.catalog_budget:
+            left.append(tool.name)
+        else:
+            found.append(entry)
+    parts = []
+    if found:
+        parts.append("\n".join(["These are the tools that you looked up:", *found]))
+    if left:
+        parts.append(f"Too many at once, look these up next: {', '.join(left)}.")
+    if missing:
+        parts.append(f"There is no tool {value_line(', '.join(missing)[:_MAX_LINE])}; the catalog lists all names.")
+    parts.append("Go on now: call what the user's request needs, or answer it.")
+    return "\n\n".join(parts)
+
+
+def _names(arguments: str) -> list[str]:
+    """Return the names in a call's arguments, which have passed the schema."""
+    names = json.loads(arguments).get("names")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _first_line(tool: Tool) -> str:
+    lines = (tool.description or "").split("\n", 1)[0].split()
+    words = " ".join(lines)
+    return f": {words if len(words) <= _MAX_LINE else f'{words[: _MAX_LINE - 1]}…'}" if words else ""

@@ -1,0 +1,64 @@
+"""A catalogue that begins with names, through a real mitmdump: the look-up is a round, and a recording replays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.line import Line
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, says
+
+FIND = '<tool_call>{"name":"find_tools","arguments":{"names":["tool_7"]}}</tool_call>'
+CALL = '<tool_call>{"name":"tool_7","arguments":{"city":"Bonn"}}</tool_call>'
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [
+    {"type": "function", "function": {"name": f"tool_{number}", "description": "Does it.", "parameters": PARAMETERS}}
+    for number in range(20)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_lookup_is_a_round_of_its_own(stream: bool, tmp_path: Path) -> None:
+    """The model gets names, then the entry that it asks for, and the client the call; each round replays as it was.
+
+    A request with few tools goes its way as ever.
+    """
+    body: dict[str, Any] = {
+        "model": "m",
+        "stream": stream,
+        "messages": [{"role": "user", "content": "Weather in Bonn?"}],
+    }
+    captured = tmp_path / "captured"
+    with (
+        TextBackend(chunk_size=5) as backend,
+        Mitmdump(backend.url, toolsim_catalog_budget=600, toolsim_capture=str(captured)) as proxy,
+        Line(proxy.url) as line,
+    ):
+        backend.play([says("One moment.\n", FIND), says(CALL), says(CALL)], chunk_size=5)
+        reply = line.post("/v1/chat/completions", body | {"tools": TOOLS})
+        few = line.post("/v1/chat/completions", body | {"tools": TOOLS[7:9]})
+        proxy.wait_for(r'"rounds": 2')
+        first, second, whole = (str(exchange.transcript) for exchange in backend.exchanges)
+    assert reply.status == 200
+    text = reply.body.decode()
+    assert "find_tools" not in text
+    assert "tool_7" in text
+    assert "One m" in text  # In a stream, piece by piece.
+    assert "- tool_12: Does it." in first
+    assert first.count('"city": <string>') == 0
+    assert second.count('"city": <string>') == 1
+    assert whole.count('"city": <string>') == 2
+    assert "find_tools" not in whole
+    assert few.status == 200
+    told = subprocess.run(
+        [sys.executable, "-m", "toolsimlib.recordings.replay", str(captured)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.stdout.endswith("3 recorded exchanges, none differ\n"), told.stdout + told.stderr

@@ -1,0 +1,106 @@
+"""A catalogue that begins with names: when it does, what it shows, and what a look-up answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from toolsimlib.conversation import Call, Message
+from toolsimlib.plan import Choice, Policy, Tool
+from toolsimlib.report import Report
+from toolsimlib.request.forms import FORMS
+from toolsimlib.request.manifest import find_catalog, manifest
+from toolsimlib.request.names_first import FINDER, looked_up, only_named
+from toolsimlib.request.rewrite import rewrite_request
+
+
+def tool(name: str, description: str = "Does it.") -> Tool:
+    schema = {"type": "object", "properties": {f"{name}_value": {"type": "string"}}}
+    return Tool(name, name, description=description, parameters=schema)
+
+
+TOOLS = tuple(tool(f"tool_{number}") for number in range(20))
+BUDGET = Policy(catalog_budget=500)
+
+
+def test_names_come_first_beyond_the_budget() -> None:
+    """Not without a budget, not below it, not for one tool, and not where the client has such a tool itself."""
+    assert only_named(TOOLS, (), BUDGET) == {tool.name for tool in TOOLS}
+    assert only_named(TOOLS, (), Policy()) == frozenset()
+    assert only_named(TOOLS, (), Policy(catalog_budget=100_000)) == frozenset()
+    assert only_named(TOOLS[:2], (), BUDGET) == frozenset()
+    assert only_named((tool("a", "long " * 200),), (), BUDGET) == frozenset()
+    assert only_named((*TOOLS, tool("find_tools")), (), BUDGET) == frozenset()
+
+
+def test_what_was_called_before_is_shown_whole() -> None:
+    """What an earlier answer looked up is no part of the conversation, its calls are."""
+    items = (Message("user", ()), Call("call_001", "tool_3", "{}"))
+    assert only_named(TOOLS, items, BUDGET) == {tool.name for tool in TOOLS} - {"tool_3"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_catalogue(form: str) -> None:
+    """Whole tools as ever, the others by one line each that no description can leave; what is whole is read back."""
+    long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
+    tools = (FINDER, *TOOLS, long)
+    named = frozenset(each.name for each in tools) - {FINDER.name, "tool_3"}
+    text = manifest(tools, Choice(), sentinel="tool_call", one_call=False, answer_format=None, form=form, named=named)
+    lines = text.splitlines()
+    assert "- tool_7: Does it." in lines
+    assert not any(line.startswith("- tool_3:") for line in lines)
+    assert not any(line.startswith("- tool_y") for line in lines)
+    assert all(len(line) < 120 for line in lines if line.startswith("- tool_"))
+    assert "tool_7_value" not in text
+    found = find_catalog(text)
+    assert found is not None
+    assert [each.name for each in found.tools] == ["find_tools", "tool_3"]
+
+
+def test_a_lookup_answers_with_entries() -> None:
+    """Of the names that are asked for, in whatever case, and it says which there are not."""
+    text = looked_up(TOOLS, '{"names": ["tool_3", "TOOL_4", "tool_3", "nothing"]}', BUDGET)
+    assert text.count("tool_3_value") == text.count("tool_4_value") == 1
+    assert "tool_5" not in text
+    assert 'There is no tool "nothing"' in text
+
+
+def test_a_lookup_is_bounded_by_the_budget() -> None:
+    """What is left over is named; one entry comes even if it alone is too large."""
+    every = json.dumps({"names": [tool.name for tool in TOOLS]})
+    text = looked_up(TOOLS, every, BUDGET)
+    assert "tool_0_value" in text
+    assert "tool_19_value" not in text
+    assert "look these up next: " in text
+    assert text.rpartition("next: ")[2].partition(".")[0].endswith("tool_19")
+    assert "tool_0_value" in looked_up(TOOLS, every, replace(BUDGET, catalog_budget=1))
+
+
+def body(**more: Any) -> bytes:
+    tools = [{"type": "function", "function": {"name": each.name, "parameters": each.parameters}} for each in TOOLS]
+    asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools}
+    return json.dumps(asked | more).encode()
+
+
+def test_the_request_offers_the_finder() -> None:
+    """It is on offer beside all tools; the report tells of the client's own."""
+    report = Report()
+    rewritten = rewrite_request("chat", "/v1", body(), BUDGET, output_mode=None, report=report)
+    assert rewritten is not None
+    assert [each.name for each in rewritten.plan.tools] == ["find_tools", *(each.name for each in TOOLS)]
+    assert report.tools == [each.name for each in TOOLS]
+    sent = json.loads(rewritten.body)["messages"][0]["content"]
+    assert "find_tools" in sent
+    assert "tool_7_value" not in sent
+    assert len(sent) < 2_500
+
+
+def test_a_backend_that_takes_tools_itself_gets_all_of_them() -> None:
+    """There is no catalogue in text then."""
+    policy = replace(BUDGET, mode="native")
+    rewritten = rewrite_request("chat", "/v1", body(), policy, output_mode=None, report=Report())
+    assert rewritten is not None
+    assert rewritten.plan.named == frozenset()
+    assert rewritten.body == body()
