@@ -58,7 +58,11 @@ def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, P
     if args.resume is None:
         return args, journal.new_folder(Path(args.out), datetime.now(UTC))
     folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
-    parser.set_defaults(**journal.read_settings(folder))
+    saved = dict(journal.read_settings(folder))
+    if args.options:
+        # A list is added to its default.
+        saved.pop("options", None)
+    parser.set_defaults(**saved)
     return parser.parse_args(arguments), folder
 
 

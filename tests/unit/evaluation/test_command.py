@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from toolsimlib.evaluation import command, flags, journal
 from toolsimlib.evaluation.command import EXIT_USAGE, main
 
 
@@ -32,3 +34,15 @@ def test_bad_usage_is_said_in_one_line(
     assert main([*arguments, "--out", str(tmp_path / "out")]) == EXIT_USAGE
     assert capsys.readouterr().err.startswith("toolsim eval: ")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [([], ["toolsim_manifest=calls,hermes"]), (["--set", "toolsim_manifest=calls"], ["toolsim_manifest=calls"])],
+)
+def test_what_is_given_anew_replaces_what_was_measured(given: list[str], options: list[str], tmp_path: Path) -> None:
+    """To resume means the settings of then; options that are set again are no further ones."""
+    saved = {"models": "m", "options": ["toolsim_manifest=calls,hermes"]}
+    (tmp_path / journal.SETTINGS).write_text(json.dumps(saved))
+    args, folder = command._resumed(flags.parser({}), ["--resume", str(tmp_path), *given])
+    assert (args.models, args.options, folder) == ("m", options, tmp_path)
