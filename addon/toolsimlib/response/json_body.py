@@ -1,5 +1,8 @@
 """The lexer of a JSON body between tags: it knows strings and how deep the brackets nest, and builds no values.
 
+Strings may stand in single quotes, as Python writes them: a tag inside one is data there too. An apostrophe within such
+a string ends it, and what follows is a slip.
+
 What it meets, it names, and stops there:
 
     more    the end of the text at hand (or half an escape before it)
@@ -18,7 +21,8 @@ from toolsimlib.response.foreign_end import foreign_end
 
 Met = Literal["more", "tag", "closed", "opened", "slip"]
 
-_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
+_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL).match for quote in ('"', "'")}
+"""What stands between the quotes."""
 _PLAIN = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 _SPACE = " \t\r\n"
 
@@ -26,35 +30,36 @@ _SPACE = " \t\r\n"
 class JsonBody:
     """One body, from behind its first bracket, ``opened``, on."""
 
-    __slots__ = ("_closes", "_depth", "_in_string", "_last")
+    __slots__ = ("_closes", "_depth", "_last", "_quote")
 
     def __init__(self, opened: str, *, closes: bool = False) -> None:
         self._closes = closes
-        self._in_string = False
+        self._quote = ""  # What the open string ends with, "" outside strings.
         self._last = opened  # The last significant character outside strings.
         self._depth = 1
 
     @property
     def is_complete(self) -> bool:
         """Whether every bracket and string that was opened is closed."""
-        return not self._depth and not self._in_string
+        return not self._depth and not self._quote
 
     def string_end(self, text: str) -> int:
         """Return how far ``text`` goes on with the open string, to its end or half an escape there; else -1."""
-        if not self._in_string:
+        if not self._quote:
             return -1
-        end = _STRING(text).end()  # type: ignore[union-attr]
+        end = _STRING[self._quote](text).end()  # type: ignore[union-attr]
         return end if end == len(text) or (end == len(text) - 1 and text[end] == "\\") else -1
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Met]:
         """Read on from ``pos``; return where, before ``stop``, something was met, and what."""
         while pos < stop:
-            if self._in_string:
-                pos = _STRING(text, pos, stop).end()  # type: ignore[union-attr]  # The pattern matches everywhere.
+            if self._quote:
+                # The pattern matches everywhere.
+                pos = _STRING[self._quote](text, pos, stop).end()  # type: ignore[union-attr]
                 if pos == stop or text[pos] == "\\":  # The last character at hand: what it escapes is still to come.
                     return pos, "more"
                 pos += 1
-                self._in_string = False
+                self._quote = ""
                 self._last = '"'
                 continue
             end = _PLAIN(text, pos, stop).end()  # type: ignore[union-attr]
@@ -91,9 +96,9 @@ class JsonBody:
 
     def _takes(self, char: str) -> bool:
         """Take one character that is neither plain nor in a string; return whether it may stand here."""
-        if char == '"':
-            self._in_string = self._last in "{[,:"
-            return self._in_string
+        if char in _STRING:
+            self._quote = char if self._last in "{[,:" else ""
+            return bool(self._quote)
         if char in "{[":
             # Where no tag can end a body that is none, a bracket in the wrong place must.
             if self._last == '"' or (self._closes and self._last not in "[:,"):
