@@ -159,10 +159,10 @@ def test_only_wire_knows_an_api(path: Path) -> None:
 # Who reads private attributes of a library, and of which one; each checks at load, or in its own test, that they are
 # still what they were.
 LEANS_ON_INTERNALS = {
+    "proxy/chunks.py": "mitmproxy, h11: how HTTP/1 reads a chunked body",
     "proxy/cut.py": "mitmproxy: the HTTP stream's events and states",
     "proxy/rounds.py": "mitmproxy: the events by which a client's connection brings a request, or breaks off",
     "proxy/sides.py": "mitmproxy: the backup of a flow",
-    "proxy/trailers.py": "mitmproxy, h11: how HTTP/1 reads a chunked body",
     "proxy/view.py": "mitmproxy: the registry of content views has no way to remove one",
     "schema/validator.py": "jsonschema: the resolver of a validator",
 }

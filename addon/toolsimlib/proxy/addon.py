@@ -22,7 +22,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import FIND_TOOLS, Policy
-from toolsimlib.proxy import cut, flow_list, metrics, options, resend, route, sides, startup, telemetry, trailers
+from toolsimlib.proxy import chunks, cut, flow_list, metrics, options, resend, route, sides, startup, telemetry
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together, is_local
 from toolsimlib.proxy.connect import Connections
@@ -93,7 +93,7 @@ class ToolSim:
             raise OptionsError("\n".join(problems))  # type: ignore[no-untyped-call]
         flow_list.show_comments(loader.master.options)
         cut.install()
-        trailers.install()
+        chunks.install()
         sides.check()
 
     def configure(self, updated: Iterable[str]) -> None:
@@ -129,7 +129,7 @@ class ToolSim:
         """Stop it. Not async, for the same reason; at mitmproxy's end the returned task is awaited."""
         self._is_running = False
         cut.uninstall()
-        trailers.uninstall()
+        chunks.uninstall()
         self._log.restore()
         self._greeting.stop()
         if self._crew is not None:

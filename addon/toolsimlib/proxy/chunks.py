@@ -1,0 +1,74 @@
+"""How HTTP/1 bodies in chunks are read, in place of h11's reader: without trailers, and all chunks at hand as one.
+
+1. Trailers are dropped: mitmproxy has none, and its layer crashes on them, so that the client waits for ever. A proxy
+   may drop them (RFC 9110, 6.5.1), and no API that we know sends any.
+2. Chunks that have come together are one piece. Where they begin and end says nothing (RFC 9112, 7.1), but mitmproxy
+   sends each on by itself, and a write to a socket is the most expensive thing that it does with one. The more streams
+   there are, the more comes together.
+3. What is not plain (an extension, a chunk of which a part has come, the last one, an error) is for h11's reader.
+
+What this leans on, in ``mitmproxy.proxy.layers.http._http1`` 12.2: chunked bodies are read by what the module's global
+name ``ChunkedReader`` stands for, h11's class, until it returns None; a last chunk with trailers is an ``EndOfMessage``
+with headers. In h11 0.16: between two chunks ``_bytes_in_chunk`` is 0, ``_reading_trailer`` false, and
+``_bytes_to_discard`` what is still to come of the line end behind the first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from h11 import Data, EndOfMessage
+from h11._readers import ChunkedReader
+from mitmproxy.proxy.layers.http import _http1
+
+_LINE_END = b"\r\n"
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n").match
+
+
+class JoiningReader(ChunkedReader):
+    """Reads a chunked body in as few pieces as have come, and forgets what follows its last chunk."""
+
+    def __call__(self, buf: Any) -> Any:
+        """Return the next event of the body, None until there is more of it."""
+        if not self._bytes_in_chunk and not self._reading_trailer and self._bytes_to_discard in (b"", _LINE_END):
+            if not buf:
+                return None
+            if (data := self._whole_chunks(buf)) is not None:
+                return Data(data=data)
+        event = super().__call__(buf)
+        return EndOfMessage() if isinstance(event, EndOfMessage) else event
+
+    def _whole_chunks(self, buf: Any) -> bytes | None:
+        """Take all chunks that have come whole; None if there is none."""
+        raw = bytes(buf)
+        pieces = []
+        at, is_behind_chunk = 0, bool(self._bytes_to_discard)
+        while True:
+            start = at + 2 if is_behind_chunk else at
+            size = _SIZE(raw, start)
+            if size is None or (is_behind_chunk and raw[at:start] != _LINE_END):
+                break
+            end = size.end() + int(size[1], 16)
+            if end > len(raw) or end == size.end():
+                break
+            pieces.append(raw[size.end() : end])
+            at, is_behind_chunk = end, True
+        if not pieces:
+            return None
+        has_line_end = raw.startswith(_LINE_END, at)
+        self._bytes_to_discard = b"" if has_line_end else _LINE_END
+        buf._extract(at + 2 * has_line_end)
+        return b"".join(pieces)
+
+
+def install() -> None:
+    """Read bodies in this way from now on; a mitmproxy that reads them otherwise is left as it is."""
+    if getattr(_http1, "ChunkedReader", None) is ChunkedReader:
+        _http1.ChunkedReader = JoiningReader  # type: ignore[attr-defined]
+
+
+def uninstall() -> None:
+    """Read them as mitmproxy does."""
+    if getattr(_http1, "ChunkedReader", None) is JoiningReader:
+        _http1.ChunkedReader = ChunkedReader  # type: ignore[attr-defined]

@@ -1,0 +1,112 @@
+"""Bodies in chunks, in the very reader that mitmproxy uses, held against h11's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from h11 import Data, EndOfMessage, RemoteProtocolError
+from h11._readers import ChunkedReader
+from h11._receivebuffer import ReceiveBuffer
+from h11._util import LocalProtocolError
+from hypothesis import given
+from hypothesis import strategies as st
+from mitmproxy.proxy.layers.http import _http1
+from toolsimlib.proxy import chunks
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    chunks.uninstall()  # Another test may have loaded the addon.
+    yield
+    chunks.uninstall()
+
+
+def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
+    """Return what each read gives: the bytes of each piece, then how the body ended, if it did."""
+    buffer = ReceiveBuffer()
+    found: list[list[Any]] = []
+    for data in reads:
+        buffer += data  # type: ignore[no-untyped-call]
+        found.append([])
+        try:
+            while (event := reader(buffer)) is not None:
+                if isinstance(event, EndOfMessage):
+                    return [*found, ["end", bytes(buffer)]]
+                assert isinstance(event, Data)
+                found[-1].append(bytes(event.data))
+        except (LocalProtocolError, RemoteProtocolError):
+            return [*found, ["error"]]
+    return found
+
+
+def joined(found: list[list[Any]]) -> list[list[Any]]:
+    """Return the same with the pieces of each read as one."""
+    return [[b"".join(read)] if read and isinstance(read[0], bytes) else read for read in found]
+
+
+def last_event(body: bytes) -> Any:
+    buffer = ReceiveBuffer()
+    buffer += body  # type: ignore[no-untyped-call]
+    reader = _http1.make_body_reader(None)
+    event = None
+    while (found := reader(buffer)) is not None and not isinstance(event, EndOfMessage):
+        event = found
+    return event
+
+
+def test_trailers_are_dropped() -> None:
+    """With them and without, a body ends in the same way; unloaded, mitmproxy reads them as it always did."""
+    with_trailers, without = b"1\r\na\r\n0\r\nX-T: 1\r\n\r\n", b"1\r\na\r\n0\r\n\r\n"
+    assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
+    chunks.install()
+    chunks.install()
+    assert last_event(with_trailers) == last_event(without) == EndOfMessage()
+    chunks.uninstall()
+    assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
+
+
+def test_chunks_that_come_together_are_one_piece() -> None:
+    """However many whole chunks a read brings, they are one piece; part of a chunk does not wait for the rest."""
+    reads = [b"1\r\na\r\n2\r\nbc\r\n", b"1\r\nd", b"\r\n1\r\ne\r\n3\r\nfg", b"h\r\n0\r\n\r\n"]
+    assert events(chunks.JoiningReader(), reads) == [[b"abc"], [b"d"], [b"e", b"fg"], [b"h"], ["end", b""]]
+
+
+BODIES = (
+    b"1\r\na\r\n2\r\nbc\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n",
+    b"A;x=y\r\n0123456789\r\n1\r\n\r\r\n2\r\n\r\n\r\n1\r\nz\r\n0\r\nX-T: 1\r\n\r\nHTTP/1.1",
+    b"1\r\na\r\n1\r\nbb\r\n0\r\n\r\n",
+    b"1\r\na\r\n\r\n1\r\nb\r\n0\r\n\r\n",
+    b"1\r\na\r\nx\r\nb\r\n",
+    b"1 \r\na\r\n 1\r\nb\r\n",
+    b"000000001\r\na\r\n00\r\n\r\n",
+    b"5\r\n0\r\n\r\n\r\n0\r\n\r\nrest",
+)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_each_cut_reads_as_h11_reads(body: bytes) -> None:
+    """In one piece, byte by byte and cut at each two places, each read gives the bytes that h11's reader gives."""
+    cuts = [[body], [body[at : at + 1] for at in range(len(body))]]
+    cuts += [[body[:i], body[i:j], body[j:]] for i in range(1, len(body)) for j in range(i + 1, len(body))]
+    for reads in cuts:
+        assert joined(events(chunks.JoiningReader(), reads)) == joined(events(ChunkedReader(), reads))
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(1, 50)), st.binary(max_size=6))
+def test_random_bodies_read_as_h11_reads(pieces: list[bytes], steps: list[int], noise: bytes) -> None:
+    """Any chunks, cut anywhere and with anything behind them, give what h11's reader gives, read by read."""
+    body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + noise + b"0\r\n\r\n"
+    reads = []
+    for step in steps:
+        reads, body = [*reads, body[:step]], body[step:]
+    reads = [read for read in [*reads, body] if read]
+    assert joined(events(chunks.JoiningReader(), reads)) == joined(events(ChunkedReader(), reads))
+
+
+def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another reader than h11's is left alone."""
+    monkeypatch.setattr(_http1, "ChunkedReader", None)
+    chunks.install()
+    assert _http1.ChunkedReader is None  # type: ignore[attr-defined]
