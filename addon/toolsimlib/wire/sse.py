@@ -103,10 +103,11 @@ class SSEDecoder:
                 self._held = 0
                 if self._data:
                     data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                    if len(data) > _COUNTED_BYTES and _values(data) > MAX_EVENT_VALUES:
-                        data, whole = data[:_COUNTED_BYTES], False
-                    name, text = self._event.decode(errors="replace"), data.decode(errors="replace")
-                    events.append(ServerSentEvent(name, text, whole))
+                    if fits := len(data) <= _COUNTED_BYTES or _values(data) <= MAX_EVENT_VALUES:
+                        text = data.decode(errors="replace")
+                    else:
+                        text = data[:_COUNTED_BYTES].decode(errors="replace")
+                    events.append(ServerSentEvent(self._event.decode(errors="replace"), text, whole and fits))
                     self._data = []
                 self._event = b""
                 continue

@@ -87,6 +87,36 @@ def test_frames_against_httpx_sse(events: list[tuple[str, str]]) -> None:
     ]
 
 
+_FIELDS = (
+    "data",
+    "data:",
+    "data: ",
+    "data:  ",
+    "event: ",
+    "event",
+    "id: 1",
+    "id",
+    "retry: 5",
+    "retry: x",
+    "other: ",
+    ":",
+)
+_LINES = st.tuples(st.sampled_from(_FIELDS), st.text(alphabet="a:é🐢{ \u2028\x0b\x85\0", max_size=4)).map("".join)
+
+
+@given(st.lists(st.lists(_LINES, max_size=4)), st.sampled_from(["\n", "\r", "\r\n"]), st.data())
+def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: st.DataObject) -> None:
+    """Any fields, any line ends, any cuts: httpx-sse, fed the same pieces, reads the same events."""
+    stream = "".join(line + end for lines in events for line in [*lines, ""]).encode()
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
+    pieces = [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]
+    answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=iter(pieces))
+    seen = [(event.event, event.data) for event in httpx_sse.EventSource(answer).iter_sse()]
+    # It also tells of events without data, where they have a name or an id.
+    read = [(event or "message", data) for event, data in decode(pieces)]
+    assert [event for event in read if event[1]] == [event for event in seen if event[1]]
+
+
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 200, b"data: xxxx\n" * 20], ids=["line", "lines"])
 def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
     """An event over the limit is dispatched as it is, and nothing more of it is kept; others are not touched."""
@@ -111,6 +141,8 @@ def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
 )
 def test_an_event_of_too_many_values_is_cut_off(inside: bytes, whole: bool) -> None:
     """Values are counted, not what looks like them in texts."""
-    [event] = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\n")
+    event, behind = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\ndata: ok\n\n")
     assert event.whole is whole
     assert (parse_object(event.data.encode()) is not None) is whole
+    # What is cut off says nothing of the events that came with it.
+    assert behind == ServerSentEvent("", "ok")

@@ -11,15 +11,19 @@ That is the specification; what servers make of it is this. Each rule is known f
  4. ``content`` may be a list of parts (Mistral).
  5. The first chunk may be empty of choices and say ``created: 0`` (Azure).
  6. A call comes in fragments, found by their ``index``. Some servers leave it out (Gemini's gateway: then the position
-    counts), some give every call the index 0: a fragment that has a name again, and an id of its own, is the next call.
+    counts), some give every call the index 0: a fragment that has a name again, and an id of its own, or no id and
+    another name, is the next call.
  7. Arguments may come as an object where the API has a string of JSON, and ``tool_calls`` as one call where it has a
-    list. Fragments may repeat all that came before (cumulative): where the sum is no JSON and the last one is, that is
-    the call. The old ``function_call`` may stand beside ``tool_calls`` and say the same: then it counts once.
+    list. Fragments may repeat all that came before (cumulative), or follow an empty object: where the sum is no JSON,
+    and the last one or all behind the first are, these are the call. The old ``function_call`` may stand beside
+    ``tool_calls`` and say the same: then it counts once.
  8. Errors in mid-stream come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
     without choices, and as the finish reason ``error`` (OpenRouter, Mistral).
  9. Finish reasons have local names for "cut": see ``_REASONS``. An unknown one counts as ``stop``.
 10. A last line that the end of the stream cut off is no chunk, and no error of its own.
 11. A surrogate pair may be cut between two deltas.
+12. An event without data is a sign of life, and says nothing. There may be whitespace around ``[DONE]``.
+13. A whole answer may leave open why it ended (``finish_reason: null``): it has ended all the same.
 """
 
 from __future__ import annotations
@@ -63,9 +67,10 @@ class ChatReader:
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
         """Return what one chunk of the stream says. What comes behind ``[DONE]`` or an error says nothing."""
-        if self._closed:
+        data = sse.data.strip()
+        if self._closed or not data:
             return []
-        if sse.data == "[DONE]":
+        if data == "[DONE]":
             self._closed = True
             return [*(event for _, choice in sorted(self._choices.items()) for event in choice.rest()), Closed()]
         try:
@@ -100,7 +105,8 @@ class ChatReader:
         # The counts come first: they are known even if the turn ends within the text.
         events = self._open(body) + _counted(body)
         for choice in choices:
-            events += self._choice({"finish_reason": "stop", **choice}, mapping(choice.get("message")))
+            ended = {**choice, "finish_reason": string(choice.get("finish_reason")) or "stop"}
+            events += self._choice(ended, mapping(choice.get("message")))
             if self._closed:
                 return events
         self._closed = True
@@ -226,8 +232,10 @@ class _CallParts:
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
         """Return whether ``call`` begins another one (rule 6)."""
         new_id = string(call.get("id"))
-        named = string(mapping(call.get("custom") or call.get("function")).get("name"))
-        return bool(self._id and new_id and named) and new_id != self._id
+        name = string(mapping(call.get("custom") or call.get("function")).get("name"))
+        if self._id and new_id:
+            return bool(name) and new_id != self._id
+        return bool(name and self.name) and name != self.name
 
     def add(self, call: Mapping[str, Any]) -> None:
         if isinstance(call.get("custom"), dict):
@@ -250,7 +258,8 @@ class _CallParts:
         text = "".join(self._pieces)
         if self._kind == "function" and len(self._pieces) > 1 and loaded(text) is None:
             last = next((each for each in reversed(self._pieces) if each), "")
-            text = last if loaded(last) is not None else text
+            behind = "".join(self._pieces[1:]) if loaded(self._pieces[0]) == {} else ""
+            text = next((each for each in (last, behind) if loaded(each) is not None), text)
         return whole_text(text)
 
 

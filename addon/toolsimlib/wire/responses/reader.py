@@ -21,6 +21,10 @@ known from a server that is in use.
     holds an ``error``, and as a 200 with ``error`` set.
  9. A last line that the end of the stream cut off is no event, and no error of its own.
 10. A surrogate pair may be cut between two deltas.
+11. An event without data is a sign of life, and says nothing.
+12. Every item may have the same ``output_index``: an item at the index of one that is done, and that is another, has a
+    place of its own, behind all others.
+13. A message's ``content`` may be a string.
 """
 
 from __future__ import annotations
@@ -68,6 +72,9 @@ _KNOWN_EVENTS = (
 )
 _NUMBERS = ("type", "item_id", "output_index", "sequence_number")
 _MAX_TYPE = 80
+_BEHIND_ALL = 1_000_000
+"""The places of items whose index another item has begin here; nobody counts so many items."""
+
 _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
 
 
@@ -85,12 +92,15 @@ class ResponsesReader:
         self._arguments: dict[int, list[str]] = {}
         # By item id: the index of items whose events name none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
+        # By output index: where its items are told of now, where several have it; and what was done at each place.
+        self._moved: dict[int, int] = {}
+        self._finished: dict[int, Mapping[str, Any]] = {}
         self._texts: Joiner[tuple[object, ...]] = Joiner()
         self._closed = False
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
         """Return what one event of the stream says. What comes behind the terminal event says nothing."""
-        if self._closed or sse.data == "[DONE]":
+        if self._closed or sse.data.strip() in ("", "[DONE]"):
             return []
         try:
             event = json.loads(sse.data) if sse.document is None else sse.document
@@ -129,6 +139,8 @@ class ResponsesReader:
 
     def _other(self, kind: object, event: dict[str, Any], delta: str) -> list[BackendEvent]:
         item = event.get("item")
+        if isinstance(item, dict):
+            self._make_way(event, item)
         where = (self._place(event), count(event, "content_index"))
         match kind:
             case "response.created":
@@ -188,7 +200,11 @@ class ResponsesReader:
         return [HostedProgress(str(index), kind, fields)]
 
     def _place(self, event: Mapping[str, Any]) -> int:
-        """Return the output index of the item that an event is about."""
+        """Return the place of the item that an event is about: its output index, unless others have that too."""
+        index = self._index(event)
+        return self._moved.get(index, index)
+
+    def _index(self, event: Mapping[str, Any]) -> int:
         index = event.get("output_index")
         if isinstance(index, int):
             return index
@@ -196,6 +212,12 @@ class ResponsesReader:
         # A call may have no id of its own; events then refer to it by its call_id.
         name = string(event.get("item_id")) or string(item.get("id")) or string(item.get("call_id"))
         return self._indexes.setdefault(name, len(self._indexes)) if name else 0
+
+    def _make_way(self, event: Mapping[str, Any], item: Mapping[str, Any]) -> None:
+        """Give an item a place of its own if another one is done where its events say that it is (rule 12)."""
+        done = self._finished.get(self._place(event))
+        if done is not None and _is_another(item, done, is_whole=event.get("type") == "response.output_item.done"):
+            self._moved[self._index(event)] = _BEHIND_ALL + len(self._finished)
 
     def _reasoning(self, delta: str, part: tuple[int, int], kind: Any) -> list[BackendEvent]:
         key = ("reasoning", part[0])
@@ -224,6 +246,7 @@ class ResponsesReader:
         if key in self._emitted:
             return []
         self._emitted.add(key)
+        self._finished[index] = item
         match item.get("type"):
             case "message":
                 return self._message(item, index)
@@ -256,7 +279,9 @@ class ResponsesReader:
 
     def _message(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
         events: list[BackendEvent] = []
-        for n, part in enumerate(mappings(item.get("content"))):
+        content = item.get("content")
+        parts = [{"text": content}] if isinstance(content, str) else mappings(content)
+        for n, part in enumerate(parts):
             if part.get("type") == "refusal":
                 events += self._done(("refusal", index, n), part.get("refusal"), RefusalDelta)
             else:
@@ -305,6 +330,15 @@ class ResponsesReader:
     def _fail(self, error: ApiError) -> list[BackendEvent]:
         self._closed = True
         return [Failed(error)]
+
+
+def _is_another(item: Mapping[str, Any], done: Mapping[str, Any], *, is_whole: bool) -> bool:
+    """Return whether ``item`` is not the one that is ``done``. ``is_whole``: its arguments can be compared too.
+
+    Ids say nothing: some backends give an item a new one in each of its events.
+    """
+    keys = ("type", "call_id", "name", "arguments", "input") if is_whole else ("type", "call_id", "name")
+    return any(item.get(key) != done.get(key) for key in keys)
 
 
 def _opened(response: Mapping[str, Any]) -> Opened:

@@ -146,6 +146,39 @@ def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
     assert told == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2} '), Finished("stop"), Closed()]
 
 
+@pytest.mark.parametrize(
+    ("names", "calls"),
+    [
+        (("f", "g"), [StructuredCall("f", '{"a":1}'), StructuredCall("g", '{"a":2}')]),
+        (("f", "f"), [StructuredCall("f", '{"a":2}')]),
+    ],
+    ids=["another name", "the same name"],
+)
+def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], calls: list[StructuredCall]) -> None:
+    """No call gets the arguments of another: without ids, another name is another call, the same one a repetition."""
+    one, two = (call(name, f'{{"a":{number}}}', index=0) for number, name in enumerate(names, 1))
+    assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
+
+
+@pytest.mark.parametrize("reason", [None, "", 5])
+def test_a_whole_answer_that_leaves_open_why_it_ended(reason: object) -> None:
+    """It has ended, so its calls are told."""
+    message = {"content": "Hi\ud83d", "tool_calls": [call("f", "{}")]}
+    told = ChatReader().whole({"choices": [{"message": message, "finish_reason": reason}]})
+    assert told[1:] == [
+        TextDelta("Hi"),
+        TextDelta("\ufffd"),
+        StructuredCall("f", "{}"),
+        Finished("stop"),
+        Closed(),
+    ]
+
+
+def test_events_without_data_and_space_around_the_terminator() -> None:
+    """Neither is broken JSON."""
+    assert stream("", " ", chunk("stop"), "", " [DONE] ", "{oops") == [Finished("stop"), Closed()]
+
+
 def test_arguments_that_are_an_object() -> None:
     """Arguments that a backend forgot to encode are not lost."""
     assert stream(chunk("stop", tool_calls=[call("f", {"a": 1})]))[0] == StructuredCall("f", '{"a":1}')
@@ -216,10 +249,13 @@ def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) 
         (['{"a":1}', '{"a":1}'], '{"a":1}'),
         (['{"a"', ":"], '{"a":'),
         (['{"a":1}', ""], '{"a":1}'),
+        (["{}", '{"a"', ":1}"], '{"a":1}'),
+        (["{}", '{"a"', ":"], '{}{"a":'),
+        (['{"b":1}', '{"a"', ":1}"], '{"b":1}{"a":1}'),
     ],
 )
 def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
-    """Fragments that repeat what came before are one call, the last; all others are joined."""
+    """Fragments that repeat what came before are one call, the last; an empty object before them says nothing."""
     deltas = [
         {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": each}}]} for each in pieces
     ]

@@ -300,3 +300,52 @@ def test_unknown_events_are_named() -> None:
     for kind in ("response.mcp_call.in_progress", "response.in_progress", "response.new_thing.delta", "x" * 500):
         assert reader.event(ServerSentEvent(kind, json.dumps({"type": kind}))) == []
     assert list(reader.unknown) == ["response.new_thing.delta", "x" * 80]
+
+
+def done(item: dict[str, Any], **place: int) -> dict[str, Any]:
+    return {"type": "response.output_item.done", "item": item, **place}
+
+
+@pytest.mark.parametrize("place", [{"output_index": 0}, {}], ids=["index 0", "no index"])
+@pytest.mark.parametrize("is_repeated", [True, False], ids=["all again at the end", "nothing at the end"])
+def test_items_that_share_an_index(place: dict[str, int], is_repeated: bool) -> None:
+    """Where every item is the first, none is lost and none is told twice; one that is done twice is told once."""
+    calls = [{"type": "function_call", "name": name, "arguments": "{}"} for name in "fg"]
+    calls.append({**calls[1], "call_id": "c"})
+    final = {"type": "response.completed", "response": {"output": [MESSAGE, *calls] if is_repeated else []}}
+    events = [done(each, **place) for each in (MESSAGE, MESSAGE, *calls, calls[-1])]
+    expected = [StructuredCall(call["name"], "{}", call_id=call.get("call_id")) for call in calls]
+    assert stream(delta("Hi"), *events, final) == [TextDelta("Hi"), *expected, *END]
+
+
+def test_items_that_share_an_index_and_grow() -> None:
+    """What is announced where another item is done has that item's events from then on."""
+    added = [
+        {"type": "response.output_item.added", "output_index": 0, "item": {"type": "function_call", "name": name}}
+        for name in "fg"
+    ]
+    arguments = {"type": "response.function_call_arguments.delta", "output_index": 0}
+    done = {"type": "response.output_item.done", "output_index": 0}
+    told = stream(
+        added[0],
+        {**arguments, "delta": '{"a":1}'},
+        {**done, "item": added[0]["item"]},
+        added[1],
+        {**arguments, "delta": '{"a":2}'},
+        {**done, "item": added[1]["item"]},
+        DONE,
+    )
+    assert told == [StructuredCall("f", '{"a":1}'), StructuredCall("g", '{"a":2}'), *END]
+
+
+def test_content_that_is_a_string() -> None:
+    """A message's words may stand where their parts belong."""
+    assert stream({"type": "response.completed", "response": {"output": [{**MESSAGE, "content": "Hi"}]}}) == [
+        TextDelta("Hi"),
+        *END,
+    ]
+
+
+def test_events_without_data_and_space_around_the_terminator() -> None:
+    """Neither is broken JSON."""
+    assert stream("", " [DONE] ", delta("Hi"), " ", DONE) == [TextDelta("Hi"), *END]
