@@ -26,7 +26,9 @@ Rules, and the clients that need them (each throws or loses the call otherwise):
  9. A comment is no sign of life to Codex: a ``keepalive`` event is. It is the one event type outside the API that no
     client refuses.
 10. What a hosted tool does meanwhile is told with our numbers; other items may stand between its events.
-11. ``[DONE]`` follows the terminal event, which the Open Responses specification demands and everyone else accepts.
+11. A message says its ``phase`` when it is over: commentary, where the answer goes on with something else or with what
+    calls return, or the final answer. One that was cut says none. Codex shows the two in different ways.
+12. ``[DONE]`` follows the terminal event, which the Open Responses specification demands and everyone else accepts.
 
 The frames of deltas are built by hand, from a head that is the same for a whole part and the JSON of one string: they
 are nearly all frames of an answer.
@@ -142,7 +144,7 @@ class ResponsesWriter:
         self._begin(Opened())
         reason = event.reasons.get(0, "stop")
         cut = reason in ("length", "content_filter")
-        self._close("incomplete" if cut else "completed")
+        self._close("incomplete" if cut else "completed", "final_answer" if reason == "stop" else "commentary")
         self._close_hosted()
         status = "incomplete" if cut else "completed"
         details = {"reason": "max_output_tokens" if reason == "length" else reason} if cut else None
@@ -336,8 +338,8 @@ class ResponsesWriter:
         self._emit("response.content_part.done", {**where, "part": part})
         self._output[-1]["content"].append(part)
 
-    def _close(self, status: ItemStatus) -> None:
-        """End the open item, if there is one."""
+    def _close(self, status: ItemStatus, phase: Literal["commentary", "final_answer"] = "commentary") -> None:
+        """End the open item, if there is one; ``phase``: of a message that is whole."""
         item, where, text = self._output[-1] if self._output else {}, {}, self._text.getvalue()
         match self._open:
             case "":
@@ -363,6 +365,8 @@ class ResponsesWriter:
         self._open = ""
         self._text = StringIO(newline="\n")
         item["status"] = status
+        if item["type"] == "message" and status == "completed":
+            item["phase"] = phase
         self._emit("response.output_item.done", {"output_index": len(self._output) - 1, "item": item})
 
     def _emit(self, event: str, fields: dict[str, Any]) -> None:

@@ -300,3 +300,34 @@ def test_a_call_that_is_declared_by_type_comes_as_one_item() -> None:
             "environment": {"type": "local"},
         }
     ]
+
+
+CALL = call(1)
+TEXT = [TextDelta("a")]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("events", "phases"),
+    [
+        ([*TEXT, Ended({0: "stop"})], ["final_answer"]),
+        ([*TEXT, *CALL, Ended({0: "tool_calls"})], ["commentary"]),
+        ([*TEXT, *CALL, *TEXT, Ended({0: "tool_calls"})], ["commentary", "commentary"]),
+        ([*TEXT, ReasoningDelta("b", "summary"), *TEXT, Ended({0: "stop"})], ["commentary", "final_answer"]),
+        ([*TEXT, Ended({0: "length"})], [None]),
+        ([*TEXT, Failed(ApiError("no"))], [None]),
+        ([RefusalDelta("no"), Ended({0: "stop"})], ["final_answer"]),
+        ([*CALL, Ended({0: "tool_calls"})], []),
+    ],
+)
+def test_a_message_says_whether_the_answer_goes_on(
+    events: list[ClientEvent], phases: list[str | None], stream: bool
+) -> None:
+    """Its phase, in its last event and in the response; none where it was cut, and none before it is over."""
+    told, writer = write(events, stream)
+    assert writer.body is not None
+    assert [item.get("phase") for item in writer.body["output"] if item["type"] == "message"] == phases
+    for name, expected in (("done", phases), ("added", [None] * len(phases))):
+        items = [event["item"] for event in told if event["type"] == f"response.output_item.{name}"]
+        if stream:
+            assert [item.get("phase") for item in items if item["type"] == "message"] == expected
