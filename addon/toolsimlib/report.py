@@ -83,11 +83,11 @@ class Report:
     ``blocks``: the call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in
     that choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
     REASON"); ``repairs``. ``mismatches``: for each schema that was broken the tool's name and where, without values
-    ("get_weather:/days: got string, expected integer"). ``dropped_calls``: those that the client's or the operator's
-    limit kept back, as ``entry`` strings. ``truncated``: the client's answer lacks something, a call that was dropped
-    or what a backend did not get to. ``tool_cutoff``: why we ended the turn before the backend did.
-    ``stop_after_tools_mode``: what would end it: the option's value, or off. ``tokens``: as the backend counted them,
-    by kind.
+    ("get_weather:/days: got string, expected integer"). ``dropped_calls``: those that were kept from the client, as
+    ``entry`` strings: beyond its or the operator's limit, or emitted as calls by a backend and refused.
+    ``truncated``: the client's answer lacks something, a call that was dropped or what a backend did not get to.
+    ``tool_cutoff``: why we ended the turn before the backend did. ``stop_after_tools_mode``: what would end it: the
+    option's value, or off. ``tokens``: as the backend counted them, by kind.
 
     Where one answer took several turns of the model (``loop/``): ``rounds`` is their number, ``asked_again`` says why,
     and each round's own report has its ``round``, from 1, and the flow that it is ``part_of``.
@@ -140,9 +140,9 @@ class Report:
             setattr(self, name, getattr(other, name))
         self.rounds += 1
 
-    def drop_call(self, name: str | None = None) -> None:
-        """Note that a call beyond the limit is not passed on; its name may not be known yet."""
-        self.dropped_calls.append(entry("OVER_LIMIT", name))
+    def drop_call(self, name: str | None = None, code: str = "OVER_LIMIT") -> None:
+        """Note that a call is not passed on, and why; its name may not be known yet."""
+        self.dropped_calls.append(entry(code, name))
         self.truncated = True
 
     def tallies(self) -> list[Tally]:

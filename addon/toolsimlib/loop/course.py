@@ -24,7 +24,7 @@ from toolsimlib.plan import FIND_TOOLS, Policy
 from toolsimlib.request.names_first import looked_up, only_named
 from toolsimlib.request.rewrite import is_after_outputs, tools_on_offer
 from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain
-from toolsimlib.response.judge import UNKNOWN_TOOL
+from toolsimlib.response.verdict import UNKNOWN_TOOL
 from toolsimlib.wire.dialect import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)

@@ -14,8 +14,8 @@ from toolsimlib.loop.merge import Merger
 from toolsimlib.plan import FIND_TOOLS, AnswerForm, Policy
 from toolsimlib.report import Report
 from toolsimlib.response.again import AskAgain
-from toolsimlib.response.judge import INVALID_CALL
 from toolsimlib.response.notes import Notes
+from toolsimlib.response.verdict import INVALID_CALL
 from toolsimlib.wire.dialect import Api
 
 ROUND_FAILED = "ROUND_FAILED"

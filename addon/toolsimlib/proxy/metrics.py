@@ -41,7 +41,7 @@ _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
     "repairs": ("Calls that were repaired, by what was wrong.", ()),
     "warnings": ("What is worth a look, by kind.", ("NO_CALL", "EMPTY_ANSWER", "DUPLICATE_CALL", "UNANSWERED_CALL")),
-    "dropped_calls": ("Calls that a limit kept from the client, by the limit.", ("OVER_LIMIT",)),
+    "dropped_calls": ("Calls that were kept from the client, by the reason.", ("OVER_LIMIT", "STRUCTURED_CALL")),
 }
 
 Labels = tuple[tuple[str, str], ...]

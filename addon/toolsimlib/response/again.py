@@ -30,7 +30,8 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import FIND_TOOLS, Plan
 from toolsimlib.response.gap import Gap
-from toolsimlib.response.judge import (
+from toolsimlib.response.untagged import Piece
+from toolsimlib.response.verdict import (
     ARGUMENTS_TOO_LARGE,
     MALFORMED_JSON,
     MASKED_TOOL,
@@ -40,7 +41,6 @@ from toolsimlib.response.judge import (
     Rejected,
     Verdict,
 )
-from toolsimlib.response.untagged import Piece
 
 WHOLE = "a whole call, up to its closing tag"
 CUT_OFF = "CALL_CUT_OFF"
@@ -133,14 +133,15 @@ class Again:
             return self._finds and verdict.tool.name == FIND_TOOLS and self._find(verdict.arguments)
         if verdict.reason not in self._asks or not verdict.expected:
             return False
-        otherwise: ClientEvent
+        otherwise: tuple[ClientEvent, ...]
         if isinstance(verdict, Rejected):
-            otherwise = TextDelta(gap.take() + verdict.raw)
+            text = gap.take() + verdict.raw
+            otherwise = (TextDelta(text),) if text else ()
         elif self._says_errors:
-            otherwise = TextDelta(verdict.error.message)
+            otherwise = (TextDelta(verdict.error.message),)
         else:
-            otherwise = Failed(verdict.error)
-        self.fault = Fault(verdict.reason, verdict.expected, verdict.name, otherwise=(otherwise,))
+            otherwise = (Failed(verdict.error),)
+        self.fault = Fault(verdict.reason, verdict.expected, verdict.name, otherwise=otherwise)
         return True
 
     def _find(self, arguments: str) -> bool:

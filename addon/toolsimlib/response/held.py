@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolsimlib.response.judge import Accepted
+from toolsimlib.response.verdict import Accepted
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ changes the text of the JSON is not. Either is accepted only if the result satis
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -31,69 +30,28 @@ from toolsimlib.response.dialects import FOREIGN, read_dialect
 from toolsimlib.response.pieces import Block
 from toolsimlib.response.repair import fit_name
 from toolsimlib.response.repeated import REPEATED_KEYS, split_arguments, split_repeated
+from toolsimlib.response.verdict import (
+    ARGUMENTS_TOO_LARGE,
+    INVALID_CALL,
+    MALFORMED_JSON,
+    MASKED_TOOL,
+    SCHEMA_MISMATCH,
+    STRUCTURED_CALL,
+    TOOL_NAME,
+    UNKNOWN_TOOL,
+    Accepted,
+    Call,
+    Rejected,
+    Verdict,
+    Violation,
+)
 from toolsimlib.response.written import SEVERAL_CALLS, Json, Written, name_of, read_json, read_value
-
-# Why something is no call, or a call with a warning.
-SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
-MALFORMED_JSON = "MALFORMED_JSON"
-UNKNOWN_TOOL = "UNKNOWN_TOOL"
-MASKED_TOOL = "MASKED_TOOL"
-ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
-# The API's code of a violation.
-INVALID_CALL = "invalid_tool_call"
-# What was dropped.
-STRUCTURED_CALL = "STRUCTURED_CALL"
-# A repair, besides those of `written`, `arguments` and `repair`.
-TOOL_NAME = "TOOL_NAME"
 
 _MAX_HEADER = 2048
 """Characters at the beginning of an oversize block in which its tool's name is looked for."""
 
 _MAX_OFFERED = 500
 """Characters of the names on offer that an error message lists."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call for the client. ``arguments``: JSON text of an object, or a custom tool's raw input."""
-
-    tool: Tool
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """No call: ``raw`` goes to the client as text; ``reason`` is one of the reasons above.
-
-    ``name`` and ``expected`` say which tool was meant and what it takes, None and "" where nobody can say.
-    """
-
-    raw: str
-    reason: str
-    name: str | None = field(default=None, compare=False)
-    expected: str = field(default="", compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """The strict guarantee cannot be kept: the turn ends with ``error`` (HTTP 422, ``invalid_tool_call``)."""
-
-    error: ApiError
-    reason: str
-    raw: str = ""
-    name: str | None = None
-    expected: str = ""
-
-
-Verdict = Call | Rejected | Violation
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """A call without the tag that counts, if it stands in the right place; ``repairs`` are told once it does."""
-
-    call: Call
-    repairs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +114,33 @@ class Judge:
     def structured(self, call: StructuredCall) -> list[Verdict]:
         """Return the verdict on a call that the backend emitted as a true call; [] = dropped.
 
-        Its name may be one that toolsim never offered (the backend has tools of its own): such a call is passed on.
-        One without a name is none.
+        Its name may be one that toolsim never offered (the backend has tools of its own): such a call is passed on,
+        unless a tool is strict. One that is refused is no text: the model never wrote it as one, so it is left out.
         """
         name = f"{call.namespace}__{call.name}" if call.namespace else call.name
-        if not call.name or self._plan.choice.mode == "none" or name in self._plan.masked:
-            self._count(self._report.dropped, (STRUCTURED_CALL,), name)
+        if not call.name or self._plan.choice.mode == "none":
+            self._report.drop_call(loggable_name(name), STRUCTURED_CALL)
             return []
-        tool = self._structured_tool(call)
+        verdict = self._structured(call, name)
+        if isinstance(verdict, Rejected):
+            self._report.drop_call(loggable_name(name), STRUCTURED_CALL)
+        return [verdict]
+
+    def _structured(self, call: StructuredCall, name: str) -> Verdict:
+        tool = None if name in self._plan.masked else self._structured_tool(call)
+        if tool is None and (name in self._plan.masked or self._plan.any_strict):
+            reason = MASKED_TOOL if name in self._plan.masked else UNKNOWN_TOOL
+            return self._fail(self._plan.any_strict, "", reason, name, self._on_offer())
         if tool is None:
             self._warn(UNKNOWN_TOOL, call.name)
             own = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
-            return [Call(own, call.arguments or ("{}" if call.kind == "function" else ""))]
-        raw = self._as_text(call)
+            return Call(own, call.arguments or ("{}" if call.kind == "function" else ""))
         if not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
             # Not a slip to be mended: nobody knows how it would have gone on.
-            return [self._fail(tool.strict, raw, MALFORMED_JSON, tool.name, "a whole call, got one that was cut off")]
+            return self._fail(tool.strict, "", MALFORMED_JSON, tool.name, "a whole call, got one that was cut off")
         if tool.kind == "custom" and call.kind == "custom":
-            return [self._input(tool, call.arguments, raw, ())]
-        written = Written(raw, tool.name, arguments=Json(call.arguments, call.arguments))
-        return [self._by_kind(tool, written, raw, ())]
+            return self._input(tool, call.arguments, "", ())
+        return self._by_kind(tool, Written("", tool.name, arguments=Json(call.arguments, call.arguments)), "", ())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -258,12 +223,6 @@ class Judge:
             return exact[0]
         return fits[0] if call.namespace is None and len(fits) == 1 else None
 
-    def _as_text(self, call: StructuredCall) -> str:
-        """Return a structured call that is rejected as the block that a text model would have written."""
-        tag = self._plan.policy.sentinel
-        shown = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-        return f"<{tag}>{shown}</{tag}>"
-
     def _look_up(self, written: str) -> _Lookup:
         if written in self._tools:
             return _Lookup(self._tools[written])
@@ -294,11 +253,12 @@ class Judge:
             self._warn(UNKNOWN_TOOL, written.name)
             return self._function(Tool(written.name, written.name), written, raw, written.codes)
         if tool is None:
-            offered = ", ".join(self._tools) or "none"
-            expected = f"one of the tools on offer: {offered[:_MAX_OFFERED]}"
-            return self._fail(strict, raw, found.reason, written.name, expected)
+            return self._fail(strict, raw, found.reason, written.name, self._on_offer())
         codes = (*written.codes, TOOL_NAME) if found.inexact else written.codes
         return self._by_kind(tool, written, raw, codes)
+
+    def _on_offer(self) -> str:
+        return f"one of the tools on offer: {(', '.join(self._tools) or 'none')[:_MAX_OFFERED]}"
 
     def _hands_over(self, name: str) -> bool:
         """Return whether a call of a tool that nobody declared is the client's to refuse."""

@@ -41,17 +41,18 @@ from toolsimlib.events import (
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.response.again import Again
+from toolsimlib.response.allowance import Allowance
 from toolsimlib.response.begun import Begun
 from toolsimlib.response.block_log import BlockLog
-from toolsimlib.response.duplicates import Duplicates
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls, FenceMark
-from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
+from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.pieces import Block, Fragment, Oversize, joined
 from toolsimlib.response.preview import Preview
 from toolsimlib.response.untagged import Piece
 from toolsimlib.response.use_tool import use_tool_text
+from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
 
 
 class Turn:
@@ -68,8 +69,7 @@ class Turn:
         self._parser, self._gap = parser_for(plan, judge), Gap()
         self._blocks = BlockLog(report, choice)
         self._preview: Preview | None = None
-        self._broken, self._calls = False, 0
-        self._duplicates = Duplicates(all_duplicates=plan.policy.tool_block_dedup)
+        self._broken, self._allowance = False, Allowance(plan)
         self._is_structured = False  # Whether the call at hand came as one from the backend.
         self.again, self._begun = Again(plan), Begun(plan.begun) if plan.begun else None
         self._out: list[ClientEvent] = []
@@ -77,7 +77,7 @@ class Turn:
         self.reason: FinishReason | Literal["tool_calls"] | None = None
 
     def __repr__(self) -> str:
-        return f"Turn({self.state.__name__}, {self._calls} calls, {self._parser})"
+        return f"Turn({self.state.__name__}, {self._allowance.made} calls, {self._parser})"
 
     @property
     def over(self) -> bool:
@@ -87,7 +87,7 @@ class Turn:
     @property
     def called(self) -> bool:
         """Whether there were calls, all of them whole."""
-        return self._calls > 0 and not self._broken
+        return self._allowance.made > 0 and not self._broken
 
     @property
     def buffering(self) -> bool:
@@ -107,7 +107,7 @@ class Turn:
             text = self._begun.join(text)
         if self._parser is not None:
             self._take(self._parser.feed(text))
-            if self._parser.in_block and self._is_full and self._plan.stops_after_tools and not self.over:
+            if self._parser.in_block and self._allowance.is_spent and self._plan.stops_after_tools and not self.over:
                 # Whatever becomes of this block, call or text, the turn ends at it.
                 self._over_limit()
         elif text:
@@ -128,7 +128,7 @@ class Turn:
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call."""
-        if isinstance(event, RefusalDelta) and self._calls and self._plan.stops_after_tools and not self.over:
+        if isinstance(event, RefusalDelta) and self._allowance.made and self._plan.stops_after_tools and not self.over:
             self._end_early("refusal after tools")
         if self.over:
             return []
@@ -153,7 +153,7 @@ class Turn:
             return []
         self._drain(reason)
         if not self.over:
-            self._end("length" if self._broken else "tool_calls" if self._calls else reason)
+            self._end("length" if self._broken else "tool_calls" if self._allowance.made else reason)
         return self._flush()
 
     def salvage(self) -> list[ClientEvent]:
@@ -195,7 +195,7 @@ class Turn:
         self.state = self.state_speaking
 
     def _interrupt(self) -> None:
-        self.state = self.state_calling if self._calls else self.state_waiting
+        self.state = self.state_calling if self._allowance.made else self.state_waiting
 
     def _end(self, reason: FinishReason | Literal["tool_calls"] | None) -> None:
         self.reason = reason
@@ -205,7 +205,7 @@ class Turn:
         """End the turn before the backend does: all that follows is dropped."""
         self._report.tool_cutoff = why
         self.cut = True
-        self._end("tool_calls" if self._calls else "stop")
+        self._end("tool_calls" if self._allowance.made else "stop")
 
     # -- pieces of text and their verdicts
 
@@ -241,7 +241,7 @@ class Turn:
         self._break_preview()
         gap = self._gap.take()
         # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
-        if gap and not self._calls:
+        if gap and not self._allowance.made:
             self._out.append(TextDelta(gap, self._choice))
 
     def _flush(self) -> list[ClientEvent]:
@@ -281,7 +281,7 @@ class Turn:
                 made = not self.over and self._call(verdict)
                 return f"call {tool.name}" if made else f"passed over {tool.name}"
             case Rejected(raw=raw, reason=reason):
-                if not self.over:
+                if raw and not self.over:
                     self._break_preview()
                     self.state(raw)
                 return f"text {reason}"
@@ -293,7 +293,7 @@ class Turn:
     @property
     def _may_ask(self) -> bool:
         """Whether the model can be asked for another call: not for one that was announced, or that is one too many."""
-        return not (self._preview is not None and self._preview.announced) and not self._is_full
+        return not (self._preview is not None and self._preview.announced) and not self._allowance.is_spent
 
     def _ask_again(self, verdict: Verdict) -> bool:
         """End the turn at a call that the model is asked to write once more; return whether it is."""
@@ -328,17 +328,18 @@ class Turn:
                 return False
             self._preview = None
         else:
-            if self._plan.policy.output_mode == "obsidian-xml":
-                first = not self._calls and self.state != self.state_speaking
-                gap = "" if first else self._plan.policy.tool_block_delimiter
-                self._out.append(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
             self._announce(call.tool)
             rest = call.arguments
         if rest:
             self._out.append(CallDelta(rest, self._choice))
         self._out.append(CallEnded("completed", self._choice))
+        if self._plan.policy.output_mode == "obsidian-xml":
+            # Behind the call, so that whoever stops at the first text has heard of it.
+            first = not self._allowance.made and self.state != self.state_speaking
+            gap = "" if first else self._plan.policy.tool_block_delimiter
+            self._out.append(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
         self._report.calls.append(call.tool.name)
-        self._calls += 1
+        self._allowance.made += 1
         self._gap.take()
         self.state = self.state_calling
         if self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first":
@@ -350,10 +351,10 @@ class Turn:
 
     def _admit(self, name: str, arguments: str) -> bool:
         """Decide whether one more call may be made; a call that may not ends the turn or is ignored."""
-        if self._is_full:
+        if self._allowance.is_spent:
             self._over_limit(name)
             return False
-        if self._duplicates.is_duplicate(name, arguments, structured=self._is_structured):
+        if self._allowance.repeats(name, arguments, structured=self._is_structured):
             self._report.warnings.append(entry("DUPLICATE_CALL", name))
             return False
         return True
@@ -362,18 +363,7 @@ class Turn:
         stops = self._plan.stops_after_tools
         self._report.drop_call(None if stops else name)
         if stops:
-            self._end_early(f"more than {self._cap} calls")
-
-    @property
-    def _cap(self) -> int:
-        """How many calls the turn may hold; 0 = any number."""
-        if self._plan.one_call or self._plan.legacy_functions:
-            return 1
-        return self._plan.policy.tool_block_max
-
-    @property
-    def _is_full(self) -> bool:
-        return 0 < self._cap <= self._calls
+            self._end_early(f"more than {self._allowance.limit} calls")
 
     # -- arguments as they arrive (rule 4)
 
@@ -384,7 +374,7 @@ class Turn:
         announced = preview.announced
         delta = preview.feed(text)
         if preview.tool is not None and not announced:
-            if self._is_full:
+            if self._allowance.is_spent:
                 preview.give_up()
                 return
             self._announce(preview.tool)

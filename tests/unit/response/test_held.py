@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from toolsimlib.plan import Tool
 from toolsimlib.response.held import Calls, Held
-from toolsimlib.response.judge import Accepted, Call
+from toolsimlib.response.verdict import Accepted, Call
 
 ONE = Accepted(Call(Tool("f", "f"), "{}"), ())
 

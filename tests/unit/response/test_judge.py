@@ -14,8 +14,9 @@ from support.answers import plan as make_plan
 from toolsimlib.events import StructuredCall
 from toolsimlib.plan import Choice, Plan, Tool
 from toolsimlib.report import Report
-from toolsimlib.response.judge import Call, Judge, Rejected, Verdict, Violation
+from toolsimlib.response.judge import Judge
 from toolsimlib.response.sentinel import Block
+from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text(encoding="utf-8"))
 AUTO = Choice()
@@ -246,14 +247,16 @@ class TestStructured:
         assert report == Report()
 
     def test_masked_names_are_dropped(self) -> None:
-        """A masked call never reaches the client, and neither does any when the client forbade calls."""
+        """A masked call never reaches the client, and neither does any when the client forbade calls; both count."""
         judge, report = self.judge()
-        assert judge.structured(StructuredCall("gone", "{}")) == []
-        assert judge.structured(StructuredCall("gone", "{}", namespace="ns")) == []
-        assert report.dropped == ["STRUCTURED_CALL:gone", "STRUCTURED_CALL:ns__gone"]
+        assert judge.structured(StructuredCall("gone", "{}")) == [Rejected("", "MASKED_TOOL")]
+        assert judge.structured(StructuredCall("gone", "{}", namespace="ns")) == [Rejected("", "MASKED_TOOL")]
+        assert report.parse_failures == ["MASKED_TOOL:gone", "MASKED_TOOL:ns__gone"]
+        assert report.dropped_calls == ["STRUCTURED_CALL:gone", "STRUCTURED_CALL:ns__gone"]
+        assert report.truncated
         judge, report = self.judge(choice=Choice("none"))
         assert judge.structured(StructuredCall("f", '{"city":"x"}')) == []
-        assert report.dropped == ["STRUCTURED_CALL:f"]
+        assert report.dropped_calls == ["STRUCTURED_CALL:f"]
 
     def test_unknown_names_pass(self) -> None:
         """A tool of the backend's own passes through untouched, with a warning."""
@@ -263,32 +266,32 @@ class TestStructured:
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
     def test_validated_like_others(self) -> None:
-        """Mismatch warns, malformed is repaired or text in sentinel form, empty is {}."""
+        """Mismatch warns, malformed is repaired or left out (it never was text), empty is {}."""
         judge, report = self.judge()
         assert judge.structured(StructuredCall("f", "")) == [Call(self.lax, "{}")]
         assert report.warnings == ["SCHEMA_MISMATCH:f"]
         assert judge.structured(StructuredCall("f", '{"city":"x",}')) == [Call(self.lax, '{"city":"x"}')]
         assert report.repairs == ["TRAILING_COMMA:f"]
-        raw = '<tool_call>{"name": "f", "arguments": "oops"}</tool_call>'
-        assert judge.structured(StructuredCall("f", "oops")) == [Rejected(raw, "MALFORMED_JSON")]
+        assert report.dropped_calls == []
+        assert judge.structured(StructuredCall("f", "oops")) == [Rejected("", "MALFORMED_JSON")]
+        assert (report.parse_failures, report.dropped_calls) == (["MALFORMED_JSON:f"], ["STRUCTURED_CALL:f"])
 
     def test_cut_off(self) -> None:
-        """A call that was cut off is never completed by a guess: it stays text, unless its JSON is whole after all."""
+        """A call that was cut off is never completed by a guess: it is left out, unless its JSON is whole after all."""
         judge, report = self.judge()
         assert judge.structured(StructuredCall("f", '{"city":"x"}', whole=False)) == [Call(self.lax, '{"city":"x"}')]
         for call in (
             StructuredCall("f", '{"city":"x"', whole=False),
             StructuredCall("apply_patch", "*** Begin", kind="custom", whole=False),
         ):
-            [verdict] = judge.structured(call)
-            assert isinstance(verdict, Rejected)
+            assert judge.structured(call) == [Rejected("", "MALFORMED_JSON")]
         assert report.parse_failures == ["MALFORMED_JSON:f", "MALFORMED_JSON:apply_patch"]
 
     def test_without_a_name(self) -> None:
         """A call without a name is none; one to a tool of the backend's own always has arguments."""
         judge, report = self.judge()
         assert judge.structured(StructuredCall("", "")) == []
-        assert report.dropped == ["STRUCTURED_CALL:?"]
+        assert report.dropped_calls == ["STRUCTURED_CALL:?"]
         assert judge.structured(StructuredCall("own", "")) == [Call(Tool("own", "own"), "{}")]
 
     def test_custom(self) -> None:
@@ -303,6 +306,15 @@ class TestStructured:
         tool = Tool("f", "f", parameters=CITY, strict=True)
         [verdict] = Judge(plan_for(tool), Report()).structured(StructuredCall("f", "{}"))
         assert isinstance(verdict, Violation)
+
+    @pytest.mark.parametrize(("name", "reason"), [("own", "UNKNOWN_TOOL"), ("gone", "MASKED_TOOL")])
+    def test_names_beside_strict_tools(self, name: str, reason: str) -> None:
+        """Where any tool is strict, a call of one that is not on offer ends the turn, as it does in text."""
+        strict = Tool("s", "s", strict=True)
+        judge = Judge(plan_for(self.lax, strict, masked=("gone",)), report := Report())
+        [verdict] = judge.structured(StructuredCall(name, "{}"))
+        assert isinstance(verdict, Violation)
+        assert report.strict_failures == [f"{reason}:{name}"]
 
 
 def test_unusable_schema_is_no_validation() -> None:

@@ -83,6 +83,33 @@ def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
     assert not goes_on.cut
 
 
+@pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("", ARGS)])
+def test_a_refused_structured_call_is_no_text(call: StructuredCall) -> None:
+    """The model never wrote it as text: it is left out, and the answer that lacks it says so."""
+    told, report, _ = tell(chat(), [call, Finished("stop"), Closed()])
+    assert told == [Ended({0: "stop"})]
+    assert [each.partition(":")[0] for each in report.dropped_calls] == ["STRUCTURED_CALL"]
+    assert report.truncated
+    assert "EMPTY_ANSWER" in report.warnings
+
+
+def test_xml_follows_its_call() -> None:
+    """In mode obsidian-xml each call is told before its text, whatever ends the turn behind it."""
+    xml = "<use_tool>\n<name>add</name>\n<a>1</a>\n</use_tool>"
+    xml_mode = {"output_mode": "obsidian-xml"}
+    told, _, _ = tell(chat(policy=xml_mode), [TextDelta(CALL * 2), Finished("stop"), Closed()])
+    assert told == [
+        *whole_call(1),
+        TextDelta(xml),
+        *whole_call(2),
+        TextDelta(f"\n{xml}"),
+        Ended({0: "tool_calls"}),
+    ]
+    told, _, answer = tell(chat(policy=xml_mode | {"stop_after_tools_mode": "first"}), [TextDelta(CALL * 2)])
+    assert told == [*whole_call(1), TextDelta(xml), Ended({0: "tool_calls"})]
+    assert answer.cut
+
+
 def test_structured_calls_join_the_turn() -> None:
     """Calls that the backend emits as such get our ids, in the order of appearance among the others."""
     other = '{"a":2}'

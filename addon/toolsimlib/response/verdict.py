@@ -1,0 +1,64 @@
+"""What the judge says of a call, in words that the turn acts on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from toolsimlib.errors import ApiError
+from toolsimlib.plan import Tool
+
+# Why something is no call, or a call with a warning.
+SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
+MALFORMED_JSON = "MALFORMED_JSON"
+UNKNOWN_TOOL = "UNKNOWN_TOOL"
+MASKED_TOOL = "MASKED_TOOL"
+ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
+# The API's code of a violation.
+INVALID_CALL = "invalid_tool_call"
+# A call that was dropped: the backend emitted it as one, and it cannot be passed on.
+STRUCTURED_CALL = "STRUCTURED_CALL"
+# A repair, besides those of `written`, `arguments` and `repair`.
+TOOL_NAME = "TOOL_NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call for the client. ``arguments``: JSON text of an object, or a custom tool's raw input."""
+
+    tool: Tool
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """No call: ``raw`` goes to the client as text, "" of what was no text; ``reason`` is one of the reasons above.
+
+    ``name`` and ``expected`` say which tool was meant and what it takes, None and "" where nobody can say.
+    """
+
+    raw: str
+    reason: str
+    name: str | None = field(default=None, compare=False)
+    expected: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """The strict guarantee cannot be kept: the turn ends with ``error`` (HTTP 422, ``invalid_tool_call``)."""
+
+    error: ApiError
+    reason: str
+    raw: str = ""
+    name: str | None = None
+    expected: str = ""
+
+
+Verdict = Call | Rejected | Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A call without the tag that counts, if it stands in the right place; ``repairs`` are told once it does."""
+
+    call: Call
+    repairs: tuple[str, ...]
