@@ -235,3 +235,10 @@ def read_dialect(opening: str, body: str) -> list[Written]:
     start = len(body) - len(body.lstrip())
     row = row_at(body, start, opening, behind_tag=not start, final=True)
     return row.read(body) if isinstance(row, Dialect) else _read_use_tool(body)
+
+
+def misses_nothing(row: Dialect, opening: str, body: str) -> bool:
+    """Return whether a body of that row that no tag closes is whole all the same: its reader has nothing to mend."""
+    if not body.rstrip().endswith(row.whole):
+        return False
+    return not any(call.broken or call.mends for call in read_dialect(opening, body))

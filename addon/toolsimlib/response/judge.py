@@ -166,6 +166,10 @@ class Judge:
         self._count(self._report.repairs, accepted.repairs, accepted.call.tool.name)
         return self._report.repairs[before:]
 
+    def count_unread(self) -> None:
+        """Count a block that could not even begin, and passes as text (``unread``)."""
+        self._count(self._report.parse_failures, (MALFORMED_JSON,), None)
+
     def _accept(self, written: Written | None, code: str) -> Accepted | None:
         if written is None or written.name is None or written.broken or written.others:
             return None

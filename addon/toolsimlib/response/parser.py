@@ -27,5 +27,6 @@ def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | None:
         limit=limit,
         fragments=plan.stream and policy.stream_arguments == "incremental" and not changes,
         foreign=untagged,
+        unread=judge.count_unread,
     )
     return Untagged(sentinel, judge, limit=limit, repair=policy.repair == "safe") if untagged else sentinel

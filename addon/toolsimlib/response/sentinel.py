@@ -37,26 +37,29 @@ character is read more than a fixed number of times. Memory is bounded by ``limi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from toolsimlib.response.dialects import JSON, Dialect, read_dialect, row_at
+from toolsimlib.response.dialects import JSON, Dialect, misses_nothing, row_at
 from toolsimlib.response.foreign_end import foreign_end
 from toolsimlib.response.json_body import JsonBody
 from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece, characters_within, utf8_length
-from toolsimlib.response.tags import THOUGHT, Value, behind_fence, ends, held_from, tags
+from toolsimlib.response.tags import Value, behind_fence, ends, held_from, tags
+from toolsimlib.response.thought import Thought
+from toolsimlib.response.unread import Unread
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _BETWEEN = re.compile(r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\])|(?P<half>\[(?:/[A-Z_]{0,10})?\Z))?").match
-_THINK = "<think>"
-_END_THINK = "</think>"
 _END_FUNCTION = "</function>"
 # Whitespace between an opening tag and its body beyond this is nothing that a model writes: rule 2 then says prose.
 _MAX_SPACE = 1024
 
 
 class Sentinel:
-    """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises."""
+    """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises.
+
+    ``unread`` is called for each block that was none (see there).
+    """
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class Sentinel:
         foreign: bool = False,
         limit: int = 200_000,
         fragments: bool = False,
+        unread: Callable[[], None] = lambda: None,
     ) -> None:
         self._tags = tags(tag, use_tool, foreign)
         self._limit = limit
@@ -75,7 +79,7 @@ class Sentinel:
         self._text, self._pos, self._held = "", 0, ""
         self._final = self._was_cut = False
         self._is_idle = False  # Whether nothing is open or held back: text without a tag is prose.
-        self.state = self.state_start
+        self.state, self._thought = self.state_start, Thought()
         # The open block: where in the text at hand it begins (its opening tag included), and what of it came earlier.
         self._opening = self._closing = ""
         self._begin = 0
@@ -86,6 +90,7 @@ class Sentinel:
         self._row: Dialect | None = None  # The dialect of its body; None: JSON, or text that is none (rule 5).
         self._value = Value()  # The value in that body that is open.
         self._is_plain = False  # Whether there are no values any more (rule 5).
+        self._unread = Unread(unread)
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
@@ -134,41 +139,30 @@ class Sentinel:
         while self._pos < len(self._text):
             self.state()
         self._text, self._pos = "", 0
-        self._is_idle = not self._opening and not self._held and self.state == self.state_prose
+        self._is_idle = not (self._opening or self._held or self._unread.waits) and self.state == self.state_prose
         self._out, out = [], self._out
         return out
 
     # -- outside blocks
 
     def state_start(self) -> None:
-        """Before the first visible character (rule 8)."""
-        text = self._text
-        at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]  # The pattern matches everywhere.
-        if text.startswith(_THINK, at):
-            self.state = self.state_think
-            at += len(_THINK)
-        elif at < len(text) and (self._final or not _THINK.startswith(text[at:])):
+        """Before the first visible character, or in a thought: nothing is a block (rule 8)."""
+        self._say(self._thought.end(self._text, self._pos, final=self._final))
+        if self._thought.is_over:
             self.state = self.state_prose
-        self._say(at)
-        if self.state == self.state_start and at < len(text):
-            self._hold(at)
-
-    def state_think(self) -> None:
-        """Inside ``<think>``: nothing is a block."""
-        at = self._text.find(_END_THINK, self._pos)
-        if at != -1:
-            self.state = self.state_prose
-            self._say(at + len(_END_THINK))
-        else:
-            self._say_unless_held(THOUGHT)
+        elif self._pos < len(self._text):
+            self._hold(self._pos)
 
     def state_prose(self) -> None:
         """Outside blocks: look for an opening tag (rule 1)."""
         match = self._tags.opening.search(self._text, self._pos)
         if match is None:
-            self._say_unless_held(self._tags.beginnings)
+            end = len(self._text) if self._final else held_from(self._text, self._pos, self._tags.beginnings)
+            self._say(end)
+            self._hold(end)
             return
         self._say(match.start())
+        self._unread.close()
         self._begin, self._pos = match.span()
         self._opening = match[0]
         self._closing = self._tags.closing[match[0]]
@@ -181,13 +175,9 @@ class Sentinel:
 
     def _say(self, end: int) -> None:
         if end > self._pos:
-            self._out.append(self._text[self._pos : end])
-            self._pos = end
-
-    def _say_unless_held(self, beginnings: frozenset[str]) -> None:
-        end = len(self._text) if self._final else held_from(self._text, self._pos, beginnings)
-        self._say(end)
-        self._hold(end)
+            said, self._pos = self._text[self._pos : end], end
+            self._out.append(said)
+            self._unread.hear(said)
 
     def _hold(self, at: int) -> None:
         self._held = self._text[at:]
@@ -336,6 +326,8 @@ class Sentinel:
 
     def _reject(self) -> None:
         self._out.append(self._opening)
+        if not self._is_foreign:
+            self._unread.open(self._closing)
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _turn_literal(self, at: int) -> None:
@@ -364,16 +356,16 @@ class Sentinel:
             self._close(0, 0)
         elif self._value.is_open:
             self._read_plainly(0)
-        elif self.state == self.state_literal and self._is_whole():
+        elif self.state == self.state_literal and self._row is not None and self._is_whole(self._row):
             self._close(len(self._text), len(self._text))
         else:
+            if self.state != self.state_opened and not (self._was_cut or self._is_foreign):
+                self._unread.tell()
             self._reject()
 
-    def _is_whole(self) -> bool:
+    def _is_whole(self, row: Dialect) -> bool:
         body = self._raw(len(self._text))[len(self._opening) :]
-        if self._row is None or (self._was_cut and not self._row.whole) or not body.rstrip().endswith(self._row.whole):
-            return False
-        return not any(call.broken or call.mends for call in read_dialect(self._opening, body))
+        return (bool(row.whole) or not self._was_cut) and misses_nothing(row, self._opening, body)
 
     def _raw(self, at: int) -> str:
         return "".join([*self._pieces, self._text[self._begin : at]])

@@ -19,10 +19,6 @@ _MAX_TAG = 300
 """Longer than any tag that opens a value."""
 
 
-THOUGHT = frozenset("</think>"[:end] for end in range(1, len("</think>")))
-"""What may become the end of a thought."""
-
-
 @dataclass(frozen=True, slots=True)
 class Tags:
     """``closing`` by opening tag; ``opening`` finds any opening tag; ``beginnings`` are what may become one.

@@ -1,0 +1,43 @@
+"""The thought with which a message may begin: ``<think>…</think>``, inside of which nothing is a block.
+
+Some models say what they think in their text. It may open before the first visible character only; anywhere else the
+tag is a word like any other.
+"""
+
+from __future__ import annotations
+
+import re
+
+from toolsimlib.response.tags import held_from
+
+_SPACE = re.compile(r"[ \t\r\n]*+").match
+_OPEN = "<think>"
+_CLOSE = "</think>"
+_BEGINNINGS = frozenset(_CLOSE[:end] for end in range(1, len(_CLOSE)))
+
+
+class Thought:
+    """Follows a text from its beginning until no thought is open any more (``is_over``)."""
+
+    def __init__(self) -> None:
+        self._is_open = self.is_over = False
+
+    def end(self, text: str, pos: int, *, final: bool) -> int:
+        """Return up to where ``text`` from ``pos`` on is prose for certain; what follows is held back, or comes after.
+
+        If the text is ``final``, no more will come.
+        """
+        if not self._is_open:
+            space = _SPACE(text, pos)
+            assert space is not None  # The pattern matches everywhere.
+            pos = space.end()
+            if not text.startswith(_OPEN, pos):
+                self.is_over = pos < len(text) and (final or not _OPEN.startswith(text[pos:]))
+                return pos
+            self._is_open = True
+            pos += len(_OPEN)
+        at = text.find(_CLOSE, pos)
+        self.is_over = at != -1
+        if self.is_over:
+            return at + len(_CLOSE)
+        return len(text) if final else held_from(text, pos, _BEGINNINGS)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from support.answers import plan
+from support.turns import STRICT, chat, tell
+from toolsimlib.events import Closed, Finished, TextDelta
+from toolsimlib.response.unread import Unread
+
+END = "</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [(f"not json{END}", 1), (f"a{END}b{END}", 1), ("talk", 0), ("x" * 5_000 + END, 0), (f"{END}", 1)],
+)
+@pytest.mark.parametrize("size", [1, 3, 10_000])
+def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
+    """The first end within reach counts once; then nothing is looked for."""
+    found: list[int] = []
+    unread = Unread(lambda: found.append(1))
+    unread.hear(text)
+    unread.open(END)
+    assert unread.waits
+    for at in range(0, len(text), size):
+        unread.hear(text[at : at + size])
+    assert len(found) == count
+    unread.open(END)
+    unread.close()
+    unread.hear(END)
+    assert len(found) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "count"),
+    [
+        ("<tool_call>not json</tool_call>", "stop", 1),
+        ("Now <tool_call>add(1)</tool_call> and <tool_call> {x} </tool_call>.", "stop", 2),
+        ("<use_tool>add</use_tool>", "stop", 1),
+        ("<tool_call>a <tool_call>b", "stop", 0),
+        ("write <tool_call> for a call", "stop", 0),
+        ('<tool_call>{"name":"add","arg', "stop", 1),
+        ('<tool_call>{"name":"add","arg', "length", 0),
+        ("<think><tool_call>x</tool_call></think>", "stop", 0),
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_nobody_judges_is_counted(text: str, finish: str, count: int, strict: bool) -> None:
+    """A block that cannot even begin, or never ends, stays text byte for byte, and counts; however it is cut."""
+    the_plan = plan("chat", "chat", True, [STRICT]) if strict else chat()
+    for size in (1, 2, 7, len(text)):
+        pieces = [TextDelta(text[i : i + size]) for i in range(0, len(text), size)]
+        told, report, _ = tell(the_plan, [*pieces, Finished(finish), Closed()])  # type: ignore[arg-type]
+        assert "".join(each.text for each in told if isinstance(each, TextDelta)) == text
+        assert report.parse_failures == ["MALFORMED_JSON"] * count
+        assert report.strict_failures == []
