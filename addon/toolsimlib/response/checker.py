@@ -4,7 +4,8 @@ A client's schema meets a model's value, and while one is held against the other
 bounded by itself (``toolsimlib.schema``), but the next bytes of an answer may hold any number of calls. So all checks
 draw on one budget, compiling included. It fills up again with the time that passes, by a quarter of it: an answer that
 arrives at the pace of a model never runs out, and one that is nothing but trouble leaves others most of the time. What
-no budget is left for counts as unsettled, which passes with a warning.
+no budget is left for counts as unsettled, which passes with a warning. To a strict tool it does not pass: its client
+has been promised that arguments conform. So its checks may overdraw the budget, for all that a call can sensibly hold.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ PATIENT_SECONDS = 1.0
 """The same where nobody waits: in a process of its own."""
 
 _REFILL = 0.25
+
+_STRICT_SECONDS = 0.025
+"""How far checks for strict tools may overdraw the budget: others wait 40 ms then, at the worst and once."""
+
+UNSETTLED = Finding("it cannot be said in time whether they do", settled=False, outline="not checked in time")
+"""What stands for a mismatch where a strict tool's arguments could not be checked."""
 
 
 class SchemaChecker:
@@ -61,30 +68,36 @@ class SchemaChecker:
         return self._validators[tool.name]
 
     def mismatch(self, tool: Tool, value: Any) -> Finding | None:
-        """Return where and why arguments break the tool's schema, None if they do not (or nobody can say)."""
+        """Return where and why arguments break the tool's schema, None if they do not.
+
+        If nobody can say: ``UNSETTLED`` where the tool is strict, else None.
+        """
         schema = self.schema(tool)
         if schema is None:
             return None
-        finding = self._examine(schema, value)
-        if not finding.settled:
-            self._warn(SCHEMA_UNSETTLED, tool.name)
-        return None if finding.mismatch is None else finding
+        finding = self._examine(schema, value, overdraw=_STRICT_SECONDS if tool.strict else 0)
+        if finding.mismatch is not None or finding.settled:
+            return None if finding.mismatch is None else finding
+        if tool.strict:
+            return UNSETTLED
+        self._warn(SCHEMA_UNSETTLED, tool.name)
+        return None
 
     def fits(self, tool: Tool, value: Any) -> bool:
         """Return whether arguments satisfy the tool's schema beyond doubt; without one any do. Nothing is warned of."""
         schema = self.schema(tool)
         if schema is None:
             return True
+        return self.conforms(schema, value)
+
+    def conforms(self, schema: Validator, value: Any) -> bool:
+        """Return whether ``value`` conforms to any one schema beyond doubt."""
         finding = self._examine(schema, value)
         return finding.settled and finding.mismatch is None
 
-    def conforms(self, schema: Validator, value: Any) -> bool:
-        """Return whether ``value`` conforms to any one schema."""
-        return self._examine(schema, value).mismatch is None
-
-    def _examine(self, schema: Validator, value: Any) -> Finding:
+    def _examine(self, schema: Validator, value: Any, overdraw: float = 0) -> Finding:
         self._refill()
-        finding = schema.examine(value, max(self._left, 0))
+        finding = schema.examine(value, max(self._left + overdraw, 0))
         self._spend()
         return finding
 

@@ -5,6 +5,7 @@
 | arguments: an object, or a JSON string of one | call                       | call                       |
 | arguments absent, null, ``""``                | ``{}``, then the schema    | ``{}``                     |
 | schema mismatch                               | violation                  | call, warning              |
+| nobody can say in time                        | violation                  | call, warning              |
 | malformed JSON                                | violation                  | one repair pass, else text |
 | unknown, masked or not-chosen name            | violation if any is strict | text                       |
 | unknown, with ``unknown_tool=call``           | call, warning              | call, warning              |
@@ -25,7 +26,7 @@ from toolsimlib.events import StructuredCall
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
-from toolsimlib.response.checker import BUDGET_SECONDS, SchemaChecker
+from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
 from toolsimlib.response.dialects import FOREIGN, read_dialect
 from toolsimlib.response.pieces import Block
 from toolsimlib.response.repair import fit_name
@@ -289,7 +290,8 @@ class Judge:
             self._report.mismatches.append(entry(tool.name, broken.outline))
             expected = f"arguments that conform to its schema; {broken.mismatch}"
             if tool.strict:
-                return self._fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
+                reason = SCHEMA_UNSETTLED if broken is UNSETTLED else SCHEMA_MISMATCH
+                return self._fail(True, raw, reason, tool.name, expected)
             if repaired or tool.must_fit:
                 reason = UNKNOWN_TOOL if TOOL_NAME in codes else MALFORMED_JSON if repaired else SCHEMA_MISMATCH
                 return self._reject(raw, reason, tool.name, expected)

@@ -5,7 +5,7 @@ from time import monotonic
 import pytest
 from support.answers import tool
 from toolsimlib.plan import Tool
-from toolsimlib.response.checker import SchemaChecker
+from toolsimlib.response.checker import UNSETTLED, SchemaChecker
 
 ENDLESS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
 
@@ -50,6 +50,30 @@ def test_all_checks_share_one_budget() -> None:
         assert checks.mismatch(Tool("f", "f", parameters=ENDLESS), {"a": "a" * 60 + "!"}) is None
     assert monotonic() - started < 2
     assert warnings == [("SCHEMA_UNSETTLED", "f")] * 100
+
+
+def test_what_cannot_be_settled_is_nothing_that_conforms() -> None:
+    """Out of time, arguments of a strict tool break its schema, and no value conforms to one beyond doubt."""
+    checks, warnings = checker(0.02)
+    strict = Tool("s", "s", parameters=ENDLESS, strict=True)
+    value = {"a": "a" * 60 + "!"}
+    assert checks.mismatch(strict, value) is UNSETTLED
+    schema = checks.schema(strict)
+    assert schema is not None
+    assert not checks.conforms(schema, value)
+    assert not checks.fits(strict, value)
+    assert warnings == []
+
+
+def test_checks_for_strict_tools_may_overdraw_the_budget() -> None:
+    """A strict tool's arguments are settled where the budget has just run out, but not again and again."""
+    checks, _ = checker(0.015)
+    strict = tool("s", True, city="string")
+    checks.schema(strict)
+    checks._left, checks._looked_at = 0.0, monotonic()
+    assert checks.mismatch(strict, {"city": "Bonn"}) is None
+    checks._left, checks._looked_at = -1.0, monotonic()
+    assert checks.mismatch(strict, {"city": "Bonn"}) is UNSETTLED
 
 
 def test_the_budget_fills_up_with_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,13 +327,17 @@ def test_unusable_schema_is_no_validation() -> None:
 
 
 def test_catastrophic_patterns_share_one_budget() -> None:
-    """However many calls meet an endless pattern, one answer's checks stop; each such call passes with a warning."""
+    """However many calls meet an endless pattern, one answer's checks stop: each passes, or violates a strict tool."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema)), report := Report())
     judge._checker._seconds = 0.05
     verdicts = judge.block(json_block(f'{{"name":"f","arguments":{{"a":"{"a" * 60}!"}}}}' * 64))
     assert [type(verdict) for verdict in verdicts] == [Call] * 64
     assert report.warnings == ["SCHEMA_UNSETTLED:f"] * 64
+    judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), report := Report())
+    [violation] = judge.block(json_block(f'{{"name":"f","arguments":{{"a":"{"a" * 60}!"}}}}' * 64))
+    assert isinstance(violation, Violation)
+    assert report.strict_failures == ["SCHEMA_UNSETTLED:f"]
 
 
 @pytest.mark.parametrize(
