@@ -70,6 +70,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tool_block_max",
         "tool_block_dedup",
         "output_mode",
+        "responses_output_mode",
         "tool_block_delimiter",
     ),
     "Tools": ("tool_allowlist", "tool_denylist", "forward_hosted_tools", "max_tool_output_bytes"),

@@ -19,6 +19,13 @@ Feature = Literal["tools", "constraint"]
 
 FIND_TOOLS = "find_tools"
 """The tool of ours by which a model looks up others, and the reason for the round that follows its call."""
+OutputMode = Literal["openai-json", "obsidian-xml"]
+"""The form of calls for the client."""
+OUTPUT_MODES: Mapping[str, OutputMode] = {
+    **dict.fromkeys(("openai-json", "openai_json", "openai"), "openai-json"),
+    **dict.fromkeys(("obsidian-xml", "obsidian_xml", "obsidian"), "obsidian-xml"),
+}
+"""Its spellings, as the predecessor took them."""
 
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
@@ -84,7 +91,8 @@ class Policy:
     untagged: Literal["on", "off"] = "on"
     strict_policy: Literal["error", "message"] = "error"
     stream_arguments: Literal["buffered", "incremental"] = "buffered"
-    output_mode: Literal["openai-json", "obsidian-xml"] = "openai-json"
+    output_mode: OutputMode = "openai-json"
+    responses_output_mode: OutputMode = "openai-json"
     stop_after_tools: Literal["auto", "on", "off"] = "auto"
     stop_after_tools_mode: Literal["burst", "first"] = "burst"
     suppress_tail_after_tools: bool = False

@@ -160,3 +160,10 @@ class Report:
             if isinstance(value, list) and len(value) > MAX_NAMES:
                 fields[key] = [*value[:MAX_NAMES], f"and {len(value) - MAX_NAMES} more"]
         return fields | {"has_tool_calls": bool(self.calls), "tool_call_count": len(self.calls)}
+
+    def for_clients(self) -> dict[str, Any]:
+        """Return the summary for a stream's last comment, with what the predecessor told there, under its names."""
+        return self.summary() | {
+            "tool_call_truncated": bool(self.dropped_calls),
+            "stop_after_tools_mode": self.stop_after_tools_mode,
+        }

@@ -71,8 +71,10 @@ def test_stream_comment_only_on_demand(backend: RawBackend, line: Line, ask: Any
     assert b"\n:" not in b"\n" + line.post("/v1/chat/completions", ask(stream=True)).body
     with Mitmdump(backend.url, toolsim_sse_telemetry=True) as proxy, Line(proxy.url) as other:
         body = other.post("/v1/chat/completions", ask(stream=True)).body
-        told = json.loads(body.partition(b"\n: toolsim ")[2].partition(b"\n")[0])
+        told = json.loads(body.partition(b"\n: ")[2].partition(b"\n")[0])
         assert (told["tool_call_count"], told["calls"], told["mode"]) == (1, ["get_weather"], "openai-json")
+        # The predecessor's fields, by its names.
+        assert (told["tool_call_truncated"], told["stop_after_tools_mode"]) == (False, "burst")
         assert "blocks" not in told
 
 

@@ -39,6 +39,15 @@ def test_a_call_that_is_dropped() -> None:
     assert (report.dropped_calls, report.truncated) == (["OVER_LIMIT:f", "OVER_LIMIT"], True)
 
 
+def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
+    """How many calls, whether one was kept from the client, and what would have ended the turn: always there."""
+    report = Report(client="chat", calls=["f"])
+    fields = {"tool_call_count": 1, "tool_call_truncated": False, "stop_after_tools_mode": "off"}
+    assert fields.items() <= report.for_clients().items()
+    report.drop_call("f")
+    assert report.for_clients()["tool_call_truncated"] is True
+
+
 def test_a_summary_is_short_plain_data() -> None:
     """Empty fields and the places of blocks are left out, long lists are cut, and it is JSON."""
     report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])

@@ -90,7 +90,7 @@ class _Answers(AnsweringHandler):
                 continue
             frames = writer.write(event)
             if stream and job.policy.sse_telemetry and isinstance(event, Ended | Failed):
-                frames.insert(-1, comment(f"toolsim {dump(job.report.summary())}"))
+                frames.insert(-1, comment(dump(job.report.for_clients())))
             if frames:
                 has_begun = True
                 self.set_header("Content-Type", "text/event-stream; charset=utf-8")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolsimlib.plan import OUTPUT_MODES
+
 PREFIX = "toolsim_"
 
 Value = str | int | bool | tuple[str, ...]
@@ -50,6 +52,8 @@ def from_environment(option: Option, word: str) -> Value:
     if not option.choices:
         return word
     word = word.lower()
+    if option.name.endswith("output_mode"):
+        word = OUTPUT_MODES.get(word, word)
     if word not in option.choices and {"on", "off"} <= set(option.choices):
         word = "on" if _boolean(word) else "off"
     if word not in option.choices:

@@ -206,10 +206,17 @@ OPTIONS = (
     Option(
         "output_mode",
         "openai-json",
-        "Form of the calls. openai-json: the API's own. obsidian-xml: <use_tool> text beside them. The request header "
-        "x-proxy-output-mode overrides it for one request.",
+        "Form of the calls over chat completions. openai-json: the API's own. obsidian-xml: <use_tool> text behind "
+        "each. The request header x-proxy-output-mode overrides it for one request.",
         ("openai-json", "obsidian-xml"),
         env="PROXY_OUTPUT_MODE",
+    ),
+    Option(
+        "responses_output_mode",
+        "openai-json",
+        "Form of the calls over the Responses API: the same, by itself.",
+        ("openai-json", "obsidian-xml"),
+        env="PROXY_RESPONSES_OUTPUT_MODE",
     ),
     Option(
         "stop_after_tools",
@@ -302,7 +309,8 @@ OPTIONS = (
     Option(
         "sse_telemetry",
         False,
-        "End each event stream with a comment that repeats the log line. Some clients' parsers break on comments.",
+        "End each event stream with a comment that repeats the log line as JSON. Some clients' parsers break on "
+        "comments.",
     ),
     Option(
         "api_key",

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Choice, Dialect, Feature, Plan, Policy, Tool
+from toolsimlib.plan import OUTPUT_MODES, Choice, Dialect, Feature, Plan, Policy, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
@@ -94,7 +94,7 @@ def rewrite_request(
     if document is None or (backend is client and not _is_ours(client, document, policy)):
         return None
     report.client, report.backend = client.name, backend.name
-    policy = _with_output_mode(policy, output_mode, report)
+    policy = _with_output_mode(policy, client, output_mode)
     try:
         request = read(client, document, report)
         policy, attempts = settle(policy, request, backend, refused)
@@ -297,17 +297,17 @@ def _hosted_note(declared: Mapping[str, Any]) -> str:
     return f"tool:{str(declared['type'])[:40]}"
 
 
-def _with_output_mode(policy: Policy, wish: str | None, report: Report) -> Policy:
-    match wish.strip().lower() if wish else "":
-        case "":
-            return policy
-        case "openai-json":
-            return replace(policy, output_mode="openai-json")
-        case "obsidian-xml":
-            return replace(policy, output_mode="obsidian-xml")
-        case other:
-            message = f"Invalid header 'x-proxy-output-mode': expected openai-json or obsidian-xml, got {other[:64]!r}."
-            raise BadRequest(message, "x-proxy-output-mode", "invalid_value")
+def _with_output_mode(policy: Policy, client: Api, wish: str | None) -> Policy:
+    """Return the policy with the mode that counts for this request: the client's, or the operator's for its API."""
+    word = wish.strip().lower() if wish else ""
+    if not word:
+        mode = policy.responses_output_mode if client.name == "responses" else policy.output_mode
+    elif word in OUTPUT_MODES:
+        mode = OUTPUT_MODES[word]
+    else:
+        message = f"Invalid header 'x-proxy-output-mode': expected openai-json or obsidian-xml, got {word[:64]!r}."
+        raise BadRequest(message, "x-proxy-output-mode", "invalid_value")
+    return policy if mode == policy.output_mode else replace(policy, output_mode=mode)
 
 
 def _exchange_ending(path: str, client: Api, backend: Api) -> str:

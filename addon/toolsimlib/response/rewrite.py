@@ -110,7 +110,7 @@ class ResponseRewriter:
         self.done = True
         if self._plan.stream:
             if self._plan.policy.sse_telemetry:
-                frames.insert(-1, comment(f"toolsim {dump(self._report.summary())}"))
+                frames.insert(-1, comment(dump(self._report.for_clients())))
             return frames
         if self._writer.error is not None:
             self.status = self._writer.error.status

@@ -45,6 +45,9 @@ def test_help_is_one_paragraph(option: Any) -> None:
 
 FLAGS: list[tuple[str, str, str, object]] = [
     ("PROXY_OUTPUT_MODE", "OBSIDIAN-XML", "output_mode", "obsidian-xml"),
+    ("PROXY_OUTPUT_MODE", "obsidian", "output_mode", "obsidian-xml"),
+    ("PROXY_RESPONSES_OUTPUT_MODE", "Obsidian_XML", "responses_output_mode", "obsidian-xml"),
+    ("PROXY_RESPONSES_OUTPUT_MODE", "openai", "responses_output_mode", "openai-json"),
     ("PROXY_STOP_AFTER_TOOLS", "true", "stop_after_tools", "on"),
     ("PROXY_STOP_AFTER_TOOLS", "0", "stop_after_tools", "off"),
     ("PROXY_STOP_AFTER_TOOLS", "auto", "stop_after_tools", "auto"),

@@ -447,6 +447,7 @@ def test_no_reminder_without_tools():
         (None, "openai-json"),
         ("", "openai-json"),
         (" Obsidian-XML ", "obsidian-xml"),
+        ("obsidian", "obsidian-xml"),
         ("openai-json", "openai-json"),
     ],
 )
@@ -462,9 +463,19 @@ def test_an_unknown_output_mode():
     assert param_of(responses, tools=[F], output_mode="yaml") == "x-proxy-output-mode"
 
 
+def test_each_api_has_its_output_mode():
+    """The operator's mode for one API says nothing of the other's."""
+    for policy, modes in (
+        (Policy(output_mode="obsidian-xml"), ["obsidian-xml", "openai-json"]),
+        (Policy(responses_output_mode="obsidian-xml"), ["openai-json", "obsidian-xml"]),
+    ):
+        rewritten = [chat(policy, tools=[F]), responses(policy, tools=[F])]
+        assert [each.plan.policy.output_mode for each in rewritten] == modes
+
+
 def test_the_client_goes_before_the_operator():
     """A header can also take the operator's mode back."""
-    rewritten = responses(Policy(output_mode="obsidian-xml"), tools=[F], output_mode="openai-json")
+    rewritten = responses(Policy(responses_output_mode="obsidian-xml"), tools=[F], output_mode="openai-json")
     assert rewritten.plan.policy.output_mode == "openai-json"
 
 
