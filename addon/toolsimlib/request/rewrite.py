@@ -301,7 +301,7 @@ def _with_output_mode(policy: Policy, client: Api, wish: str | None) -> Policy:
     """Return the policy with the mode that counts for this request: the client's, or the operator's for its API."""
     word = wish.strip().lower() if wish else ""
     if not word:
-        mode = policy.responses_output_mode if client.name == "responses" else policy.output_mode
+        mode = client.output_mode(policy)
     elif word in OUTPUT_MODES:
         mode = OUTPUT_MODES[word]
     else:

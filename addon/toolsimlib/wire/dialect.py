@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal, Protocol
 
 from toolsimlib.conversation import ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, ToolKind
-from toolsimlib.plan import AnswerForm, Dialect
+from toolsimlib.plan import AnswerForm, Dialect, OutputMode, Policy
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.chat.reader import ChatReader
 from toolsimlib.wire.chat.writer import ChatWriter
@@ -77,17 +78,18 @@ class Compose(Protocol):
 class Api:
     """One API. ``ending``: how the paths of its requests end.
 
-        ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
-        answer has a place for text behind its calls (an output list does, a chat message does not).
-    ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang). ``continued``: a client's
-    body with one more turn, of the model's words ("" = none) and what is said to them. ``call_id``: the id that the
-    writer gives a call, by its kind and number.
+    ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
+    answer has a place for text behind its calls (an output list does, a chat message does not). ``output_mode``: the
+    operator's form of its calls. ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and
+    SGLang). ``continued``: a client's body with one more turn, of the model's words ("" = none) and what is said to
+    them. ``call_id``: the id that the writer gives a call, by its kind and number.
     """
 
     name: Dialect
     ending: str
     manifest_role: Literal["developer", "system"]
     text_follows_calls: bool
+    output_mode: Callable[[Policy], OutputMode]
     takes_structural_tags: bool
     uses_tools: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Mapping[str, Any]], ClientRequest]
@@ -106,6 +108,7 @@ CHAT = Api(
     # The role that every chat template knows; many servers know no developer.
     manifest_role="system",
     text_follows_calls=False,
+    output_mode=attrgetter("output_mode"),
     takes_structural_tags=True,
     uses_tools=chat.uses_tools,
     read=chat.read_request,
@@ -122,6 +125,7 @@ RESPONSES = Api(
     ending="/responses",
     manifest_role="developer",
     text_follows_calls=True,
+    output_mode=attrgetter("responses_output_mode"),
     takes_structural_tags=False,
     uses_tools=responses.uses_tools,
     read=responses.read_request,

@@ -1,0 +1,94 @@
+"""The options of the edge: what is logged and recorded, who may come in, how much and how long, and where to listen."""
+
+from __future__ import annotations
+
+from toolsimlib.proxy.option import Option
+
+EDGE_OPTIONS = (
+    Option(
+        "log",
+        "text",
+        "Form of the log. text: one line a turn, for people. json: every line one JSON object, for programs. off: "
+        "nothing of turns, and all that mitmproxy itself logs.",
+        ("text", "json", "off"),
+    ),
+    Option(
+        "sse_telemetry",
+        False,
+        "End each event stream with a comment that repeats the log line as JSON. Some clients' parsers break on "
+        "comments.",
+    ),
+    Option(
+        "api_key",
+        "",
+        "Key that clients must send as their Bearer token; without it nothing passes, whatever its path, and it is not "
+        "sent on. Required before the codex backend is served to other machines.",
+    ),
+    Option(
+        "upstream_key",
+        "",
+        "Key that is sent to the backend as the Bearer token, in place of the client's. Empty: the client's own is "
+        "sent, unless it is that of toolsim_api_key.",
+    ),
+    Option("codex_command", "codex app-server", "Command line that starts the Codex app-server."),
+    Option(
+        "codex_port",
+        0,
+        "Port on 127.0.0.1 of the codex backend, for an explicit reverse mode to it; 0 = any free one.",
+    ),
+    Option(
+        "scripted_port",
+        0,
+        "Port on 127.0.0.1 of the scripted backend, for an explicit reverse mode to it; 0 = any free one.",
+    ),
+    Option(
+        "scripted_delay",
+        30,
+        "Milliseconds between the pieces in which the scripted backend speaks; 0 = none.",
+    ),
+    Option(
+        "capture",
+        "",
+        "Folder in which each finished exchange is recorded as one .flow file, without secrets; empty = none.",
+    ),
+    Option(
+        "metrics_labels",
+        (),
+        "Further labels of the metrics at /toolsim/metrics: model, tool, or both. Each model and each tool then has "
+        "series of its own, which is much where clients name many.",
+    ),
+    Option(
+        "cors_origins",
+        ("app://obsidian.md", "capacitor://localhost", "http://localhost:*", "http://127.0.0.1:*"),
+        "Origins of web pages and Electron programs that may use the API. :* stands for any port or none, and * alone "
+        "for any origin.",
+    ),
+    Option(
+        "max_request_bytes",
+        16 * 1024 * 1024,
+        "Size limit in bytes of a request body that has to be read, decoded. A larger one is answered with 413.",
+        minimum=1,
+    ),
+    Option(
+        "max_answer_bytes",
+        32 * 1024 * 1024,
+        "Size limit in bytes of a backend's answer, decoded, whole or as a stream. Beyond it the answer fails.",
+        minimum=1,
+    ),
+    Option(
+        "max_event_bytes",
+        2 * 1024 * 1024,
+        "Size limit in bytes of one event of a backend's stream. Beyond it the answer fails.",
+        minimum=1,
+    ),
+    Option(
+        "connect_timeout",
+        10,
+        "Seconds that connecting to a backend may take, TLS included; 0 = as long as the system tries.",
+    ),
+    Option(
+        "idle_timeout",
+        300,
+        "Seconds of silence from the backend after which an answer fails; 0 = wait for ever.",
+    ),
+)

@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+from toolsimlib.plan import Policy
+from toolsimlib.proxy.edge_options import EDGE_OPTIONS
+from toolsimlib.proxy.options import OPTIONS
+
+
+def test_they_decide_nothing_about_answers() -> None:
+    """They stand in the one table, and none of them is a field of the policy, but the report's place in a stream."""
+    assert set(EDGE_OPTIONS) <= set(OPTIONS)
+    assert {option.name for option in EDGE_OPTIONS} & set(Policy.__dataclass_fields__) == {"sse_telemetry"}
