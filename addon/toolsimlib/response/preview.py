@@ -14,7 +14,10 @@ import json
 import re
 from collections.abc import Iterable
 
+from toolsimlib.events import CallDelta, ClientEvent, Deltas
 from toolsimlib.plan import Tool
+from toolsimlib.response.sentinel import Sentinel
+from toolsimlib.response.untagged import Untagged
 
 _HEADER = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
 # Names are at most 128 characters long; a header beyond this has something else in it, and so has whitespace before
@@ -46,6 +49,11 @@ class Preview:
     def announced(self) -> bool:
         """Whether the call has been announced to the client."""
         return self.tool is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known if the call is announced before it is whole."""
+        return self.announced or self._state == self._over
 
     def feed(self, text: str) -> str:
         """Return the arguments that ``text``, a piece of the block's body, adds; "" while nothing can be sent."""
@@ -92,7 +100,9 @@ class Preview:
         whole = end == len(self._rest)
         if whole and (half := _FIRST_OF_PAIR(self._rest)):
             end = half.start(1)
-        text: str = json.loads(f'"{self._rest[:end]}"')
+        text = self._rest[:end]
+        if "\\" in text:
+            text = json.loads(f'"{text}"')
         if self.tool is None:
             if not text.strip():
                 return "" if whole and len(self._rest) <= _MAX_HEADER else self._stop()
@@ -134,3 +144,15 @@ class Preview:
     def _over(self) -> str:
         self._rest = ""
         return ""
+
+
+def grown(parser: Sentinel | Untagged, preview: Preview | None, deltas: Deltas) -> list[ClientEvent] | None:
+    """Let ``deltas`` grow the block that is open in ``parser``, and return what ``preview`` makes of them.
+
+    None: they do more than that, and nothing was done.
+    """
+    fragments = parser.grows(deltas.texts, previews=preview is not None and preview.settled)
+    if fragments is None or preview is None:
+        return None if fragments is None else []
+    arguments = [text for fragment in fragments if (text := preview.feed(fragment))]
+    return [Deltas(CallDelta("", deltas.like.choice), arguments)] if arguments else []

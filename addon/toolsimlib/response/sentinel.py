@@ -104,16 +104,18 @@ class Sentinel:
         """Return whether each of ``texts`` is prose from its beginning to its end: they need not be fed."""
         return self._is_idle and not (self._tags.may_be_in("".join(texts)) and any(map(self._tags.are_in, texts)))
 
-    def grows(self, text: str) -> bool:
-        """Take ``text`` if it only lengthens the string that is open in a block; return whether it does."""
-        text = self._held + text
-        end = self._json.string_end(text) if self.state == self.state_json and not self._fragments else -1
+    def grows(self, texts: Sequence[str], *, previews: bool = False) -> list[str] | None:
+        """Take ``texts`` if they only lengthen the string that is open in a block, and return their fragments."""
+        text = self._held + "".join(texts)
+        is_open = self.state == self.state_json and (previews or not self._fragments)
+        end = self._json.string_end(text) if is_open else -1
         size = self._size + utf8_length(text[:end])
         if end < 0 or size > self._limit:
-            return False
+            return None
+        fragments = self._json.string_pieces(self._held, texts) if self._fragments else []
         self._size, self._held = size, text[end:]
         self._pieces.append(text[:end])
-        return True
+        return fragments
 
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""

@@ -49,7 +49,7 @@ from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.pieces import Block, Fragment, Oversize, joined
-from toolsimlib.response.preview import Preview
+from toolsimlib.response.preview import Preview, grown
 from toolsimlib.response.untagged import Piece
 from toolsimlib.response.use_tool import use_tool_text
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
@@ -118,13 +118,13 @@ class Turn:
         """Take deltas that came together if each is told as it stands, or grows a block; None: nothing was done."""
         if isinstance(deltas.like, ReasoningDelta):
             return [deltas] if self.state in (self.state_waiting, self.state_calling) else None
-        text, parser = "".join(deltas.texts), self._parser
-        is_said = self.state == self.state_speaking and (parser is None or parser.passes(deltas.texts))
-        if not is_said and (self.over or parser is None or not parser.grows(text)):
+        told: list[ClientEvent] | None = [deltas]
+        if self.state == self.state_speaking and (not self._parser or self._parser.passes(deltas.texts)):
+            self._blocks.position += sum(map(len, deltas.texts))
+        elif self.over or not self._parser or (told := grown(self._parser, self._preview, deltas)) is None:
             return None
-        self.again.hear(text)
-        self._blocks.position += len(text) if is_said else 0
-        return [deltas] if is_said else []
+        self.again.hear("".join(deltas.texts))
+        return told
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call."""

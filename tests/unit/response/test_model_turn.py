@@ -198,12 +198,12 @@ def test_together_as_one_by_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", ["chat", "responses"])
-@pytest.mark.parametrize("backend", ["chat", "responses"])
-def test_together_at_every_cut(client: Dialect, backend: Dialect) -> None:
+@pytest.mark.parametrize(("backend", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
+def test_together_at_every_cut(client: Dialect, backend: Dialect, arguments: str) -> None:
     """One answer with thoughts, prose and calls, in two pieces, wherever it is cut, and byte by byte."""
     told: list[Told] = [("think", ["Let ", "me ", "see "] * 3), ("say", [LONG[at : at + 7] for at in range(0, 70, 7)])]
     told += [("say", ["Hm.\n", "a < b"] * 4), ("say", [CALL, "\n"])]
-    the_plan = plan(client, backend, True, [tool("f")])
+    the_plan = plan(client, backend, True, [tool("f")], policy={"stream_arguments": arguments})
     frames = backend_frames(backend, told, 1)
     expected, body = told_at(the_plan, frames, slowly=True), b"".join(frames)
     for cut in range(1, len(body), 1):
@@ -215,9 +215,14 @@ def test_most_of_an_answer_is_taken_together() -> None:
     """Prose and a long call come through the short way: were it never taken, the tests above would show nothing."""
     fed = mock.Mock(wraps=Answer.feed)
     said = "Let me think about it.\n" * 30
-    for text, share in ((said, 0.3), (LONG * 3, 0.5)):
+    for text, share, arguments in (
+        (said, 0.3, "buffered"),
+        (LONG * 3, 0.5, "buffered"),
+        (LONG * 3, 0.5, "incremental"),
+    ):
+        the_plan = plan("chat", "chat", True, [tool("f")], policy={"stream_arguments": arguments})
         frames = backend_frames("chat", [("say", [text[at : at + 4] for at in range(0, len(text), 4)])], 1)
         with mock.patch.object(Answer, "feed", lambda *args: fed(*args)):
             fed.reset_mock()
-            told_at(plan("chat", "chat", True, [tool("f")]), [b"".join(frames)], slowly=False)
+            told_at(the_plan, [b"".join(frames)], slowly=False)
         assert fed.call_count < share * len(frames)

@@ -210,24 +210,40 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int, fr
 
 
 @given(
-    st.lists(st.sampled_from(["a < b", "<", T, E, T[:4], CALL, CALL[:9], CALL[9:], "x" * 40, '\\"', "\\", '"', " "]))
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a < b", "<", T, E, T[:4], CALL, CALL[:9], CALL[9:], "x" * 40, '\\"', "\\", '"', " "]),
+            st.integers(1, 9),
+        )
+    ),
+    st.booleans(),
 )
-def test_what_passes_or_grows_need_not_be_fed(texts: list[str]) -> None:
-    """Texts that pass are given out as they are when fed; what grows a block gives out nothing, and counts as fed."""
-    fed, asked = Sentinel(limit=300), Sentinel(limit=300)
+def test_what_passes_or_grows_need_not_be_fed(cut: list[tuple[str, int]], fragments: bool) -> None:
+    """Texts that pass are given out as they are when fed; what grows a block gives out at most its fragments."""
+    fed, asked = Sentinel(limit=300, fragments=fragments), Sentinel(limit=300, fragments=fragments)
     pieces: list[Piece] = []
-    for text in texts:
-        expected = fed.feed(text)
-        if text and asked.passes((text,)):
-            assert expected == [text]
-            pieces.append(text)
-        elif asked.grows(text):
-            assert expected == []
+    for text, step in cut:
+        texts = [text[at : at + step] for at in range(0, len(text), step)]
+        expected = [piece for each in texts for piece in fed.feed(each)]
+        if texts and asked.passes(texts):
+            assert expected == texts
+            pieces += texts
+        elif texts and (grown := asked.grows(texts, previews=True)) is not None:
+            assert expected == [Fragment(each) for each in grown if each]
+            pieces += expected
         else:
-            got = asked.feed(text)
+            got = [piece for each in texts for piece in asked.feed(each)]
             assert got == expected
             pieces += got
     assert asked.finish() == fed.finish()
+
+
+def test_a_block_with_fragments_grows_only_for_those_who_take_them() -> None:
+    """Where nobody can take the fragments, the text has to be fed."""
+    parser = Sentinel(fragments=True)
+    parser.feed(T + '{"name":"f","arguments":"')
+    assert parser.grows(["abc"]) is None
+    assert parser.grows(["abc", "d\\", "n"], previews=True) == ["abc", "d", "\\n"]
 
 
 @given(st.lists(st.sampled_from(["a < b", "<", "tool_call>", T, "<b>", "x"]), min_size=1))

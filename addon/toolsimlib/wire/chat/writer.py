@@ -120,15 +120,21 @@ class ChatWriter:
 
     def _deltas(self, event: Deltas) -> list[bytes]:
         """Return the frames of deltas that came together, as one piece."""
-        like = event.like
-        key = "content" if isinstance(like, TextDelta) else "reasoning_content"
+        like, texts = event.like, event.texts
         choice = self._choice(like.choice)
+        match like:
+            case CallDelta():
+                kept, (opening, closing) = choice.arguments, self._around_arguments(choice)
+            case TextDelta():
+                kept, opening, closing = choice.content, '{"content":', "}"
+            case ReasoningDelta():
+                kept, opening, closing = choice.reasoning, '{"reasoning_content":', "}"
+        if not self._stream or isinstance(like, CallDelta):
+            kept += texts
         if not self._stream:
-            (choice.content if key == "content" else choice.reasoning).extend(event.texts)
             return []
-        head = f'{self._frame_head}{like.choice},"delta":{{"{key}":'
-        seam = f"}}{self._frame_tail}{head}"
-        return [f"{head}{seam.join(map(dump_string, event.texts))}}}{self._frame_tail}".encode()]
+        head, tail = f'{self._frame_head}{like.choice},"delta":{opening}', closing + self._frame_tail
+        return [f"{head}{(tail + head).join(map(dump_string, texts))}{tail}".encode()]
 
     def _begin(self, event: Opened) -> None:
         if self._head:
@@ -190,13 +196,15 @@ class ChatWriter:
         choice.arguments.append(event.text)
         if not self._stream:
             return
-        text = dump_string(event.text)
+        opening, closing = self._around_arguments(choice)
+        self._delta(event.choice, f"{opening}{dump_string(event.text)}{closing}")
+
+    def _around_arguments(self, choice: _Choice) -> tuple[str, str]:
+        """Return what stands before and behind a fragment of the last call's arguments, in its delta."""
         if self._form.legacy_functions:
-            self._delta(event.choice, f'{{"function_call":{{"arguments":{text}}}}}')
-            return
+            return '{"function_call":{"arguments":', "}}"
         key, value = ("custom", "input") if "custom" in choice.calls[-1] else ("function", "arguments")
-        index = len(choice.calls) - 1
-        self._delta(event.choice, f'{{"tool_calls":[{{"index":{index},"{key}":{{"{value}":{text}}}}}]}}')
+        return f'{{"tool_calls":[{{"index":{len(choice.calls) - 1},"{key}":{{"{value}":', "}}]}"
 
     def _end_call(self, event: CallEnded) -> None:
         choice = self._choices[event.choice]
