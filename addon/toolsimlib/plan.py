@@ -135,11 +135,23 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A request at a proxy with a store: its answer is kept under ``id``, unless it says ``store: false``.
+
+    ``echo``: what the answer says of a request that referred to something, over what the request says now.
+    """
+
+    id: str
+    echo: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerForm:
     """How the client wants its answer written: all that a writer needs of a request.
 
     ``echo`` holds the Response object's fields that come from the request (Responses only), ``include_usage`` asks for
-    the usage chunk of a chat stream, ``legacy_functions`` for chat's ``function_call`` shape.
+    the usage chunk of a chat stream, ``legacy_functions`` for chat's ``function_call`` shape. ``id``: the one under
+    which the answer is kept, "" if it is not: then its items need ids that no other answer has.
     """
 
     stream: bool = False
@@ -147,6 +159,7 @@ class AnswerForm:
     include_usage: bool = False
     legacy_functions: bool = False
     echo: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

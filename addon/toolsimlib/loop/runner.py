@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolsimlib.errors import ApiError
 from toolsimlib.events import ClientEvent, Failed
 from toolsimlib.loop.course import Bounds, Course, Round
 from toolsimlib.loop.merge import Merger
@@ -47,9 +48,16 @@ Ask = Callable[[Round], AsyncGenerator[Heard]]
 """Asks one round. What it yields ends with ``Refused`` or ``Told``; closing it early stops the model."""
 
 
+Keep = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
+"""Keeps a whole answer; returns whether it is kept, or the error that takes its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One client's request. ``ask``: asks its rounds. ``report``: filled as they go, for the client's own flow."""
+    """One client's request. ``ask``: asks its rounds. ``report``: filled as they go, for the client's own flow.
+
+    ``keep``: keeps its answer before its end is told, None if it is not to be kept.
+    """
 
     api: Api
     body: Mapping[str, Any]
@@ -58,6 +66,7 @@ class Job:
     ask: Ask
     bounds: Bounds = Bounds()
     report: Report = field(default_factory=Report)
+    keep: Keep | None = None
 
 
 async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:

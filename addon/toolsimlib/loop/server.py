@@ -16,6 +16,7 @@ from toolsimlib.events import ClientEvent, Ended, Failed, KeepAlive
 from toolsimlib.loop.runner import Job, Refused, answer
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.responses.kept import told
 from toolsimlib.wire.sse import comment
 
 TOKEN = "toolsim-rounds"
@@ -81,6 +82,7 @@ class _Answers(AnsweringHandler):
 
     async def _write(self, job: Job, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         writer, stream, has_begun = job.api.writer(job.form), job.form.stream, False
+        outcome: ApiError | bool = True
         async for event in events:
             if isinstance(event, Refused):
                 self._finish(event.status, event.headers, event.body)
@@ -91,6 +93,10 @@ class _Answers(AnsweringHandler):
             frames = writer.write(event)
             if stream and job.policy.sse_telemetry and isinstance(event, Ended | Failed):
                 frames.insert(-1, comment(dump(job.report.for_clients())))
+            if job.keep is not None and isinstance(event, Ended) and writer.body is not None:
+                outcome = await job.keep(writer.body)
+                frames = [told(b"".join(frames), outcome)] if stream else []
+                job.report.error = outcome.code if isinstance(outcome, ApiError) else job.report.error
             if frames:
                 has_begun = True
                 self.set_header("Content-Type", "text/event-stream; charset=utf-8")
@@ -101,10 +107,10 @@ class _Answers(AnsweringHandler):
         json = {"content-type": "application/json"}
         if stream:
             self.finish()
-        elif writer.error is not None:
-            self._finish(writer.error.status, json, error_body(writer.error))
+        elif (error := outcome if isinstance(outcome, ApiError) else writer.error) is not None:
+            self._finish(error.status, json, error_body(error))
         else:
-            self._finish(200, json, dump(writer.body).encode())
+            self._finish(200, json, told(dump(writer.body).encode(), outcome, stream=False))
 
     def _finish(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.set_status(status)

@@ -22,9 +22,10 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import FIND_TOOLS, Policy
-from toolsimlib.proxy import chunks, cut, flow_list, metrics, options, resend, route, sides, startup, telemetry
+from toolsimlib.proxy import chunks, cut, flow_list, metrics, options, resend, route, sides, startup
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together, is_local
+from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.exchange import OPEN, Exchange
@@ -33,10 +34,12 @@ from toolsimlib.proxy.head import error_response
 from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.log import Log
+from toolsimlib.proxy.memory import Memory, partition_of
 from toolsimlib.proxy.metrics import Metrics
-from toolsimlib.proxy.notes import COMMENT, PAGE, REPORT, is_stored, policy_for
+from toolsimlib.proxy.notes import PAGE, is_stored, policy_for
 from toolsimlib.proxy.part import Part, part_of
 from toolsimlib.proxy.recognise import Recogniser
+from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.proxy.settings import Settings, parse
 from toolsimlib.proxy.worker import Crew
@@ -77,6 +80,8 @@ class ToolSim:
         self._connections = Connections()
         self._rounds = Rounds(keepalive)
         self._conversations = Conversations()
+        self._memory = Memory()
+        self._remembering = Remembering(self._memory, self._do)
         self._known = KnownBackends()
         self._recogniser = Recogniser(self._known)
         # Loaded with this one: their hooks are called too, each behind ours.
@@ -109,6 +114,7 @@ class ToolSim:
         self._connections.timeout = settings.limits.connect_timeout
         self._recogniser.key, self._recogniser.is_open = settings.upstream_key, settings.policy.engine == "auto"
         self._settings, self._modes = settings, modes
+        self._memory.configure(settings.store, settings.store_bounds)
         if settings.metrics_labels != self._metrics.labels:
             self._metrics = Metrics(settings.metrics_labels)
         is_reverse = any(isinstance(mode, ReverseMode) for mode in modes)
@@ -152,6 +158,7 @@ class ToolSim:
             return
         resent = resend.Resent(flow) if resend.is_resent(flow) else None
         request = flow.request
+        partition = partition_of(request.headers)
         decision = route.decide(_incoming(flow), self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
             flow.response = self._answer(decision)
@@ -175,6 +182,8 @@ class ToolSim:
             report = part.report if part is not None else Report()
             report.client = api.name if api else ""
             exchange = self._open(flow, report, resent, part)
+            if part is None and api is not None and api.is_kept:
+                self._remembering.begin(flow, exchange, partition)
             # Only a backend that the operator named is asked who it is.
             is_named = isinstance(decision, route.Forward) or isinstance(flow.client_conn.proxy_mode, ReverseMode)
             exchange.may_ask = api is not None and is_named and not decision.to_builtin
@@ -190,6 +199,16 @@ class ToolSim:
         if exchange.resent is not None:
             exchange.resent.give_body(flow)
         exchange.clocks.heard()
+        if self._remembering.take(flow, exchange):
+            return self._recalled(flow, exchange, api)
+        return self._rewrite(flow, exchange, api)
+
+    async def _recalled(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> None:
+        await self._remembering.recall(flow, exchange)
+        if flow.response is None and (work := self._rewrite(flow, exchange, api)) is not None:
+            await work
+
+    def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
         part = exchange.part
         policy = part.policy if part is not None and part.policy is not None else self._policy(flow)
         if policy.asks_again and part is None and self._hand_over(flow, exchange, api, policy):
@@ -224,6 +243,11 @@ class ToolSim:
         elif response.raw_content is None:
             response.stream = True
 
+    async def toolsim_keep(self, flow: HTTPFlow) -> None:
+        """Keep a streamed answer, before its client is told that it is over."""
+        if (exchange := OPEN.get(flow.id)) is not None:
+            await self._remembering.keep_streamed(exchange)
+
     async def toolsim_turn(self, flow: HTTPFlow) -> None:
         """Let everyone else go on for a while: a stream has much to say at once."""
         await asyncio.sleep(PAUSE_SECONDS)
@@ -244,6 +268,8 @@ class ToolSim:
             self._close(flow.id, flow, flow.response.status_code)
 
         job = exchange.answer_job(flow)
+        if job is not None and job.plan.form.id:
+            return self._kept(exchange, job, finish)
         if job is not None:
             return self._done(job, finish)
         finish(None)
@@ -272,12 +298,20 @@ class ToolSim:
     async def _awaited(crew: Crew, job: Job, take: Callable[[Done], None]) -> None:
         take(await crew.run(job))
 
+    async def _do(self, job: Job) -> Done:
+        return await self._crew.run(job) if self._crew is not None and is_heavy(job) else run(job)
+
+    async def _kept(self, exchange: Exchange, job: Job, take: Callable[[Done], None]) -> None:
+        take(await self._remembering.keep_whole(exchange, await self._do(job)))
+
     def _answer(self, decision: route.Answer) -> Response:
         if decision.error is not None:
             return error_response(decision.error, decision.headers)
         if decision.page == "metrics":
             under_way = sum(exchange.is_turn for exchange in OPEN.values())
-            return Response.make(200, self._metrics.text(under_way), {"content-type": metrics.CONTENT_TYPE})
+            return Response.make(
+                200, self._metrics.text(under_way, self._memory.families()), {"content-type": metrics.CONTENT_TYPE}
+            )
         return Response.make(200, headers=dict(decision.headers))
 
     def _policy(self, flow: HTTPFlow) -> Policy:
@@ -294,7 +328,9 @@ class ToolSim:
         """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
         if not flow.live or exchange.is_request_too_large:
             return False
-        handed_over = self._rounds.take(flow, api, policy, self._settings.bounds)
+        memory = exchange.memory
+        keep = self._remembering.keeper(exchange) if memory is not None else None
+        handed_over = self._rounds.take(flow, api, policy, self._settings.bounds, memory, keep)
         if handed_over is None:
             return False
         exchange.hand_over(handed_over)
@@ -318,36 +354,8 @@ class ToolSim:
         exchange = OPEN.pop(flow_id, None)
         if exchange is not None and exchange.handed_over is not None:
             exchange.handed_over.take_back(flow)
-        if exchange is None or not exchange.is_turn:
-            return
-        report, seconds = exchange.report, exchange.clocks.seconds()
-        exchange.learn()
-        if report.error in ("backend_unavailable", "backend_timeout"):
-            self._known.forget(exchange.backend)
-        is_ours = exchange.plan is not None or exchange.handed_over is not None or report.error is not None
-        if status is None:
-            report.error = report.error or "aborted"
-        problem = exchange.problem() if status is not None and status >= 400 else ""
-        self._log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
-        if not is_ours:
-            # Why are there no calls? None of a recording's business, so that it has no report.
-            _remark(flow, telemetry.NO_TOOLS)
-            return
-        if exchange.part is None:
-            # What happened in rounds is counted once, with the answer that they are part of.
-            self._metrics.count(report, status, seconds, exchange.clocks.first_byte)
-        if flow is not None:
-            outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
-            flow.metadata[REPORT] = report.as_dict() | outcome
-            _remark(flow, telemetry.comment(report, status, exchange.words, exchange.place))
-            flow.marked = flow.marked or telemetry.marker(report, status)
-            exchange.recorder.store_in(flow)
-
-
-def _remark(flow: HTTPFlow | None, comment: str) -> None:
-    """Give a flow its comment, unless a person has."""
-    if flow is not None and not flow.comment:
-        flow.comment = flow.metadata[COMMENT] = comment
+        if exchange is not None and exchange.is_turn:
+            close(exchange, flow, status, known=self._known, log=self._log, metrics=self._metrics)
 
 
 def _incoming(flow: HTTPFlow) -> route.Incoming:

@@ -53,6 +53,7 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._http1 import Http1Server
 
 from toolsimlib.proxy.exchange import OPEN, Exchange
+from toolsimlib.proxy.jobs import answer_too_large
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,13 @@ class ToolsimTurnHook(StartHook):  # type: ignore[no-untyped-call]
 @dataclass
 class ToolsimAgainHook(StartHook):  # type: ignore[no-untyped-call]
     """A request is to be rewritten once more."""
+
+    flow: HTTPFlow
+
+
+@dataclass
+class ToolsimKeepHook(StartHook):  # type: ignore[no-untyped-call]
+    """A streamed answer is to be kept."""
 
     flow: HTTPFlow
 
@@ -138,7 +146,11 @@ class EndableStream(HttpStream):
             # They belong to the bytes that we replace.
             return
         if isinstance(event, ResponseEndOfMessage):
-            self.fed = None
+            exchange, self.fed = self.fed, None
+            if exchange is not None and exchange.memory is not None:
+                for chunks in exchange.turns(b""):
+                    yield from map(self.sending, chunks or ())
+                yield from self.keep(exchange)
         yield from super().state_stream_response_body(event)
 
     def feed(self, exchange: Exchange, data: bytes) -> CommandGenerator[None]:
@@ -148,11 +160,18 @@ class EndableStream(HttpStream):
                 yield ToolsimTurnHook(self.flow)
             else:
                 yield from map(self.sending, chunks)
+        yield from self.keep(exchange)
         if exchange.cut:
             yield from self.end()
         elif exchange.finished and not self.lingering:
             self.lingering = True
             yield RequestWakeup(LINGER_SECONDS)
+
+    def keep(self, exchange: Exchange) -> CommandGenerator[None]:
+        """Let an answer that is over be kept, before the client is told its end."""
+        if exchange.end:
+            yield ToolsimKeepHook(self.flow)
+            yield from map(self.sending, exchange.release(exchange.end))
 
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:
@@ -189,7 +208,7 @@ class EndableStream(HttpStream):
             len(self.response_body_buf) + len(event.data) > exchange.limits.max_answer_bytes
         ):
             yield self.stop_backend()
-            yield from self.answer(exchange.answer_too_large())
+            yield from self.answer(exchange.refuse(answer_too_large(exchange.limits.max_answer_bytes)))
         elif not isinstance(event, ResponseTrailers):
             yield from super().state_consume_response_body(event)
 
@@ -225,7 +244,7 @@ class EndableStream(HttpStream):
             self.fed = None
             yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
         elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):
-            yield from self.answer(exchange.backend_unreachable(event.message))
+            yield from self.answer(exchange.refuse(exchange.clocks.unreachable(event.message)))
         else:
             yield from super().handle_protocol_error(event)
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
@@ -33,12 +34,13 @@ from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Topic
 from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides, telemetry
-from toolsimlib.proxy.attempt import Attempt, note_missed_calls
+from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.head import error_response, set_head, told_problem
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, answer_too_large, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
+from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.notes import NOTE, policy_as_dict
 from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.rounds import HandedOver
@@ -46,6 +48,7 @@ from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import JSON, ResponseRewriter
+from toolsimlib.wire.responses.kept import without_promise
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +70,8 @@ class Exchange:
     was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time. ``topic``: what a
     request is about that was rewritten; ``place``: which turn of which conversation that is, in words. ``backend``:
     what is known of it; ``may_ask``: it may be asked who it is. ``part``: which round of an answer this is.
-    ``handed_over``: the runner answers, by rounds that are exchanges of their own.
+    ``handed_over``: the runner answers, by rounds that are exchanges of their own. ``memory``: what is remembered of
+    it; ``end``: of a streamed answer that is to be kept, which waits for that.
     """
 
     def __init__(
@@ -90,6 +94,8 @@ class Exchange:
         self.backend = backend or Backend(Root("http", "", 0))
         self._attempt: Attempt | None = None
         self.again: RequestJob | None = None
+        self.memory: Turn | None = None
+        self.end = b""
         self.client_id = client_id
         self.ours, self.cut = True, False
         self.recorder = BodyRecorder()
@@ -101,8 +107,8 @@ class Exchange:
         self._rewriter: ResponseRewriter | None = None
 
     def __repr__(self) -> str:
-        state = "waiting" if self._rewriter is None else "answering"
-        return f"Exchange({'cut' if self.cut else state if self.ours else 'passing'})"
+        state = "passing" if not self.ours else "waiting" if self._rewriter is None else "answering"
+        return f"Exchange({'cut' if self.cut else state})"
 
     # -- the request --
 
@@ -113,8 +119,10 @@ class Exchange:
             flow.response = self.refuse(request_too_large(limit))
             return None
         encoding, mode = request.headers.get("content-encoding", ""), request.headers.get(MODE_HEADER)
-        body = request.raw_content or b""
-        job = RequestJob(dialect, request.path, encoding, body, limit, policy, mode, self.report)
+        body, kept = request.raw_content or b"", self.memory.kept if self.memory is not None else None
+        if self.memory is not None and self.memory.body is not None:
+            body, encoding = self.memory.body, ""
+        job = RequestJob(dialect, request.path, encoding, body, limit, policy, mode, self.report, kept=kept)
         self._attempt = Attempt(job, self.backend)
         return self._attempt.job(self.report)
 
@@ -196,8 +204,7 @@ class Exchange:
             max_event_bytes=self.limits.max_event_bytes,
             listener=self.part.listener if self.part is not None else None,
         )
-        # A copy: mitmproxy judges the backend's connection by the headers that the backend sent.
-        self.recorder.begin(response)
+        self.recorder.begin(response)  # A copy is changed: mitmproxy judges the connection by the backend's headers.
         response = flow.response = response.copy()
         set_head(response, self._rewriter.content_type)
         if flow.request.http_version == "HTTP/1.1":
@@ -226,20 +233,6 @@ class Exchange:
         if NOTE in flow.metadata:
             flow.metadata[NOTE]["options"] = policy_as_dict(done.rewritten.plan.policy)
 
-    def learn(self) -> None:
-        """Remember what the answer, which is over, says about its backend."""
-        if self.plan is not None:
-            note_missed_calls(self.backend, self.plan, self.report)
-
-    def _new_rewriter(self, plan: Plan, content_type: str) -> ResponseRewriter:
-        size, listener = self.limits.max_answer_bytes, self.part.listener if self.part else None
-        return ResponseRewriter(plan, self.report, content_type=content_type, max_event_bytes=size, listener=listener)
-
-    @property
-    def words(self) -> str:
-        """The beginning of what the user said, "" if it was not read."""
-        return self.topic.words if self.topic is not None else ""
-
     @property
     def is_turn(self) -> bool:
         """Whether a model is asked; else it is a list of models, which only fails like a turn."""
@@ -253,6 +246,8 @@ class Exchange:
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
         chunks = [chunk for turn in self.turns(data) for chunk in turn or ()]
+        if self.end:  # And nobody who could wait for the store.
+            chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
 
     def turns(self, data: bytes) -> Iterator[list[bytes] | None]:
@@ -273,14 +268,27 @@ class Exchange:
             began = time.monotonic()
             for step in self._rewriter.steps(data):
                 frames += step
-                if time.monotonic() - began > TURN_SECONDS:
+                if time.monotonic() - began > TURN_SECONDS and not self.finished:
                     yield self._sent(frames)
                     yield None
                     began, frames = time.monotonic(), []
             self.cut = self.cut or self._rewriter.cut
         except Exception:
             frames += self._crashed()
-        yield self._sent(frames)
+        if self.final is None:
+            yield self._sent(frames)
+        else:
+            self.end += b"".join(frames)
+
+    @property
+    def final(self) -> Mapping[str, Any] | None:
+        """A streamed answer that is over and to be kept, None if there is none."""
+        return self._rewriter.final if self.plan and self.plan.form.id and self._rewriter else None
+
+    def release(self, end: bytes) -> list[bytes]:
+        """Return the end of a streamed answer for the client, once it is kept, or said not to be."""
+        self.end = b""
+        return self._sent([end])
 
     def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
         """Return what has to be done with an answer; None if it was streamed or passed."""
@@ -341,14 +349,6 @@ class Exchange:
         return self.refuse(self.clocks.silent())
 
     # -- errors --
-
-    def backend_unreachable(self, message: str) -> Response:
-        """Return the whole answer for a backend that could not be reached, in time or at all, or that went away."""
-        return self.refuse(self.clocks.unreachable(message))
-
-    def answer_too_large(self) -> Response:
-        """Return the whole answer for a backend whose own is beyond the limit."""
-        return self.refuse(answer_too_large(self.limits.max_answer_bytes))
 
     def problem(self) -> str:
         """Return in words why there was an HTTP error, ours or the backend's; "" if nobody said."""

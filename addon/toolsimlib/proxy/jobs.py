@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
 from toolsimlib.pages.topic import Topic, topic_of
-from toolsimlib.plan import Dialect, Feature, Plan, Policy
+from toolsimlib.plan import Dialect, Feature, Kept, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.report import Report
-from toolsimlib.request.rewrite import Rewritten, rewrite_request
+from toolsimlib.request.rewrite import Rewritten, read_document, rewrite_request
 from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsimlib.response.rewrite import ResponseRewriter
-from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.responses.kept import Recalled, References, output_names, references, resolve
 
 LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at the worst, and 3 ms more for the way to a worker."""
@@ -45,6 +47,18 @@ class RequestJob:
     report: Report
     refused: frozenset[tuple[str, Feature]] = frozenset()
     """What the backend has refused before, by model."""
+    kept: Kept | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveJob:
+    """A request of which to say what it refers to; or, given what was ``recalled``, to make one that shows it."""
+
+    encoding: str
+    data: bytes
+    limit: int
+    report: Report
+    recalled: Recalled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +74,7 @@ class AnswerJob:
     is_round: bool = False
 
 
-Job = RequestJob | AnswerJob
+Job = RequestJob | AnswerJob | ResolveJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +93,13 @@ class Done:
     status: int = 200
     content_type: str = ""
     body: bytes = b""
-    """Of an answer."""
+    """Of an answer, or of a resolved request."""
+    references: References = References()
+    own: bytes = b""
+    """The items of a request, as they are kept: a JSON array."""
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] | None = None
+    """The ids of an answer's items, None if it is not to be kept; and the new ones of a request's."""
     told: tuple[ClientEvent, ...] = ()
     again: AskAgain | None = None
     """Of a round."""
@@ -87,25 +107,36 @@ class Done:
 
 def is_heavy(job: Job) -> bool:
     """Return whether a job may take longer than others should wait."""
-    return len(job.data) > LOOP_BYTES or job.encoding.strip().lower() not in ("", "identity")
+    return size_of(job) > LOOP_BYTES or job.encoding.strip().lower() not in ("", "identity")
+
+
+def size_of(job: Job) -> int:
+    """Return how many bytes a job has to read."""
+    return len(job.data) + (job.recalled.size if isinstance(job, ResolveJob) and job.recalled is not None else 0)
 
 
 def run(job: Job, *, patient: bool = False) -> Done:
     """Do a job; never raises. ``patient``: nobody waits for this process to be free."""
     try:
-        return _rewrite_request(job) if isinstance(job, RequestJob) else _rewrite_answer(job, patient=patient)
+        match job:
+            case RequestJob():
+                return _rewrite_request(job)
+            case ResolveJob():
+                return _resolve(job)
+            case AnswerJob():
+                return _rewrite_answer(job, patient=patient)
     except MemoryError:
         return Done(job.report, too_much(job, "memory"))
     except Exception:
-        what = "a request" if isinstance(job, RequestJob) else "the backend's answer"
+        what = "the backend's answer" if isinstance(job, AnswerJob) else "a request"
         error = ApiError(f"toolsim failed to rewrite {what}.", code="internal_error")
         return Done(job.report, error, traceback.format_exc())
 
 
 def too_much(job: Job, what: str) -> ApiError:
     """Return the error for a job that takes more of something ("time", "memory") than it may."""
-    size = f"its {len(job.data)} bytes take too much {what} to be read"
-    if isinstance(job, RequestJob):
+    size = f"its {size_of(job)} bytes take too much {what} to be read"
+    if not isinstance(job, AnswerJob):
         message = f"The request body is too large: {size}."
         return ApiError(message, "invalid_request_error", "request_too_large", status=413)
     return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
@@ -122,6 +153,7 @@ def _rewrite_request(job: RequestJob) -> Done:
             output_mode=job.output_mode,
             report=job.report,
             refused=job.refused,
+            kept=job.kept,
         )
         mentions = rewritten is None and body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body)
         if mentions and not _can_be_read(body):
@@ -136,6 +168,25 @@ def _rewrite_request(job: RequestJob) -> Done:
         return Done(job.report)
     # The items would be as much work for whoever takes them over as the body.
     return Done(job.report, rewritten=replace(rewritten, items=()), topic=topic_of(rewritten.items))
+
+
+def _resolve(job: ResolveJob) -> Done:
+    try:
+        document = read_document(decoded(job.data, job.encoding, job.limit))
+        if document is None:
+            # Whoever rewrites it says what is wrong with it.
+            return Done(job.report)
+        if job.recalled is None:
+            return Done(job.report, references=references(document))
+        resolved = resolve(document, job.recalled)
+        body, own = dump(resolved.body).encode(), dump(resolved.own).encode()
+        return Done(job.report, body=body, own=own, echo=resolved.echo, names=resolved.names)
+    except BadRequest as bad:
+        return Done(job.report, bad.error)
+    except TooLarge:
+        return Done(job.report, request_too_large(job.limit))
+    except ValueError as problem:
+        return Done(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
 
 
 def request_too_large(limit: int) -> ApiError:
@@ -173,7 +224,8 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
         listener=listen if job.is_round else None,
     )
     body = b"".join(rewriter.feed(content) + (rewriter.feed(b"") if content else []))
-    done = Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body)
+    names = output_names(rewriter.final) if job.plan.form.id else None
+    done = Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body, names=names)
     return replace(done, told=tuple(told), again=reasons[0] if reasons else None)
 
 

@@ -175,12 +175,12 @@ class Metrics:
                 for each in tally.entries:
                     family.add({"reason": code_of(each)} | model | self._tool(each.partition(":")[2]))
 
-    def text(self, under_way: int) -> str:
-        """Return everything as Prometheus reads it; ``under_way``: the exchanges that are not over."""
+    def text(self, under_way: int, more: Iterable[Family] = ()) -> str:
+        """Return everything as Prometheus reads it; ``under_way``: exchanges that are not over; ``more``: others'."""
         under = Family("exchanges_open", "Exchanges that are under way.", "gauge")
         under.add({}, under_way)
         families: list[Family | Histogram] = [self._build, self._exchanges, self._durations, self._first_bytes]
-        families += [self._calls, self._tokens, self._errors, self._cutoffs, *self._tallies.values(), under]
+        families += [self._calls, self._tokens, self._errors, self._cutoffs, *self._tallies.values(), under, *more]
         return "\n".join(line for family in families for line in family.lines()) + "\n"
 
     def _tool(self, name: str) -> dict[str, str]:

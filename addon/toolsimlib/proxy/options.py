@@ -11,6 +11,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
 from toolsimlib.proxy.edge_options import EDGE_OPTIONS
+from toolsimlib.proxy.memory_options import MEMORY_OPTIONS
 from toolsimlib.proxy.option import PREFIX, Option, Value, from_environment
 from toolsimlib.request.forms import FORMS
 
@@ -304,6 +305,7 @@ OPTIONS = (
         "Forward tools that the backend itself would run (web_search, mcp and the like) instead of dropping them.",
     ),
     *EDGE_OPTIONS,
+    *MEMORY_OPTIONS,
 )
 
 

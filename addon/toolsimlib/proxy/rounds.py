@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, override
 
 from mitmproxy import ctx
@@ -27,14 +28,15 @@ from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
 from toolsimlib.loop.course import Bounds, Round, may_take_rounds
-from toolsimlib.loop.runner import Heard, Job, Refused, Told
+from toolsimlib.loop.runner import Heard, Job, Keep, Refused, Told
 from toolsimlib.loop.server import TOKEN, RunnerServer
 from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.decoding import decoded
+from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.part import PARTS, Part
 from toolsimlib.report import Report
-from toolsimlib.request.rewrite import read_document
+from toolsimlib.request.rewrite import as_kept, read_document, wants_kept
 from toolsimlib.response.again import AskAgain
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body
@@ -59,15 +61,33 @@ class Rounds:
         self._server: RunnerServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def take(self, flow: HTTPFlow, api: Api, policy: Policy, bounds: Bounds) -> HandedOver | None:
-        """Send a request to the runner if its answer may take several rounds, and return how to take it back."""
+    def take(
+        self,
+        flow: HTTPFlow,
+        api: Api,
+        policy: Policy,
+        bounds: Bounds,
+        memory: Turn | None = None,
+        keep: Keep | None = None,
+    ) -> HandedOver | None:
+        """Send a request to the runner if its answer may take several rounds, and return how to take it back.
+
+        ``memory``: what is remembered of it; ``keep`` keeps its answer.
+        """
         try:
             encoding = flow.request.headers.get("content-encoding", "")
-            body = decoded(flow.request.raw_content or b"", encoding, MAX_BODY_BYTES)
+            if memory is not None and memory.body is not None:
+                body = memory.body
+            else:
+                body = decoded(flow.request.raw_content or b"", encoding, MAX_BODY_BYTES)
             document = read_document(body)
             if document is None or not api.uses_tools(document):
                 return None
             request = api.read(document)
+            if memory is not None and wants_kept(document, memory.kept):
+                request = as_kept(request, memory.kept)
+                document = dict(request.body)
+                body = dump(document).encode()
         except (BadRequest, ValueError):
             # The direct way says what is wrong with it.
             return None
@@ -76,6 +96,8 @@ class Rounds:
         origin = Origin(flow, body)
         report = Report(client=api.name)
         job = Job(api, document, request.form, policy, lambda each: self._ask(origin, each), bounds, report)
+        if request.form.id:
+            job = replace(job, keep=keep)
         return HandedOver(flow, report, topic_of(request.items), self._serve(), job)
 
     def stop(self) -> Coroutine[Any, Any, None] | None:

@@ -18,6 +18,8 @@ from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options import OPTIONS, Option
 from toolsimlib.request.fields import read_fields
 from toolsimlib.request.transforms import expand
+from toolsimlib.store.opening import Address, read_address
+from toolsimlib.store.record import Bounds as StoreBounds
 
 MAX_RETRY = 3
 """A model that fails four times in a row fails the fifth time too."""
@@ -58,6 +60,8 @@ class Settings:
     origins: Origins = Origins()
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
+    store: Address | None = None
+    store_bounds: StoreBounds = StoreBounds()
 
     @property
     def builtin_port(self) -> int:
@@ -101,6 +105,10 @@ def parse(values: Any) -> Settings:
         origins=Origins(parsed["cors_origins"]),
         limits=Limits(**{name: parsed[name] for name in limits}),
         bounds=Bounds(parsed["max_rounds"], parsed["max_rounds_seconds"], parsed["max_answer_bytes"]),
+        store=parsed["store"],
+        store_bounds=StoreBounds(
+            parsed["store_max_answers"], parsed["store_max_bytes"], parsed["store_max_days"] * 24 * 3600.0
+        ),
         capture=parsed["capture"],
         metrics_labels=parsed["metrics_labels"],
         **{name: parsed[name] for name in edge},
@@ -200,6 +208,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "llm_options_defaults": _fields,
     "transforms": expand,
     "upstream": _upstream,
+    "store": read_address,
     "cors_origins": _origins,
     "tool_allowlist": _allowed_names,
     "tool_denylist": _allowed_names,

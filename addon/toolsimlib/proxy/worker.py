@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from toolsimlib.proxy.jobs import Done, Job, run, too_much
+from toolsimlib.proxy.jobs import Done, Job, run, size_of, too_much
 
 try:
     import resource
@@ -75,7 +75,7 @@ class Worker:
         except (OSError, EOFError, pickle.UnpicklingError):
             self._end()
             return Done(job.report, too_much(job, "time or memory"))
-        if len(job.data) > KEEP_BYTES:
+        if size_of(job) > KEEP_BYTES:
             self._end()
         return done
 
@@ -106,7 +106,7 @@ class Crew:
 
     async def run(self, job: Job) -> Done:
         """Return what came of a job; never raises."""
-        return await (self._huge if len(job.data) > KEEP_BYTES else self._large).run(job)
+        return await (self._huge if size_of(job) > KEEP_BYTES else self._large).run(job)
 
     def stop(self) -> None:
         """End both processes."""
@@ -122,7 +122,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
         except EOFError:
             return
         signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
-        _bound_memory(_SPARE_BYTES + GROWTH * len(job.data))
+        _bound_memory(_SPARE_BYTES + GROWTH * size_of(job))
         done = run(job, patient=True)
         _bound_memory(None)
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import OUTPUT_MODES, Choice, Dialect, Feature, Plan, Policy, Tool
+from toolsimlib.plan import OUTPUT_MODES, Choice, Dialect, Feature, Kept, Plan, Policy, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
@@ -78,28 +78,32 @@ def rewrite_request(
     output_mode: str | None,
     report: Report,
     refused: Collection[tuple[str, Feature]] = (),
+    kept: Kept | None = None,
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
     ``dialect``: the client's; ``output_mode``: the client's own wish (a header), before the policy's. ``refused``: what
-    the backend has refused before, by model. Returns None for
-    a request that is not ours and passes byte for byte: no JSON object, or no tools and no history of calls for a
-    backend of the same dialect. Raises BadRequest for what deserves a 400.
+    the backend has refused before, by model. ``kept``: how the answer is kept, if it is to be.
+    Returns None for a request that is not ours and passes byte for byte: no JSON object, or no tools, no history of
+    calls and nothing to be kept, for a backend of the same dialect. Raises BadRequest for what deserves a 400.
     """
     client = APIS[dialect]
     backend = client if policy.backend == "auto" else APIS[policy.backend]
-    document = read_document(body)
+    document, size = read_document(body), len(body)
     if document is not None:
         report.model, report.stream = string(document.get("model")), document.get("stream") is True
-    if document is None or (backend is client and not _is_ours(client, document, policy)):
+        kept = kept if kept is not None and wants_kept(document, kept) else None
+    if document is None or (backend is client and kept is None and not _is_ours(client, document, policy)):
         return None
     report.client, report.backend = client.name, backend.name
     policy = _with_output_mode(policy, client, output_mode)
     try:
         request = read(client, document, report)
+        if kept is not None:
+            request, body = as_kept(request, kept), b""
         policy, attempts = settle(policy, request, backend, refused)
         planned = plan(request, backend, policy, report, attempts)
-        if len(body) > policy.max_tools_bytes:
+        if size > policy.max_tools_bytes:
             _check_weight(planned)
         native = policy.mode == "native" and backend is client
         written = keep(request, planned, body) if native else compose(request, planned, report)
@@ -123,6 +127,20 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
     unanswered = [item.name for item in request.items if isinstance(item, Call) and item.call_id not in answered]
     report.warnings.extend(entry("UNANSWERED_CALL", name) for name in unanswered)
     return request
+
+
+def wants_kept(document: Mapping[str, Any], kept: Kept) -> bool:
+    """Return whether a request is changed because there is a store: it is to be kept, or has referred to something."""
+    return bool(kept.echo) or document.get("store") is not False
+
+
+def as_kept(request: ClientRequest, kept: Kept) -> ClientRequest:
+    """Return a request whose answer is kept here, under our id, and by nobody else. Raises BadRequest."""
+    if request.stored_history is not None:
+        raise BadRequest("The request refers to what is kept in a form that cannot be read.", "input")
+    echo = {**request.form.echo, **kept.echo}
+    form = replace(request.form, id=kept.id if echo["store"] else "", echo=echo)
+    return replace(request, body={**request.body, "store": False}, form=form)
 
 
 def plan(
@@ -216,9 +234,12 @@ def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
 
 
 def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
-    """Return the body for a backend that takes tools itself: as sent, but for the tools that are masked."""
+    """Return the body for a backend that takes tools itself: as sent, but for the tools that are masked.
+
+    ``body``: as sent, b"" if the request is not any more what was sent.
+    """
     policy = plan.policy
-    if not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
+    if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
         return body
     offered = offered_natively(request.body, {tool.name for tool in plan.tools}) if plan.masked else request.body
     return dump(_with_operators(plan, native_body(offered, policy.transforms))).encode()

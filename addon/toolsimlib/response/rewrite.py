@@ -8,6 +8,7 @@ The writer is handed in, so that one client answer can hold more than one model 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import ClientEvent, Deltas
@@ -64,6 +65,11 @@ class ResponseRewriter:
     def cut(self) -> bool:
         """Whether the answer ended before the backend did, which may be stopped."""
         return self._turn.cut
+
+    @property
+    def final(self) -> dict[str, Any] | None:
+        """The whole answer as an object, once it is over."""
+        return self._writer.body
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""

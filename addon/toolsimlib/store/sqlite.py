@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
@@ -263,12 +264,12 @@ class _Connection:
                 return
 
 
+_opening = Lock()
+
+
 def _open(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite gives the files beside it the same mode.
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    if path.stat().st_mode & 0o077:
-        path.chmod(0o600)
+    with _opening:
+        _make(path)
     base = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
@@ -283,6 +284,20 @@ def _open(path: Path) -> sqlite3.Connection:
         base.close()
         raise
     return base
+
+
+def _make(path: Path) -> None:
+    """Let there be a file that only its owner reads; SQLite gives those beside it the same mode.
+
+    A file that exists is never opened and closed here: that would take away the locks that this process has on it, and
+    the next process to leave would delete what is still being written to.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
 
 
 def _version(base: sqlite3.Connection, partition: str, id: str) -> int:

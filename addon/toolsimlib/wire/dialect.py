@@ -80,7 +80,8 @@ class Api:
 
     ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
     answer has a place for text behind its calls (an output list does, a chat message does not). ``output_mode``: the
-    operator's form of its calls. ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and
+    operator's form of its calls. ``is_kept``: whether later requests can refer to its
+    answers. ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and
     SGLang). ``continued``: a client's body with one more turn, of the model's words ("" = none) and what is said to
     them. ``call_id``: the id that the writer gives a call, by its kind and number.
     """
@@ -91,6 +92,7 @@ class Api:
     text_follows_calls: bool
     output_mode: Callable[[Policy], OutputMode]
     takes_structural_tags: bool
+    is_kept: bool
     uses_tools: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Mapping[str, Any]], ClientRequest]
     adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
@@ -110,6 +112,7 @@ CHAT = Api(
     text_follows_calls=False,
     output_mode=attrgetter("output_mode"),
     takes_structural_tags=True,
+    is_kept=False,
     uses_tools=chat.uses_tools,
     read=chat.read_request,
     adopt=chat.adopt,
@@ -127,6 +130,7 @@ RESPONSES = Api(
     text_follows_calls=True,
     output_mode=attrgetter("responses_output_mode"),
     takes_structural_tags=False,
+    is_kept=True,
     uses_tools=responses.uses_tools,
     read=responses.read_request,
     adopt=responses.adopt,

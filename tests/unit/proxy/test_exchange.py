@@ -167,7 +167,7 @@ def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
         if connected:
             made.clocks.connected()
         clock.now += waited
-        assert made.backend_unreachable("gone").status_code == status
+        assert made.refuse(made.clocks.unreachable("gone")).status_code == status
 
 
 @pytest.mark.parametrize("broken", ["steps", "fail", "keepalive"])

@@ -57,6 +57,20 @@ async def test_two_processes_share_it(tmp_path: Path) -> None:
     await other.close()
 
 
+async def test_who_leaves_takes_nothing_away(tmp_path: Path) -> None:
+    """A process that opens and closes the file while both connections are open leaves them theirs, and its locks."""
+    path = tmp_path / "store"
+    store = SqliteStore(path, Bounds())
+    await store.put("p", [Record("x", b"1")])
+    await store.size()
+    look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM records')"
+    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", look, str(path)], check=True)
+    await store.put("p", [Record("y", b"2")])
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT count(*) FROM records").fetchone() == (2,)
+    await store.close()
+
+
 async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While somebody else writes for long, reading goes on, writing fails in bounded time, and works again after."""
     monkeypatch.setattr(sqlite, "_LOCK_SECONDS", 0.1)

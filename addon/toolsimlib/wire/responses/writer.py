@@ -132,7 +132,7 @@ class ResponsesWriter:
     def _begin(self, event: Opened) -> None:
         if self._id:
             return
-        self._id = event.response_id or f"resp_{secrets.token_hex(24)}"
+        self._id = self._form.id or event.response_id or f"resp_{secrets.token_hex(24)}"
         self._created_at = event.created_at if event.created_at is not None else int(time.time())
         self._service_tier = event.service_tier
         if self._stream:
@@ -256,7 +256,7 @@ class ResponsesWriter:
             # Its item has no place for half of its arguments: it is announced when they are there.
             self._open, self._local, self._text = "local", event, StringIO(newline="\n")
             return
-        name = responses_call_id(event.kind, event.number)
+        name, own = self._call_ids(event)
         item: dict[str, Any] = {
             "type": f"{event.kind}_call",
             "status": "in_progress",
@@ -270,10 +270,15 @@ class ResponsesWriter:
             item["arguments"] = ""
         if event.namespace is not None:
             item["namespace"] = event.namespace
-        self._add(name, item)
+        self._add(own, item)
         self._open = "custom" if event.kind == "custom" else "function"
         kind = "function_call_arguments" if event.kind == "function" else "custom_tool_call_input"
         self._start_deltas(f"response.{kind}.delta", self._where())
+
+    def _call_ids(self, event: CallStarted) -> tuple[str, str]:
+        """Return the id of a call, and that of its item, which must be unlike all others where items are kept."""
+        name = responses_call_id(event.kind, event.number)
+        return name, f"{name.partition('_')[0]}_{secrets.token_hex(24)}" if self._form.id else name
 
     def _pass(self, item: dict[str, Any]) -> None:
         self._begin(Opened())
@@ -348,8 +353,8 @@ class ResponsesWriter:
             case "local":
                 assert self._local is not None
                 call, self._open = self._local, ""
-                name = responses_call_id(call.kind, call.number)
-                fields = {"id": name, "type": f"{call.kind}_call", "call_id": name, "status": status}
+                name, own = self._call_ids(call)
+                fields = {"id": own, "type": f"{call.kind}_call", "call_id": name, "status": status}
                 self._pass({**fields, **local_item(call.kind, text)})
                 return
             case "function":

@@ -1,0 +1,49 @@
+"""The end of an exchange: what is remembered of its backend, logged, counted, and left in its flow."""
+
+from __future__ import annotations
+
+from mitmproxy.http import HTTPFlow
+
+from toolsimlib.proxy import telemetry
+from toolsimlib.proxy.attempt import note_missed_calls
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.known import KnownBackends
+from toolsimlib.proxy.log import Log
+from toolsimlib.proxy.metrics import Metrics
+from toolsimlib.proxy.notes import COMMENT, REPORT
+
+
+def close(
+    exchange: Exchange, flow: HTTPFlow | None, status: int | None, *, known: KnownBackends, log: Log, metrics: Metrics
+) -> None:
+    """Note a turn that is over; ``status``: of its answer, None if none reached the client."""
+    report, seconds = exchange.report, exchange.clocks.seconds()
+    if exchange.plan is not None:
+        note_missed_calls(exchange.backend, exchange.plan, report)
+    if report.error in ("backend_unavailable", "backend_timeout"):
+        known.forget(exchange.backend)
+    is_ours = exchange.plan is not None or exchange.handed_over is not None or report.error is not None
+    if status is None:
+        report.error = report.error or "aborted"
+    problem = exchange.problem() if status is not None and status >= 400 else ""
+    log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
+    if not is_ours:
+        # Why are there no calls? None of a recording's business, so that it has no report.
+        _remark(flow, telemetry.NO_TOOLS)
+        return
+    if exchange.part is None:
+        # What happened in rounds is counted once, with the answer that they are part of.
+        metrics.count(report, status, seconds, exchange.clocks.first_byte)
+    if flow is not None:
+        outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
+        flow.metadata[REPORT] = report.as_dict() | outcome
+        words = exchange.topic.words if exchange.topic is not None else ""
+        _remark(flow, telemetry.comment(report, status, words, exchange.place))
+        flow.marked = flow.marked or telemetry.marker(report, status)
+        exchange.recorder.store_in(flow)
+
+
+def _remark(flow: HTTPFlow | None, comment: str) -> None:
+    """Give a flow its comment, unless a person has."""
+    if flow is not None and not flow.comment:
+        flow.comment = flow.metadata[COMMENT] = comment

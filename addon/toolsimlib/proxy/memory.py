@@ -1,0 +1,187 @@
+"""What the proxy remembers between requests: the edge between turns and the store.
+
+    request ──▶ recall (what it refers to) ──▶ resolved body ──▶ rewritten as any other
+    answer  ──▶ keep ──▶ the client sees its end
+
+1. A turn that refers to nothing never waits for the store before its answer, and is answered whatever the store does.
+2. A turn that refers to something is a 503 while the store fails: without what it continues it would be another
+   question.
+3. An answer is kept before its end is told. One that could not be kept says ``store: false``; one that belongs to a
+   conversation fails then, since the next turn would not know of it.
+4. Everything is kept in the partition of the client's key, of which only a hash goes to the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from toolsimlib.errors import ApiError
+from toolsimlib.plan import Kept
+from toolsimlib.proxy.metrics import Family
+from toolsimlib.store.opening import Address, open_store
+from toolsimlib.store.record import Bounds, Conflict, Record, Size, Store, StoreError, TooLarge
+from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.responses.kept import Recalled, References, appended, not_found
+
+logger = logging.getLogger(__name__)
+
+UNAVAILABLE = ApiError(
+    "What this request refers to cannot be read now: the store of this proxy is not available.",
+    code="store_unavailable",
+    status=503,
+    retry_after=1,
+)
+LOST = ApiError(
+    "The answer could not be added to its conversation: the store of this proxy is not available.",
+    code="store_unavailable",
+    status=503,
+    retry_after=1,
+)
+# Others may add to the same conversation: each try then finds it as they have left it.
+_MAX_TRIES = 20
+
+
+@dataclass(slots=True)
+class Turn:
+    """What is remembered of one request while it is answered.
+
+    ``sent``: the body as it came, in ``encoding``. ``body``: the request with what it refers to, None if that is
+    nothing. ``own``: its own items, as they are kept, None until they have been read; ``names``: the ids that they got.
+    """
+
+    partition: str
+    sent: bytes = b""
+    encoding: str = ""
+    kept: Kept = field(default_factory=lambda: Kept(f"resp_{secrets.token_hex(24)}"))
+    references: References = References()
+    body: bytes | None = None
+    own: bytes | None = None
+    names: tuple[str, ...] = ()
+
+
+class Memory:
+    """The store as the proxy uses it. ``is_on``: whether there is one."""
+
+    def __init__(self) -> None:
+        self._store: Store | None = None
+        self._address: tuple[Address, Bounds] | None = None
+        self.size = Size()
+        self.evicted = 0
+        self.errors: dict[str, int] = dict.fromkeys(("read", "write"), 0)
+        self._down: set[str] = set()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._store is not None
+
+    def families(self) -> list[Family]:
+        """Return what is counted, for the metrics; nothing without a store."""
+        if not self.is_on:
+            return []
+        records = Family("store_records", "Answers and conversations that are kept, as of the last one.", "gauge")
+        records.add({}, self.size.records)
+        size = Family("store_bytes", "Bytes of what is kept, as of the last one.", "gauge")
+        size.add({}, self.size.bytes)
+        evicted = Family("store_evicted_total", "What went because of a limit or its age, at this proxy's writes.")
+        evicted.add({}, self.evicted)
+        errors = Family("store_errors_total", "What the store could not do, by what it was asked.")
+        for what, count in self.errors.items():
+            errors.add({"what": what}, count)
+        return [records, size, evicted, errors]
+
+    def configure(self, address: Address | None, bounds: Bounds) -> Store | None:
+        """Use this store from now on, None = none; return the one to be closed, if there was another."""
+        wanted = (address, bounds) if address is not None else None
+        if wanted == self._address:
+            return None
+        old, self._address = self._store, wanted
+        self._store = open_store(*wanted) if wanted is not None else None
+        return old
+
+    async def recall(self, partition: str, references: References, max_bytes: int) -> Recalled | ApiError:
+        """Return what a request refers to, or the error of one that cannot be answered."""
+        store = self._store
+        assert store is not None
+        first = references.previous or references.conversation
+        try:
+            records = await store.chain(partition, first, max_bytes) if first else []
+            holders = await store.find(partition, references.items) if references.items else {}
+        except TooLarge as problem:
+            message = f"The request is too large with what it refers to: {problem} (toolsim_max_request_bytes)."
+            return ApiError(message, "invalid_request_error", "request_too_large", status=413)
+        except StoreError as problem:
+            self._failed("read", problem)
+            return UNAVAILABLE
+        self._works("read")
+        if first and not records:
+            return not_found(references, first)
+        if first and records[0].parent:
+            return not_found(references, records[0].parent)
+        if missing := [name for name in references.items if name not in holders]:
+            return not_found(references, missing[0])
+        values = {name: record.value for name, record in holders.items()}
+        return Recalled(references, tuple(record.value for record in records), values)
+
+    async def keep(self, turn: Turn, answer: bytes, names: Sequence[str]) -> ApiError | bool:
+        """Keep a whole answer; return whether it is kept, or the error that the client gets instead of it.
+
+        ``answer``: the Response object; ``names``: the ids of its items.
+        """
+        own, references = turn.own or b"[]", turn.references
+        value = b'{"response":' + answer + b',"input":' + own + b"}"
+        record = Record(turn.kept.id, value, references.previous, (*turn.names, *names))
+        try:
+            if references.conversation:
+                await self._add(turn.partition, references.conversation, record, own, answer)
+            else:
+                await self._put(turn.partition, [record])
+        except StoreError as problem:
+            self._failed("write", problem)
+            return LOST if references.conversation else False
+        self._works("write")
+        return True
+
+    async def _add(self, partition: str, conversation: str, record: Record, own: bytes, answer: bytes) -> None:
+        """Keep an answer, and add its items to its conversation."""
+        assert self._store is not None
+        output = (parse_object(answer) or {}).get("output")
+        for _ in range(_MAX_TRIES):
+            found = await self._store.chain(partition, conversation, sys.maxsize)
+            if not found:
+                raise StoreError(f"the conversation {conversation} has been deleted")
+            value = appended(found[0].value, own, output)
+            try:
+                await self._put(partition, [record, Record(conversation, value)], {conversation: found[0].version})
+            except Conflict:
+                continue
+            return
+        raise StoreError(f"the conversation {conversation} changes too often")
+
+    async def _put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> None:
+        assert self._store is not None
+        self.size = await self._store.put(partition, records, expected)
+        self.evicted += self.size.evicted
+
+    def _failed(self, what: str, problem: StoreError) -> None:
+        """Count an error; only the first of several is a warning."""
+        self.errors[what] += 1
+        if what not in self._down:
+            logger.warning("toolsim: the store cannot %s: %s", what, problem)
+        self._down.add(what)
+
+    def _works(self, what: str) -> None:
+        if what in self._down:
+            logger.warning("toolsim: the store can %s again", what)
+        self._down.discard(what)
+
+
+def partition_of(headers: Mapping[str, str]) -> str:
+    """Return the partition of whoever sends these headers: a hash of the key, which nobody can turn back."""
+    key = "\0".join(headers.get(name, "") for name in ("authorization", "api-key", "x-api-key"))
+    return sha256(b"toolsim\0" + key.encode("utf-8", "surrogateescape")).hexdigest()[:32]

@@ -1,0 +1,34 @@
+"""The options of the store, which are part of the one table (``options.py``)."""
+
+from __future__ import annotations
+
+from toolsimlib.proxy.option import Option
+
+MEMORY_OPTIONS = (
+    Option(
+        "store",
+        "",
+        "Where finished answers of the Responses API are kept, so that later requests can refer to them. Empty: "
+        "nowhere. memory: in this process. sqlite:PATH: in a file of this machine, made if it is not there. An answer "
+        "is kept unless its request says store: false; each client key reads only its own.",
+    ),
+    Option(
+        "store_max_answers",
+        100_000,
+        "Answers and conversations that are kept at most. The longest unused go first.",
+        minimum=1,
+    ),
+    Option(
+        "store_max_bytes",
+        256 * 1024 * 1024,
+        "Bytes of answers and conversations that are kept at most. The longest unused go first; a file may take up "
+        "more for its own order.",
+        minimum=1024,
+    ),
+    Option(
+        "store_max_days",
+        30,
+        "Days after its last use for which an answer or a conversation is kept.",
+        minimum=1,
+    ),
+)

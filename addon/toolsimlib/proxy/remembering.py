@@ -1,0 +1,107 @@
+"""Turns and the memory: what a flow needs of it, before its request is rewritten and before its answer is told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mitmproxy.http import HTTPFlow
+
+from toolsimlib.errors import ApiError
+from toolsimlib.plan import Kept
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.jobs import Done, Job, ResolveJob
+from toolsimlib.proxy.memory import Memory, Turn
+from toolsimlib.report import Report
+from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, told
+
+NOTHING = Recalled()
+
+
+class Remembering:
+    """Lets turns recall and be kept. ``do`` does a job, here or elsewhere."""
+
+    def __init__(self, memory: Memory, do: Callable[[Job], Awaitable[Done]]) -> None:
+        self._memory = memory
+        self._do = do
+
+    def begin(self, flow: HTTPFlow, exchange: Exchange, partition: str) -> None:
+        """Remember a request whose head has arrived; ``partition``: of its client."""
+        if self._memory.is_on and flow.live:
+            exchange.memory = Turn(partition)
+
+    def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
+        """Take a request's body; return whether it may refer to something, which has to be awaited (``recall``)."""
+        turn, request = exchange.memory, flow.request
+        if turn is None or exchange.is_request_too_large:
+            return False
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        turn.sent, turn.encoding = request.raw_content or b"", encoding
+        return encoding not in ("", "identity") or mentions_kept(turn.sent)
+
+    async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Read what a request refers to; answer it with an error if that cannot be had."""
+        turn, limit = exchange.memory, exchange.limits.max_request_bytes
+        assert turn is not None
+        job = ResolveJob(turn.encoding, turn.sent, limit, Report())
+        done = await self._do(job)
+        turn.references = done.references
+        if done.error is None and not turn.references:
+            return
+        error, recalled = done.error, NOTHING
+        if error is None:
+            match await self._memory.recall(turn.partition, turn.references, limit):
+                case ApiError() as refused:
+                    error = refused
+                case Recalled() as recalled:
+                    done = await self._do(replace(job, recalled=recalled))
+                    error = done.error
+        if error is None and len(done.body) > limit:
+            message = f"The request is too large with what it refers to: got {len(done.body)} bytes."
+            error = ApiError(message, "invalid_request_error", "request_too_large", status=413)
+        if error is not None:
+            flow.response = exchange.refuse(error)
+            return
+        turn.body, turn.own, turn.names = done.body, done.own, done.names or ()
+        turn.kept = Kept(turn.kept.id, done.echo)
+
+    async def keep_streamed(self, exchange: Exchange) -> None:
+        """Keep an answer that is over, but for its end, which then says what came of it."""
+        final, turn = exchange.final, exchange.memory
+        names = output_names(final)
+        if turn is None or names is None:
+            return
+        outcome = await self.keep(turn, exchange.limits.max_request_bytes, dump(final).encode(), names)
+        exchange.end = told(exchange.end, outcome)
+        if isinstance(outcome, ApiError):
+            exchange.report.error = outcome.code
+
+    async def keep_whole(self, exchange: Exchange, done: Done) -> Done:
+        """Keep a whole answer; return it as it is told then."""
+        turn = exchange.memory
+        if turn is None or done.names is None or done.error is not None or done.status != 200:
+            return done
+        outcome = await self.keep(turn, exchange.limits.max_request_bytes, done.body, done.names)
+        if isinstance(outcome, ApiError):
+            return replace(done, error=outcome)
+        return replace(done, body=told(done.body, outcome, stream=False))
+
+    def keeper(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
+        """Return what keeps an answer that the runner makes, given the Response object."""
+        turn, limit = exchange.memory, exchange.limits.max_request_bytes
+        assert turn is not None
+
+        async def keep(final: Mapping[str, Any]) -> ApiError | bool:
+            names = output_names(final)
+            return True if names is None else await self.keep(turn, limit, dump(final).encode(), names)
+
+        return keep
+
+    async def keep(self, turn: Turn, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
+        """Keep an answer with its request's items."""
+        if turn.own is None:
+            done = await self._do(ResolveJob(turn.encoding, turn.sent, limit, Report(), NOTHING))
+            turn.own, turn.names = done.own or b"[]", done.names or ()
+        return await self._memory.keep(turn, answer, names)

@@ -1,0 +1,44 @@
+"""The address of a store, as the operator writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from toolsimlib.store.in_memory import MemoryStore
+from toolsimlib.store.record import Bounds, Store
+from toolsimlib.store.sqlite import SqliteStore
+
+EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a store is: ``place`` is the path of a file or the URL of a server."""
+
+    kind: Literal["memory", "sqlite", "redis"]
+    place: str = ""
+
+
+def read_address(text: str) -> Address | None:
+    """Return the address that ``text`` says, None for no store. Raises ValueError, in words for people."""
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "":
+            if not rest:
+                return None
+        case "memory" if not rest:
+            return Address("memory")
+        case "sqlite" if place := (rest.removeprefix("//") or rest):
+            return Address("sqlite", str(Path(place).expanduser()))
+    raise ValueError(f"got {text!r}, expected {EXPECTED}")
+
+
+def open_store(address: Address, bounds: Bounds) -> Store:
+    """Return the store of an address. Nothing is opened before it is first needed."""
+    match address.kind:
+        case "sqlite":
+            return SqliteStore(Path(address.place), bounds)
+        case _:
+            return MemoryStore(bounds)

@@ -1,0 +1,250 @@
+"""What a store keeps of a Responses answer, and what a request says that only a store knows.
+
+A kept answer is the Response object as the client got it, with the request's own items (``input``): what it continues
+is another one, or a conversation. So the context of a request is what it continues, from the beginning, each input
+with its output behind it, and then its own items.
+
+1. A request that refers to something kept becomes one that shows it: no backend hears of our ids, and none needs a
+   store. It is told ``store: false``: what is kept is kept here.
+2. An item may be referred to by its id. One that stands in the context already is not said twice.
+3. What was kept is read leniently, though we have written it: a file may be damaged.
+4. Where an answer could not be kept, its last event says ``store: false``: nothing is promised that is not held.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.sse import encode
+from toolsimlib.wire.strict import expect, optional, wrong_type
+
+_MENTIONS = re.compile(rb'"(?:previous_response_id|conversation|item_reference)"')
+_REFERRING = ("previous_response_id", "conversation")
+_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+_ENDINGS = (b"event: response.completed\n", b"event: response.incomplete\n")
+
+MAX_NAMES = 256
+"""Items of one request, and of one answer, that can be referred to: the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """What a request refers to by id: an earlier response, a conversation, single items; "" and () for nothing."""
+
+    previous: str = ""
+    conversation: str = ""
+    items: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.previous or self.conversation or self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What a store said to that: the values of ``records``, the oldest first, and of those that hold an item."""
+
+    references: References = References()
+    records: tuple[bytes, ...] = ()
+    holders: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return sum(map(len, self.records)) + sum(map(len, self.holders.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A request that refers to nothing any more.
+
+    ``own``: its own items, as they are kept; ``names``: the ids that they got here. ``echo``: what its answer says.
+    """
+
+    body: dict[str, Any]
+    own: list[dict[str, Any]]
+    names: tuple[str, ...]
+    echo: dict[str, Any]
+
+
+def mentions_kept(body: bytes) -> bool:
+    """Return whether a body may refer to something; quick, and never wrong in saying no to one without escapes."""
+    return _MENTIONS.search(body) is not None
+
+
+def references(body: Mapping[str, Any]) -> References:
+    """Return what a request refers to. Raises BadRequest with the exact param."""
+    previous = optional(body, "previous_response_id", str, "previous_response_id") or ""
+    conversation = body.get("conversation") or ""
+    if isinstance(conversation, dict):
+        conversation = optional(conversation, "id", str, "conversation.id") or ""
+    if not isinstance(conversation, str):
+        raise wrong_type(conversation, "a string or an object", "conversation")
+    if previous and conversation:
+        message = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'. Provide only one of them."
+        raise BadRequest(message, "previous_response_id", "mutually_exclusive_parameters")
+    items = body.get("input")
+    asked = mappings(items)
+    own = {string(item.get("id")) for item in asked if item.get("type") != "item_reference"}
+    refers = [string(item.get("id")) for item in asked if item.get("type") == "item_reference"]
+    return References(previous, conversation, tuple(dict.fromkeys(id for id in refers if id and id not in own)))
+
+
+def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
+    """Return a request with what it refers to in the place of its references. Raises BadRequest, also for 404s."""
+    history = [item for record in recalled.records for item in items_of(parse_object(record))]
+    there = {string(item.get("id")) for item in history}
+    found = _found(recalled, there)
+    own = _own_items(body, found)
+    shown = {key: value for key, value in body.items() if key not in _REFERRING}
+    shown |= {"input": [*history, *own], "store": False}
+    asked = recalled.references
+    conversation = {"conversation": {"id": asked.conversation}} if asked.conversation else {}
+    echo = {"previous_response_id": asked.previous or None, "store": body.get("store") is not False, **conversation}
+    came = {string(item.get("id")) for item in mappings(body.get("input"))}
+    names = tuple(id for item in own if (id := item["id"]) not in came)[-MAX_NAMES:]
+    return Resolved(shown, own, names, echo)
+
+
+def kept_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an input item as it is kept: with an id, and a message's content in parts."""
+    kind = string(item.get("type")) or "message"
+    kept = {**item, "type": kind}
+    if not string(item.get("id")):
+        kept["id"] = f"{_PREFIXES.get(kind, 'item')}_{secrets.token_hex(24)}"
+    if kind == "message":
+        kept.setdefault("status", "completed")
+        if isinstance(content := item.get("content"), str):
+            is_ours = item.get("role") == "assistant"
+            part: dict[str, Any] = {"type": "output_text" if is_ours else "input_text", "text": content}
+            kept["content"] = [part | ({"annotations": []} if is_ours else {})]
+    elif kind == "function_call_output":
+        kept.setdefault("status", "completed")
+    return kept
+
+
+def items_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return all items of a record: of a conversation, or an answer's input and output."""
+    if record is None:
+        return []
+    if "items" in record:
+        return [dict(item) for item in mappings(record["items"])]
+    response = mapping(record.get("response"))
+    return [dict(item) for item in (*mappings(record.get("input")), *mappings(response.get("output")))]
+
+
+def output_names(response: Mapping[str, Any] | None) -> tuple[str, ...] | None:
+    """Return the ids of an answer's items; None for one that is not kept, since it failed."""
+    if response is None or response.get("status") not in ("completed", "incomplete"):
+        return None
+    return tuple(id for item in mappings(response.get("output")) if (id := string(item.get("id"))))[-MAX_NAMES:]
+
+
+def appended(conversation: bytes, own: bytes, output: object) -> bytes:
+    """Return a conversation's value with further items: a request's own (a JSON array) and an answer's output."""
+    more = [each for each in (own.strip()[1:-1].strip(), dump(output).encode()[1:-1]) if each]
+    if not more:
+        return conversation
+    head = conversation.rstrip().removesuffix(b"]}")
+    return b",".join([head, *more] if not head.endswith(b"[") else [head + more[0], *more[1:]]) + b"]}"
+
+
+def not_found(references: References, missing: str) -> ApiError:
+    """Return the error for something that is not there: ``missing`` is its id."""
+    kind = "invalid_request_error"
+    if references.conversation == missing:
+        return ApiError(f"Conversation with id '{missing}' not found.", kind, None, "conversation", status=404)
+    if missing in references.items:
+        return ApiError(f"Item with id '{missing}' not found.", kind, None, "input", status=404)
+    message = f"Previous response with id '{missing}' not found."
+    return ApiError(message, kind, "previous_response_not_found", "previous_response_id", status=400)
+
+
+def told(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
+    """Return a whole answer, or the last frames of one, by what came of keeping it.
+
+    ``outcome``: whether it is kept; an error takes the place of a stream's end, and of a whole answer elsewhere.
+    """
+    if isinstance(outcome, ApiError):
+        return as_failed(data, outcome)
+    return data if outcome else without_promise(data, stream=stream)
+
+
+def without_promise(data: bytes, *, stream: bool) -> bytes:
+    """Return a whole answer, or the last frames of one, that says it is not kept."""
+
+    def change(event: dict[str, Any]) -> bytes:
+        event["response"]["store"] = False
+        return encode(dump(event), event["type"])
+
+    if stream:
+        return _with_ending(data, change)
+    body = parse_object(data)
+    return data if body is None else dump({**body, "store": False}).encode()
+
+
+def as_failed(data: bytes, error: ApiError) -> bytes:
+    """Return the last frames of an answer as those of one that failed after all."""
+
+    def change(event: dict[str, Any]) -> bytes:
+        number, told = event["sequence_number"], error.body()
+        flat = {key: told[key] for key in ("code", "message", "param")}
+        first = encode(dump({"type": "error", **flat, "error": told, "sequence_number": number}), "error")
+        failure = {"code": "server_error", "message": error.message}
+        response = {**event["response"], "status": "failed", "error": failure, "store": False}
+        last = {"type": "response.failed", "response": response, "sequence_number": number + 1}
+        return first + encode(dump(last), "response.failed")
+
+    return _with_ending(data, change)
+
+
+def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> bytes:
+    frames = data.split(b"\n\n")
+    for index, frame in enumerate(frames):
+        if frame.startswith(_ENDINGS) and (event := parse_object(frame.partition(b"\ndata: ")[2])) is not None:
+            frames[index] = change(event).removesuffix(b"\n\n")
+    return b"\n\n".join(frames)
+
+
+def _found(recalled: Recalled, there: set[str]) -> dict[str, dict[str, Any]]:
+    """Return the items that single references mean, but for those that are there anyway."""
+    read: dict[bytes, dict[str, dict[str, Any]]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for id in recalled.references.items:
+        if id in there:
+            continue
+        holder = recalled.holders.get(id, b"")
+        if holder not in read:
+            read[holder] = {string(item.get("id")): item for item in items_of(parse_object(holder))}
+        if id not in read[holder]:
+            raise NotKept(not_found(recalled.references, id))
+        found[id] = read[holder][id]
+    return found
+
+
+def _own_items(body: Mapping[str, Any], found: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    asked = body.get("input")
+    if isinstance(asked, str):
+        asked = [{"role": "user", "content": asked}] if asked else []
+    own: list[dict[str, Any]] = []
+    for index, item in enumerate(asked if isinstance(asked, list) else ()):
+        item = expect(item, dict, f"input[{index}]")
+        if item.get("type") != "item_reference":
+            own.append(kept_item(item))
+        elif (id := string(item.get("id"))) in found:
+            own.append(found[id])
+    return own
+
+
+class NotKept(BadRequest):
+    """Something that a request refers to is not there."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error

@@ -1,0 +1,179 @@
+"""What a request refers to by id: the model is shown it, over each dialect, streamed and whole, by the real SDK."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+from memory.conftest import connect
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, says
+
+TOOLS: list[Any] = [
+    {
+        "type": "function",
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    }
+]
+CALL = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn"}}</tool_call>'
+pytestmark = pytest.mark.slow
+both_modes = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+def ask(client: openai.OpenAI, stream: bool, **request: Any) -> Any:
+    """Ask once; return the final Response."""
+    request = {"model": "m", **request}
+    if not stream:
+        return client.responses.create(**request)
+    with client.responses.create(**request, stream=True) as events:
+        last = list(events)[-1]
+    assert last.type == "response.completed", last
+    return last.response
+
+
+def shown(backend: TextBackend) -> str:
+    return "\n".join(f"{role}: {text}" for role, text in backend.exchanges[-1].transcript)
+
+
+@both_modes
+def test_a_conversation_by_previous_response_id(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+    """Three turns with a call, each naming only the one before: the model sees all of it, the client only its turn."""
+    backend.play([says("I look.\n", CALL), says("18 degrees."), says("Rain.")])
+    first = ask(client, stream, input="Weather in Bonn?", tools=TOOLS, instructions="Be brief.")
+    (call,) = [item for item in first.output if item.type == "function_call"]
+    assert first.store is True
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "18"}
+    second = ask(client, stream, input=[output], tools=TOOLS, previous_response_id=first.id)
+    assert (second.output_text, second.previous_response_id) == ("18 degrees.", first.id)
+    third = ask(client, stream, input="And tomorrow?", previous_response_id=second.id)
+    assert third.output_text == "Rain."
+    said = shown(backend)
+    for words in "Weather in Bonn?", "I look.", "get_weather", "output=18]", "18 degrees.", "And tomorrow?":
+        assert words in said, said
+    assert "Be brief." not in said  # Instructions are not inherited.
+    for exchange in backend.exchanges:
+        assert not {"previous_response_id", "conversation"} & exchange.body.keys()
+        assert exchange.body.get("store") in (False, None)
+    ids = [item.id for response in (first, second, third) for item in response.output]
+    assert len(set(ids)) == len(ids)
+
+
+@both_modes
+def test_items_by_reference(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+    """An item's id stands for it, calls among them, wherever it was said; one that is there already is said once."""
+    backend.play([says("Apples.", CALL), says("Pears."), says("Fine."), says("Once.")])
+    first = ask(client, stream, input="Fruit?", tools=TOOLS)
+    other = ask(client, stream, input="More fruit?")
+    references = [{"type": "item_reference", "id": item.id} for item in (*first.output, *other.output)]
+    call = first.output[-1]
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "18"}
+    third = ask(client, stream, input=[*references, output, {"role": "user", "content": "Good?"}], tools=TOOLS)
+    said = shown(backend)
+    assert said.index("Apples.") < said.index("Bonn") < said.index("Pears.") < said.index("Good?")
+    again = [{"type": "item_reference", "id": third.output[0].id}, {"role": "user", "content": "Really?"}]
+    ask(client, stream, input=again, previous_response_id=third.id)
+    assert shown(backend).count("Fine.") == 1
+
+
+@both_modes
+@pytest.mark.parametrize(
+    ("request_", "status", "code", "param", "words"),
+    [
+        (
+            {"previous_response_id": "resp_x"},
+            400,
+            "previous_response_not_found",
+            "previous_response_id",
+            "Previous response with id 'resp_x' not found.",
+        ),
+        ({"conversation": "conv_x"}, 404, None, "conversation", "Conversation with id 'conv_x' not found."),
+        ({"conversation": {"id": "conv_x"}}, 404, None, "conversation", "Conversation with id 'conv_x' not found."),
+        ({"input": [{"type": "item_reference", "id": "msg_x"}]}, 404, None, "input", "Item with id 'msg_x' not found."),
+        ({"previous_response_id": 5}, 400, "invalid_type", "previous_response_id", "expected a string"),
+        ({"conversation": 5}, 400, "invalid_type", "conversation", "expected a string or an object"),
+        (
+            {"previous_response_id": "a", "conversation": "b"},
+            400,
+            "mutually_exclusive_parameters",
+            "previous_response_id",
+            "Mutually exclusive",
+        ),
+    ],
+)
+def test_what_is_not_there(
+    client: openai.OpenAI,
+    backend: TextBackend,
+    stream: bool,
+    request_: dict[str, Any],
+    status: int,
+    code: str | None,
+    param: str,
+    words: str,
+) -> None:
+    """An unknown id is the API's own error, before any model is asked."""
+    backend.play([])
+    with pytest.raises(openai.APIStatusError) as caught:
+        ask(client, stream, **{"input": "Hello", **request_})
+    error: Any = caught.value
+    assert (error.status_code, error.code, error.param) == (status, code, param)
+    assert words in str(error)
+    assert backend.exchanges == []
+
+
+@both_modes
+def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+    """What is not to be kept cannot be referred to, though it may itself refer to what is."""
+    backend.play([says("One."), says("Two."), says("Three.")])
+    first = ask(client, stream, input="Hello")
+    second = ask(client, stream, input="Again", previous_response_id=first.id, store=False)
+    assert (second.output_text, second.store) == ("Two.", False)
+    assert "One." in shown(backend)
+    with pytest.raises(openai.BadRequestError, match="not found"):
+        ask(client, stream, input="Once more", previous_response_id=second.id)
+
+
+def test_one_key_never_reads_anothers(proxy: Mitmdump, backend: TextBackend) -> None:
+    """Neither response nor item of one key is there for another."""
+    backend.play([says("Secret.")])
+    with connect(proxy, "sk-one") as one, connect(proxy, "sk-two") as two:
+        mine = ask(one, False, input="Hello")
+        with pytest.raises(openai.BadRequestError, match="Previous response with id"):
+            ask(two, False, input="Hello", previous_response_id=mine.id)
+        with pytest.raises(openai.NotFoundError, match="Item with id"):
+            ask(two, False, input=[{"type": "item_reference", "id": mine.output[0].id}])
+
+
+@both_modes
+def test_an_answer_that_failed_is_not_kept(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+    """A turn that breaks off can be asked again from where it began."""
+    backend.play([says("One."), says("Tw", ending="eof"), says("Two.")])
+    first = ask(client, stream, input="Hello")
+    with pytest.raises((openai.APIError, AssertionError)):
+        ask(client, stream, input="Again", previous_response_id=first.id)
+    assert ask(client, stream, input="Again", previous_response_id=first.id).output_text == "Two."
+
+
+@both_modes
+def test_large_histories(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+    """What takes a process of its own to be read is remembered all the same."""
+    backend.play([says("a long story " * 20_000), says("Fine."), says("End.")])
+    first = ask(client, stream, input="word " * 20_000)
+    second = ask(client, stream, input="And?", previous_response_id=first.id, tools=TOOLS)
+    ask(client, stream, input="Well?", previous_response_id=second.id)
+    said = shown(backend)
+    assert said.count("a long story ") == 20_000
+    assert said.count("word ") == 20_000
+
+
+def test_a_request_as_json_alone(client: openai.OpenAI, backend: TextBackend) -> None:
+    """Over its escapes too a request means what it says: none passes by the store."""
+    backend.play([])
+    body = json.dumps({"model": "m", "input": "x", "previous_response_id": "resp_x"}).replace(
+        "previous", "pr\\u0065vious"
+    )
+    answer = client._client.post("responses", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert backend.exchanges == []

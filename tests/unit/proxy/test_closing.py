@@ -1,0 +1,48 @@
+"""The end of an exchange: what is counted of it and left in its flow (`tests/proxy` sees the rest)."""
+
+from __future__ import annotations
+
+from mitmproxy.http import HTTPFlow
+from mitmproxy.test import tflow
+from toolsimlib.plan import AnswerForm, Plan
+from toolsimlib.proxy.closing import close
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.known import KnownBackends
+from toolsimlib.proxy.log import Log
+from toolsimlib.proxy.metrics import Metrics
+from toolsimlib.proxy.notes import REPORT
+from toolsimlib.proxy.settings import Limits
+from toolsimlib.report import Report
+
+
+def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTTPFlow, str]:
+    """Close an exchange; return its flow and the metrics."""
+    exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
+    exchange.plan = Plan("chat", "chat", AnswerForm()) if planned else None
+    flow, metrics = tflow.tflow(resp=True), Metrics()
+    flow.comment = comment
+    close(exchange, flow, status, known=KnownBackends(), log=Log(), metrics=metrics)
+    return flow, metrics.text(0)
+
+
+def test_a_turn_of_ours_is_counted_and_told() -> None:
+    """Its flow has a report and a comment; one that broke off is counted as aborted."""
+    flow, metrics = closed(planned=True, status=200)
+    assert flow.metadata[REPORT]["status"] == 200
+    assert flow.comment
+    assert 'toolsim_exchanges_total{client="chat",backend="chat",stream="false",outcome="ok"} 1' in metrics
+    _, metrics = closed(planned=True, status=None)
+    assert 'stream="false",outcome="aborted"} 1' in metrics
+
+
+def test_what_passed_is_not_counted() -> None:
+    """A request without tools leaves a remark and no report."""
+    flow, metrics = closed(planned=False, status=200)
+    assert REPORT not in flow.metadata
+    assert flow.comment
+    assert 'outcome="ok"} 1' not in metrics
+
+
+def test_a_persons_comment_stays() -> None:
+    """What somebody has written about a flow is not overwritten."""
+    assert closed(planned=True, status=200, comment="mine")[0].comment == "mine"

@@ -1,0 +1,148 @@
+"""The memory over a store that works, and over one that does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toolsimlib.errors import ApiError
+from toolsimlib.plan import Kept
+from toolsimlib.proxy.memory import LOST, UNAVAILABLE, Memory, Turn, partition_of
+from toolsimlib.store.opening import Address
+from toolsimlib.store.record import Bounds, Conflict, Record, Size, StoreError
+from toolsimlib.wire.responses.kept import Recalled, References, items_of
+
+MANY = 1 << 20
+ANSWER = json.dumps({"id": "resp_1", "status": "completed", "output": [{"id": "o1"}]}).encode()
+
+
+def memory(bounds: Bounds | None = None) -> Memory:
+    made = Memory()
+    made.configure(Address("memory"), bounds or Bounds())
+    return made
+
+
+def turn(id: str, references: References | None = None) -> Turn:
+    return Turn("p", kept=Kept(id), references=references or References(), own=b'[{"id":"i1"}]', names=("i1",))
+
+
+async def test_what_was_kept_is_recalled() -> None:
+    """By its id, with what it continues, and by its items' ids; elsewhere it is not there."""
+    made = memory()
+    assert await made.keep(turn("resp_1"), ANSWER, ["o1"]) is True
+    assert await made.keep(turn("resp_2", References("resp_1")), ANSWER, ["o2"]) is True
+    recalled = await made.recall("p", References("resp_2", items=("i1", "o2")), MANY)
+    assert isinstance(recalled, Recalled)
+    assert [len(items_of(json.loads(each))) for each in recalled.records] == [2, 2]
+    assert set(recalled.holders) == {"i1", "o2"}
+    for partition, references in (
+        ("q", References("resp_1")),
+        ("p", References("resp_3")),
+        ("q", References("", "", ("o1",))),
+    ):
+        refused = await made.recall(partition, references, MANY)
+        assert isinstance(refused, ApiError)
+        assert "not found" in refused.message
+
+
+async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
+    """Half of what it continues would be another question: the error names what is missing."""
+    made = memory(Bounds(records=1))
+    await made.keep(turn("resp_1"), ANSWER, [])
+    await made.keep(turn("resp_2", References("resp_1")), ANSWER, [])
+    refused = await made.recall("p", References("resp_2"), MANY)
+    assert isinstance(refused, ApiError)
+    assert (refused.message, refused.status) == ("Previous response with id 'resp_1' not found.", 400)
+    assert made.evicted == 1
+
+
+async def test_too_much_is_a_413() -> None:
+    """More than a request may hold is not read."""
+    made = memory()
+    await made.keep(turn("resp_1"), ANSWER, [])
+    refused = await made.recall("p", References("resp_1"), 10)
+    assert isinstance(refused, ApiError)
+    assert refused.status == 413
+
+
+async def test_an_answer_is_added_to_its_conversation() -> None:
+    """With its input, behind what is there; also when others add to it at the same time."""
+    made = memory()
+    store = made._store
+    assert store is not None
+    await store.put("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')])
+    conflicts = [Conflict("x")] * 3
+    put = store.put
+
+    async def disturbed(*arguments: Any) -> Size:
+        if conflicts:
+            raise conflicts.pop()
+        return await put(*arguments)
+
+    store.put = disturbed  # type: ignore[method-assign]
+    assert await made.keep(turn("resp_1", References(conversation="conv_1")), ANSWER, ["o1"]) is True
+    recalled = await made.recall("p", References(conversation="conv_1", items=("o1",)), MANY)
+    assert isinstance(recalled, Recalled)
+    assert [each["id"] for each in items_of(json.loads(recalled.records[0]))] == ["i0", "i1", "o1"]
+
+
+async def test_an_answer_of_a_conversation_that_is_gone_is_lost() -> None:
+    """It cannot be added, and its client is told."""
+    assert await memory().keep(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
+
+
+class Broken:
+    """A store that can do nothing."""
+
+    async def put(self, *_: object) -> Size:
+        raise StoreError("down")
+
+    async def chain(self, *_: object) -> list[Record]:
+        raise StoreError("down")
+
+    find = chain
+
+
+async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """Reading is an error, keeping is no; each is counted, and said once until it works again."""
+    made = memory()
+    works, made._store = made._store, Broken()  # type: ignore[assignment]
+    for _ in "12":
+        assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE
+        assert await made.recall("p", References(items=("o1",)), MANY) == UNAVAILABLE
+        assert await made.keep(turn("resp_1"), ANSWER, []) is False
+        assert await made.keep(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
+    assert made.errors == {"read": 4, "write": 4}
+    made._store = works
+    assert await made.keep(turn("resp_1"), ANSWER, []) is True
+    assert [record.getMessage() for record in caplog.records] == [
+        "toolsim: the store cannot read: down",
+        "toolsim: the store cannot write: down",
+        "toolsim: the store can write again",
+    ]
+    lines = [line for family in made.families() for line in family.lines()]
+    assert 'toolsim_store_errors_total{what="read"} 4' in lines
+    assert "toolsim_store_records 1" in lines
+
+
+def test_a_store_is_opened_anew_only_where_it_changes(tmp_path: Path) -> None:
+    """Other options leave what is in memory there; without a store nothing is counted."""
+    made = memory()
+    first = made._store
+    assert made.configure(Address("memory"), Bounds()) is None
+    assert made._store is first
+    assert made.configure(Address("sqlite", str(tmp_path / "store")), Bounds()) is first
+    made.configure(None, Bounds())
+    assert not made.is_on
+    assert made.families() == []
+
+
+def test_partitions() -> None:
+    """Each key has its own, which does not show the key; no key is one too."""
+    headers: list[dict[str, str]] = [{}, {"authorization": "Bearer a"}, {"authorization": "Bearer b"}, {"api-key": "a"}]
+    partitions = [partition_of(each) for each in headers]
+    assert len(set(partitions)) == 4
+    assert partition_of({"authorization": "Bearer a", "x-other": "b"}) == partitions[1]
+    assert "Bearer" not in "".join(partitions)

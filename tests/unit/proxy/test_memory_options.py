@@ -1,0 +1,42 @@
+"""The options of the store."""
+
+from __future__ import annotations
+
+import pytest
+from mitmproxy import options
+from mitmproxy.exceptions import OptionsError
+from toolsimlib.proxy import settings
+from toolsimlib.proxy.memory_options import MEMORY_OPTIONS
+from toolsimlib.proxy.options import OPTIONS, register
+from toolsimlib.store.opening import Address
+from toolsimlib.store.record import Bounds
+
+
+def parsed(**values: str | int) -> settings.Settings:
+    made = options.Options()
+    register(made, {})
+    made.update(**{f"toolsim_{name}": value for name, value in values.items()})  # type: ignore[no-untyped-call]
+    return settings.parse(made)
+
+
+def test_they_are_in_the_table() -> None:
+    """One table has all options."""
+    assert set(MEMORY_OPTIONS) <= set(OPTIONS)
+
+
+def test_nothing_is_kept_unless_it_is_asked_for() -> None:
+    """The default is no store, and bounds that are those of the store."""
+    made = parsed()
+    assert (made.store, made.store_bounds) == (None, Bounds())
+
+
+def test_values() -> None:
+    """Each option has its effect; days become seconds."""
+    made = parsed(store="sqlite:/x", store_max_answers=3, store_max_bytes=2000, store_max_days=2)
+    assert (made.store, made.store_bounds) == (Address("sqlite", "/x"), Bounds(3, 2000, 172_800.0))
+
+
+def test_bad_values() -> None:
+    """A store of an unknown kind stops the start."""
+    with pytest.raises(OptionsError, match="toolsim_store: got 'yes', expected memory"):
+        parsed(store="yes")

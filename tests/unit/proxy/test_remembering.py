@@ -1,0 +1,135 @@
+"""Flows and the memory: what is recalled before a request is rewritten, and kept before an answer is told."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.test import tflow
+from toolsimlib.errors import ApiError
+from toolsimlib.plan import Policy
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.jobs import Done, Job, run
+from toolsimlib.proxy.memory import UNAVAILABLE, Memory
+from toolsimlib.proxy.remembering import Remembering
+from toolsimlib.proxy.settings import Limits
+from toolsimlib.report import Report
+from toolsimlib.store.opening import Address
+from toolsimlib.store.record import Bounds
+from toolsimlib.wire.responses.kept import Recalled
+
+
+async def do(job: Job) -> Done:
+    return run(job)
+
+
+@pytest.fixture
+def memory() -> Memory:
+    made = Memory()
+    made.configure(Address("memory"), Bounds())
+    return made
+
+
+@pytest.fixture
+def remembering(memory: Memory) -> Remembering:
+    return Remembering(memory, do)
+
+
+def begun(remembering: Remembering, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
+    """Return a flow whose body has arrived, and whether it has to be awaited."""
+    flow = tflow.tflow()
+    flow.live = True
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    flow.request.raw_content = data
+    if encoding:
+        flow.request.headers["content-encoding"] = encoding
+    exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(max_request_bytes=2000))
+    remembering.begin(flow, exchange, "p")
+    return flow, exchange, remembering.take(flow, exchange)
+
+
+async def answered(remembering: Remembering, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
+    """Let a chat backend answer; return the client's answer."""
+    job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
+    assert job is not None
+    exchange.take_request(flow, run(job))
+    flow.response = tflow.tresp(content=b'{"choices":[{"message":{"content":"Fine."},"finish_reason":"stop"}]}')
+    flow.response.headers.clear()
+    exchange.begin(flow)
+    answer = exchange.answer_job(flow)
+    assert answer is not None
+    done = await remembering.keep_whole(exchange, run(answer))
+    assert done.error is None
+    told: dict[str, Any] = json.loads(done.body)
+    return told
+
+
+async def test_a_turn_that_refers_to_nothing_waits_for_nothing(remembering: Remembering, memory: Memory) -> None:
+    """It is kept under the id that its client reads."""
+    flow, exchange, waits = begun(remembering, {"model": "m", "input": "Hello"})
+    assert not waits
+    told = await answered(remembering, flow, exchange)
+    assert memory.size.records == 1
+    flow, exchange, waits = begun(remembering, {"model": "m", "input": "More", "previous_response_id": told["id"]})
+    assert waits
+    await remembering.recall(flow, exchange)
+    again = await answered(remembering, flow, exchange)
+    sent = json.loads(flow.request.raw_content or b"")["messages"]
+    assert [each["content"] for each in sent] == ["Hello", "Fine.", "More"]
+    assert again["previous_response_id"] == told["id"]
+
+
+async def test_words_that_only_look_like_references(remembering: Remembering) -> None:
+    """A text that holds the field's name is read, and then goes its way as it came."""
+    body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
+    flow, exchange, waits = begun(remembering, body)
+    assert waits
+    await remembering.recall(flow, exchange)
+    assert flow.response is None
+    assert exchange.memory is not None
+    assert exchange.memory.body is None
+    assert (await answered(remembering, flow, exchange))["store"] is True
+
+
+async def test_a_compressed_request_is_read_first(remembering: Remembering) -> None:
+    """Its references cannot be seen from the outside."""
+    body = gzip.compress(b'{"model":"m","input":"x","previous_response_id":"r"}')
+    flow, exchange, waits = begun(remembering, body, "gzip")
+    assert waits
+    await remembering.recall(flow, exchange)
+    assert flow.response is not None
+    assert flow.response.status_code == 400
+
+
+async def test_errors_take_the_place_of_the_answer(
+    remembering: Remembering, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that fails, and what is too large with what it refers to."""
+
+    async def fail(*_: object) -> Recalled | ApiError:
+        return UNAVAILABLE
+
+    flow, exchange, _ = begun(remembering, {"model": "m", "input": "x" * 1200})
+    told = await answered(remembering, flow, exchange)
+    request = {"model": "m", "input": "y" * 1200, "previous_response_id": told["id"]}
+    flow, exchange, _ = begun(remembering, request)
+    await remembering.recall(flow, exchange)
+    assert flow.response is not None
+    assert flow.response.status_code == 413
+    monkeypatch.setattr(memory, "recall", fail)
+    flow, exchange, _ = begun(remembering, request)
+    await remembering.recall(flow, exchange)
+    assert flow.response is not None
+    assert flow.response.status_code == 503
+
+
+async def test_without_a_store_nothing_is_remembered() -> None:
+    """No store, a flow from a file, or a body that was dropped: nothing happens."""
+    remembering = Remembering(Memory(), do)
+    flow, exchange, waits = begun(remembering, {"previous_response_id": "r"})
+    assert (exchange.memory, waits) == (None, False)
+    assert flow.response is None

@@ -1,0 +1,150 @@
+"""What is kept of an answer, and a request with what it refers to in the place of its references."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.events import Ended, Opened, TextDelta
+from toolsimlib.plan import AnswerForm
+from toolsimlib.wire.responses import kept
+from toolsimlib.wire.responses.kept import Recalled, References, appended, items_of, references, resolve, told
+from toolsimlib.wire.responses.request import echo
+from toolsimlib.wire.responses.writer import ResponsesWriter
+
+LOST = ApiError("The store is down.", code="store_unavailable", status=503)
+
+
+def item(id: str, text: str = "hi", role: str = "user") -> dict[str, Any]:
+    return {"id": id, "type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
+
+
+def record(own: list[Any], output: list[Any]) -> bytes:
+    return json.dumps({"response": {"output": output}, "input": own}).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, References()),
+        ({"input": "previous_response_id"}, References()),
+        ({"previous_response_id": "r"}, References("r")),
+        ({"previous_response_id": None, "conversation": None}, References()),
+        ({"conversation": "c"}, References(conversation="c")),
+        ({"conversation": {"id": "c"}}, References(conversation="c")),
+        (
+            {"input": [{"type": "item_reference", "id": id} for id in "abab"]},
+            References(items=("a", "b")),
+        ),
+        ({"input": [{"type": "item_reference", "id": "a"}, {"id": "a", "role": "user"}]}, References()),
+        ({"input": [5, {"type": "item_reference"}, {"type": "item_reference", "id": 5}]}, References()),
+    ],
+)
+def test_what_a_request_refers_to(body: dict[str, Any], expected: References) -> None:
+    """Each reference once; what stands in the request itself is none."""
+    assert references(body) == expected
+    if expected:
+        assert kept.mentions_kept(json.dumps(body).encode())
+
+
+def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
+    """Inputs with their outputs behind them, the oldest first, then its own items, with the references resolved."""
+    chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
+    body = {
+        "model": "m",
+        "previous_response_id": "r",
+        "input": [
+            {"type": "item_reference", "id": "x"},
+            {"type": "item_reference", "id": "o1"},
+            {"role": "user", "content": "new"},
+        ],
+        "tools": [],
+    }
+    holder = record([], [item("w"), item("x", "found")])
+    resolved = resolve(body, Recalled(references(body), chain, {"x": holder, "o1": chain[0]}))
+    assert [each["id"] for each in resolved.body["input"]][:5] == ["i1", "o1", "i2", "o2", "x"]
+    new = resolved.body["input"][5]
+    assert new["content"] == [{"type": "input_text", "text": "new"}]
+    assert resolved.own == [item("x", "found"), new]
+    assert resolved.names == (new["id"],)
+    assert resolved.echo == {"previous_response_id": "r", "store": True}
+    assert {key: resolved.body[key] for key in resolved.body if key != "input"} == {
+        "model": "m",
+        "tools": [],
+        "store": False,
+    }
+
+
+@pytest.mark.parametrize("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
+def test_damaged_records_raise_nothing(wrong: bytes) -> None:
+    """What cannot be read is nothing, and an item that it should hold is not found."""
+    body = {"input": [{"type": "item_reference", "id": "x"}]}
+    assert resolve({"input": "hi"}, Recalled(References("r"), (wrong,))).body["input"][-1]["role"] == "user"
+    with pytest.raises(BadRequest, match="Item with id 'x' not found") as caught:
+        resolve(body, Recalled(references(body), (), {"x": wrong}))
+    assert caught.value.error.status == 404
+
+
+@given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4), st.booleans())
+def test_what_is_added_to_a_conversation_is_in_it(before: list[str], after: list[str], spaced: bool) -> None:
+    """Without being read anew: whatever it held, and whatever is added."""
+    items = [item(f"b{number}", text) for number, text in enumerate(before)]
+    own = [item(f"o{number}", text) for number, text in enumerate(after)]
+    separators = (", ", ": ") if spaced else (",", ":")
+    value = json.dumps({"conversation": {"id": "c"}, "items": items}, separators=separators).encode()
+    added = json.loads(appended(value, json.dumps(own).encode(), own[:1]))
+    assert added == {"conversation": {"id": "c"}, "items": [*items, *own, *own[:1]]}
+    assert items_of(added) == added["items"]
+
+
+def answer(*, stream: bool) -> tuple[bytes, dict[str, Any]]:
+    writer = ResponsesWriter(AnswerForm(stream, "m", echo=echo({"instructions": '"store":true'}), id="resp_1"))
+    frames = b"".join(writer.write(Opened()) + writer.write(TextDelta("hi")) + writer.write(Ended({0: "stop"})))
+    assert writer.body is not None
+    return (frames if stream else json.dumps(writer.body).encode()), writer.body
+
+
+def events(frames: bytes) -> list[Any]:
+    data = [line[6:] for line in frames.decode().split("\n") if line.startswith("data: ")]
+    assert data.pop() == "[DONE]"
+    return [json.loads(each) for each in data]
+
+
+def test_an_answer_that_is_not_kept_says_so() -> None:
+    """Nothing else changes, streamed or whole; a kept one stays as it is, byte for byte."""
+    for stream in False, True:
+        data, body = answer(stream=stream)
+        assert told(data, True, stream=stream) == data
+        changed = told(data, False, stream=stream)
+        if stream:
+            assert events(changed)[:-1] == events(data)[:-1]
+            assert events(changed)[-1] == events(data)[-1] | {"response": body | {"store": False}}
+        else:
+            assert json.loads(changed) == body | {"store": False}
+
+
+def test_an_answer_that_is_lost_fails() -> None:
+    """Its stream ends as any that fails: an error, flat and nested, then the failed response, counted on."""
+    data, body = answer(stream=True)
+    *before, error, last = events(told(data, LOST))
+    assert before == events(data)[:-1]
+    assert (error["type"], error["code"], error["error"]["code"]) == ("error", "store_unavailable", "store_unavailable")
+    assert last["type"] == "response.failed"
+    assert last["response"]["status"] == "failed"
+    assert last["response"]["output"] == body["output"]
+    assert [each["sequence_number"] for each in (*before, error, last)] == list(range(len(before) + 2))
+
+
+def test_ids_of_items() -> None:
+    """Items without one get one of their kind; the names of an answer are those of its output, if it did not fail."""
+    made = [kept.kept_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
+    assert [each["id"].partition("_")[0] for each in made] == ["msg", "fc", "rs", "item"]
+    assert len({each["id"] for each in made}) == 4
+    _, body = answer(stream=False)
+    assert kept.output_names(body) == (body["output"][0]["id"],)
+    assert kept.output_names({**body, "status": "failed"}) is None
+    assert kept.output_names(None) is None
