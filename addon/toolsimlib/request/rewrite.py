@@ -224,7 +224,10 @@ def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
         # What a choice says of them is passed on too.
         report.dropped = [each for each in report.dropped if not each.startswith("tool_choice:")]
     report.dropped.extend(notes)
-    messages = flatten(outputs_shown(items, plan.policy.transforms), plan.policy, report, keep_hosted=keep_hosted)
+    shown = outputs_shown(items, plan.policy.transforms)
+    # Without tools, and only translated, a conversation is none of our business.
+    records = bool(plan.tools) or any(isinstance(item, Call | CallOutput) for item in items)
+    messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records)
     if plan.tools:
         messages = _with_manifest(request, plan, items, messages)
     # A backend that enforces the client's form of answer could never write a call: the manifest asks for it in words.

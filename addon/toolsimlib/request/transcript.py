@@ -10,24 +10,27 @@ from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message,
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.forms import form_named
-from toolsimlib.request.record import call_record, output_record, sentinel_record
+from toolsimlib.request.record import as_text, call_record, output_record, sentinel_record
 
 _TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
 
 
 def flatten(
-    items: Iterable[Item], policy: Policy, report: Report, *, keep_hosted: bool = False
+    items: Iterable[Item], policy: Policy, report: Report, *, keep_hosted: bool = False, records: bool = True
 ) -> list[Message | HostedItem]:
     """Return ``items`` as messages that a text-only backend understands, in order; hosted items stay if they are kept.
 
     Counts calls and replaced outputs in ``report``. Text is kept byte for byte; a message of the client's own is joined
-    to its neighbour of the same role (many chat templates demand alternation) with an empty line between.
+    to its neighbour of the same role (many chat templates demand alternation) with an empty line between. Where
+    ``records`` may stand among them, a user's line that looks like one is marked as text (see ``record``).
     """
     draft = _Draft()
     history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
     as_blocks = history == "sentinel"
     for item in items:
         match item:
+            case Message(role="user") if records:
+                draft.message(_marked(item))
             case Message():
                 draft.message(item)
             case Call():
@@ -87,6 +90,12 @@ def remind(messages: Sequence[Message | HostedItem], line: str) -> list[Message 
             reminded[index] = _closed(last, line)
             break
     return reminded
+
+
+def _marked(message: Message) -> Message:
+    """Return a user's message in which no line looks like a record."""
+    parts = (Text(as_text(part.text)) if isinstance(part, Text) else part for part in message.parts)
+    return replace(message, parts=tuple(parts))
 
 
 def _opened(message: Message, text: str) -> Message:
