@@ -71,6 +71,7 @@ class Redactor:
     def __init__(self) -> None:
         self._learned: set[str] = set()
         self._known: re.Pattern[str] | None = None
+        self._short_defaults: list[re.Pattern[str]] = []
         # The events of a stream repeat the same few strings.
         self._seen: dict[str, str] = {}
 
@@ -93,8 +94,13 @@ class Redactor:
         self._seen = {}
 
     def learn_schemas(self, document: Any) -> None:
-        """Learn the secrets in tools' schemas, such as a key's default: the manifest repeats them in a text."""
-        self._note(_schema_secrets(document))
+        """Learn the secrets in tools' schemas, such as a key's default: the manifest repeats them in a text.
+
+        One that is short is hidden only where it stands behind its property's name.
+        """
+        found = {pair for pair in _schema_secrets(document) if pair[1] and pair[1] != HIDDEN}
+        self._note(secret for _, secret in found)
+        self._short_defaults = [_default_of(name, secret) for name, secret in found if len(secret) < _MIN_LEARNED]
         self._compile()
 
     def _note(self, secrets: Iterable[str]) -> None:
@@ -176,6 +182,9 @@ class Redactor:
         if self._known is not None:
             for found in self._known.finditer(text):
                 yield found.span()
+        for short in self._short_defaults:
+            for found in short.finditer(text):
+                yield found.span("secret")
         text = _ESCAPED_SPACE.sub("  ", text)
         for _, pattern in PATTERNS:
             for found in pattern.finditer(text):
@@ -263,16 +272,27 @@ def _credentials(name: str, value: str) -> Iterator[str]:
             return
 
 
-def _schema_secrets(value: Any, name: str = "") -> Iterator[str]:
-    """Yield the strings that schemas give as values of what is named like a secret."""
+def _default_of(name: str, secret: str) -> re.Pattern[str]:
+    """Return where a manifest repeats the default of a property, in any of its forms.
+
+    "pin": <string, default "1234">         "pin":{"type":"string","default":"1234"}
+    """
+    property_, value = (re.escape(json.dumps(each, ensure_ascii=False)[1:-1]) for each in (name, secret))
+    between = r"""(?:(?!"default":|default ").){0,2000}?"""
+    return re.compile(rf'"{property_}":\s?[<{{]{between}(?:"default":|default )"(?P<secret>{value})"', re.DOTALL)
+
+
+def _schema_secrets(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the strings that schemas give as values of what is named like a secret, each behind that name."""
     match value:
         case dict():
             if value.get("type") == "mcp" and isinstance(headers := value.get("headers"), dict):
                 for header, secret in headers.items():
-                    yield from _credentials(header.lower(), secret) if isinstance(secret, str) else ()
+                    found = _credentials(header.lower(), secret) if isinstance(secret, str) else ()
+                    yield from ((header, each) for each in found)
             for key, member in value.items():
                 if key in _SCHEMA_VALUES and is_secret_name(name):
-                    yield from (text for text in _strings(member))
+                    yield from ((name, text) for text in _strings(member))
                 elif isinstance(member, dict | list):
                     yield from _schema_secrets(member, key)
         case list():

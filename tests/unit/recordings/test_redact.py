@@ -8,8 +8,11 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toolsimlib.plan import Policy
 from toolsimlib.recordings.redact import HIDDEN, Redactor
 from toolsimlib.recordings.secret_rules import PATTERNS
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
 
 SHAPES = {
     "OpenAI and its kin": ("the key sk-proj-AbCd1234efgh5678 is mine", "AbCd1234efgh5678"),
@@ -394,3 +397,27 @@ def test_what_a_request_holds_for_an_mcp_server() -> None:
         "tools": [{"type": "mcp", "server_url": "https://x.example/", "headers": {}}, {"type": "mcp", "headers": 3}]
     }
     assert redactor.value(bare)["tools"][0] is bare["tools"][0]
+
+
+@pytest.mark.parametrize("manifest", ["calls", "schemas", "hermes", "typescript"])
+@pytest.mark.parametrize("default", ["1234", "(.)", "correct-horse-battery"])
+def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default: str) -> None:
+    """However short it is; the same word elsewhere is a word, and the hidden request gives the hidden manifest."""
+    redactor = Redactor()
+    text = {"type": "string", "default": default}
+    properties = {"user": text, "pin_password": text}
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": properties}}
+    body = {"model": "m", "input": f"My word is {default}.", "tools": [tool]}
+    redactor.learn_schemas(body)
+
+    def sent(client: bytes) -> bytes:
+        rewritten = rewrite_request(
+            "responses", "/v1/responses", client, Policy(manifest=manifest), output_mode=None, report=Report()
+        )
+        assert rewritten is not None
+        return rewritten.body
+
+    client = json.dumps(body).encode()
+    hidden = redactor.body(sent(client), "application/json")
+    assert hidden == sent(redactor.body(client, "application/json"))
+    assert hidden.count(default.encode()) < sent(client).count(default.encode()) or manifest == "typescript"
