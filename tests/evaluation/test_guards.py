@@ -145,6 +145,7 @@ OPTIONS: list[tuple[str, tuple[str, ...]]] = [
     ("repaired_json", OFF),
     ("use_tool_form", OFF),
     ("strict_violation", TIGHT),
+    ("addon_find_tools", ()),
 ]
 
 

@@ -343,4 +343,14 @@ GUARDS = (
         ),
         (lambda shown: DONE if "facts_propose" in shown else block("facts_propose", {"name": "a", "value": "b"}),),
     ),
+    Guard(
+        Scenario(
+            "addon_find_tools",
+            _prompt("addon_find_tools"),
+            _executed("state_get"),
+            options=("toolsim_catalog_budget=300",),
+        ),
+        # The look-up is no part of the next question.
+        (block("find_tools", {"names": ["state_get"]}), lambda shown: get() if "you looked up" in shown else DONE),
+    ),
 )
