@@ -165,6 +165,11 @@ class ToolSim:
             if decision.page:
                 flow.metadata[PAGE] = decision.page
             return
+        if isinstance(decision, route.Serve):
+            # A body that has to be read, and bounded: the exchange does that.
+            request.stream = False
+            self._remembering.begin(flow, self._open(flow, Report(), resent, None), partition)
+            return
         if isinstance(decision, route.Forward):
             target = decision.upstream
             request.scheme, request.host, request.port = target.scheme, target.host, target.port
@@ -193,6 +198,8 @@ class ToolSim:
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Rewrite a request of ours; what would take long is awaited, the rest is done at once."""
         exchange = OPEN.get(flow.id)
+        if exchange is not None and exchange.memory is not None and exchange.memory.resource is not None:
+            return self._remembering.serve(flow, exchange)
         api = route.api_of(flow.request.method, flow.request.path)
         if exchange is None or api is None or (flow.response is not None and not is_stored(flow)):
             return None

@@ -40,7 +40,7 @@ def preflight_headers(origins: Origins, headers: Mapping[str, str]) -> dict[str,
         return None
     wanted = headers.get("access-control-request-headers", "")
     allowed |= {
-        "access-control-allow-methods": "GET, POST, OPTIONS",
+        "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
         "access-control-allow-headers": wanted if re.fullmatch(r"[\w\-, ]+", wanted) else "authorization, content-type",
         "access-control-max-age": "600",
     }

@@ -25,6 +25,7 @@ from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.responses.kept import Recalled, References, output_names, references, resolve
+from toolsimlib.wire.responses.resources import Call, respond
 
 LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at the worst, and 3 ms more for the way to a worker."""
@@ -74,7 +75,17 @@ class AnswerJob:
     is_round: bool = False
 
 
-Job = RequestJob | AnswerJob | ResolveJob
+@dataclass(frozen=True, slots=True)
+class PageJob:
+    """A call of a resource that is kept. ``data``: the value of its record, None if there is none."""
+
+    call: Call
+    data: bytes | None
+    report: Report
+    encoding: str = ""
+
+
+Job = RequestJob | AnswerJob | ResolveJob | PageJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +110,8 @@ class Done:
     """The items of a request, as they are kept: a JSON array."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
-    """The ids of an answer's items, None if it is not to be kept; and the new ones of a request's."""
+    """The ids of an answer's items, None if it is not to be kept; the new ones of a request's; of a record to be
+    written, whose value is ``own``."""
     told: tuple[ClientEvent, ...] = ()
     again: AskAgain | None = None
     """Of a round."""
@@ -112,7 +124,12 @@ def is_heavy(job: Job) -> bool:
 
 def size_of(job: Job) -> int:
     """Return how many bytes a job has to read."""
-    return len(job.data) + (job.recalled.size if isinstance(job, ResolveJob) and job.recalled is not None else 0)
+    match job:
+        case ResolveJob(recalled=Recalled() as recalled):
+            return len(job.data) + recalled.size
+        case PageJob():
+            return len(job.data or b"") + len(job.call.body)
+    return len(job.data)
 
 
 def run(job: Job, *, patient: bool = False) -> Done:
@@ -123,6 +140,8 @@ def run(job: Job, *, patient: bool = False) -> Done:
                 return _rewrite_request(job)
             case ResolveJob():
                 return _resolve(job)
+            case PageJob():
+                return _respond(job)
             case AnswerJob():
                 return _rewrite_answer(job, patient=patient)
     except MemoryError:
@@ -187,6 +206,14 @@ def _resolve(job: ResolveJob) -> Done:
         return Done(job.report, request_too_large(job.limit))
     except ValueError as problem:
         return Done(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
+
+
+def _respond(job: PageJob) -> Done:
+    try:
+        page = respond(job.call, job.data)
+    except BadRequest as bad:
+        return Done(job.report, bad.error)
+    return Done(job.report, body=dump(page.body).encode(), own=page.value, names=(page.id,) if page.id else None)
 
 
 def request_too_large(limit: int) -> ApiError:

@@ -16,22 +16,25 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Kept
+from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.metrics import Family
+from toolsimlib.report import Report
 from toolsimlib.store.opening import Address, open_store
 from toolsimlib.store.record import Bounds, Conflict, Record, Size, Store, StoreError, TooLarge
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.responses.kept import Recalled, References, appended, not_found
+from toolsimlib.wire.responses.resources import Resource
 
 logger = logging.getLogger(__name__)
 
 UNAVAILABLE = ApiError(
-    "What this request refers to cannot be read now: the store of this proxy is not available.",
+    "The store of this proxy, which this request needs, is not available.",
     code="store_unavailable",
     status=503,
     retry_after=1,
@@ -52,6 +55,7 @@ class Turn:
 
     ``sent``: the body as it came, in ``encoding``. ``body``: the request with what it refers to, None if that is
     nothing. ``own``: its own items, as they are kept, None until they have been read; ``names``: the ids that they got.
+    ``resource``: what is asked for, if it is no turn.
     """
 
     partition: str
@@ -62,6 +66,7 @@ class Turn:
     body: bytes | None = None
     own: bytes | None = None
     names: tuple[str, ...] = ()
+    resource: Resource | None = None
 
 
 class Memory:
@@ -146,6 +151,40 @@ class Memory:
             return LOST if references.conversation else False
         self._works("write")
         return True
+
+    async def serve(self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[Done]]) -> Done:
+        """Answer a call of the resource ``id``, and write what comes of it.
+
+        ``respond`` is asked with the record's value, and asked again where somebody else has written meanwhile.
+        """
+        store = self._store
+        assert store is not None
+        doing = "read"
+        try:
+            for _ in range(_MAX_TRIES):
+                doing = "read"
+                found = await store.chain(partition, id, sys.maxsize) if id else []
+                self._works("read")
+                done = await respond(found[-1].value if found else None)
+                if done.error is not None or not done.names:
+                    return done
+                doing, (name,) = "write", done.names
+                version = found[-1].version if found else 0
+                try:
+                    if done.own:
+                        await self._put(partition, [Record(name, done.own)], {name: version})
+                    else:
+                        await store.delete(partition, name)
+                except Conflict:
+                    continue
+                self._works("write")
+                return done
+            raise StoreError(f"{id} changes too often")
+        except TooLarge as problem:
+            return Done(Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413))
+        except StoreError as problem:
+            self._failed(doing, problem)
+            return Done(Report(), UNAVAILABLE)
 
     async def _add(self, partition: str, conversation: str, record: Record, own: bytes, answer: bytes) -> None:
         """Keep an answer, and add its items to its conversation."""

@@ -6,16 +6,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mitmproxy.http import HTTPFlow
+from mitmproxy.http import HTTPFlow, Response
 
-from toolsimlib.errors import ApiError
+from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Kept
+from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import Done, Job, ResolveJob
+from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_large
 from toolsimlib.proxy.memory import Memory, Turn
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, told
+from toolsimlib.wire.responses.resources import Call, resource_of, wrong_method
 
 NOTHING = Recalled()
 
@@ -30,7 +32,29 @@ class Remembering:
     def begin(self, flow: HTTPFlow, exchange: Exchange, partition: str) -> None:
         """Remember a request whose head has arrived; ``partition``: of its client."""
         if self._memory.is_on and flow.live:
-            exchange.memory = Turn(partition)
+            exchange.memory = Turn(partition, resource=resource_of(flow.request.path))
+
+    async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Answer a request for something that is kept."""
+        turn, request, limit = exchange.memory, flow.request, exchange.limits.max_request_bytes
+        assert turn is not None
+        assert turn.resource is not None
+        try:
+            body = decoded(request.raw_content or b"", request.headers.get("content-encoding", ""), limit)
+        except ValueError as problem:
+            flow.response = exchange.refuse(BadRequest(f"The request body cannot be decoded: {problem}").error)
+            return
+        call = Call(turn.resource, request.method, request.path.partition("?")[2], body)
+        error = request_too_large(limit) if exchange.is_request_too_large else wrong_method(call)
+        if error is None:
+            done = await self._memory.serve(
+                turn.partition, turn.resource.id, lambda value: self._do(PageJob(call, value, Report()))
+            )
+            error = done.error
+        if error is not None:
+            flow.response = exchange.refuse(error)
+        else:
+            flow.response = Response.make(200, done.body, {"content-type": "application/json"})
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
         """Take a request's body; return whether it may refer to something, which has to be awaited (``recall``)."""

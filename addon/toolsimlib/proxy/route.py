@@ -24,6 +24,7 @@ from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsimlib.proxy.cors import cors_headers, preflight_headers
 from toolsimlib.proxy.settings import Settings
 from toolsimlib.wire.dialect import Api, api_of_path
+from toolsimlib.wire.responses.resources import resource_of
 
 METRICS = "/toolsim/metrics"
 MODELS = "/models"
@@ -78,7 +79,12 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Route = Pass | Forward | Answer
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Answer it from what is kept here."""
+
+
+Route = Pass | Forward | Answer | Serve
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
@@ -92,7 +98,9 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     to_builtin = port == builtin_port and leads_here(host)
     # With a key set nothing passes without it where we are the server, whatever its path: a backend may know spellings
     # of its paths that we do not.
-    concerns_us = bool(is_metrics or upstream or to_builtin or (ending and we_are_the_server))
+    takes_over = we_are_the_server or settings.upstream is not None
+    is_kept = settings.store is not None and takes_over and resource_of(request.path) is not None
+    concerns_us = bool(is_metrics or is_kept or upstream or to_builtin or (ending and we_are_the_server))
     is_guarded = concerns_us or (we_are_the_server and bool(settings.api_key))
     authorization = _authorization(settings, to_builtin=to_builtin) if we_are_the_server or concerns_us else None
     cors = cors_headers(settings.origins, request.headers.get("origin"))
@@ -101,11 +109,14 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         is_preflight = request.method == "OPTIONS" and concerns_us
         if is_preflight and (allowed := preflight_headers(settings.origins, request.headers)):
             return Answer(headers=allowed)
-        error = _check_access(request, settings, to_builtin=to_builtin)
+        of_builtin = to_builtin or (is_kept and settings.builtin is not None)
+        error = _check_access(request, settings, to_builtin=of_builtin)
         if error is not None:
             return Answer(error, headers=cors)
     if is_metrics:
         return Answer(page="metrics")
+    if is_kept:
+        return Serve()
     if api_of_path(request.path) and request.headers.get("upgrade", "").lower() == "websocket":
         error = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
         return Answer(error, headers=cors | {"upgrade": "HTTP/1.1", "connection": "upgrade"})

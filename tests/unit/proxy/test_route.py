@@ -8,8 +8,21 @@ from typing import Any
 import pytest
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.route import Answer, Forward, Incoming, Pass, Route, api_of, decide, endpoint, is_bearer, join
+from toolsimlib.proxy.route import (
+    Answer,
+    Forward,
+    Incoming,
+    Pass,
+    Route,
+    Serve,
+    api_of,
+    decide,
+    endpoint,
+    is_bearer,
+    join,
+)
 from toolsimlib.proxy.settings import Settings
+from toolsimlib.store.opening import Address
 from toolsimlib.wire.dialect import CHAT as CHAT_API
 from toolsimlib.wire.dialect import RESPONSES
 
@@ -27,6 +40,8 @@ KEYED = Settings(api_key="k")
 UPSTREAM_KEY = Settings(upstream_key="u")
 TAKING_OVER = Settings(upstream=UPSTREAM)
 SCRIPTED = Settings(builtin="scripted", origins=Origins(("app://x",)))
+STORING = Settings(store=Address("memory"))
+KEPT = "/v1/responses/resp_1"
 CODEX = replace(SCRIPTED, builtin="codex")
 TAKEN_OVER = Forward(UPSTREAM, "/v2/chat/completions")
 SERVED = Forward(Upstream("http", "127.0.0.1", PORT), CHAT, to_builtin=True)
@@ -50,6 +65,22 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "reverse: another upstream": (REVERSE, TAKING_OVER, TAKEN_OVER),
     "reverse: another upstream for the API only": (of(REVERSE, path="/x"), TAKING_OVER, Pass()),
     "reverse: the built-in backend itself": (TO_BUILTIN, SCRIPTED, Pass(to_builtin=True)),
+    "kept: without a store the backend's": (of(REVERSE, method="GET", path=KEPT), PLAIN, Pass()),
+    "kept: reverse": (of(REVERSE, method="GET", path=KEPT), STORING, Serve()),
+    "kept: direct": (of(DIRECT, method="DELETE", path=KEPT), replace(STORING, builtin="scripted"), Serve()),
+    "kept: of some other host": (of(THROUGH, method="GET", path=KEPT), STORING, Pass()),
+    "kept: of a host that is taken over": (
+        of(THROUGH, method="GET", path=KEPT),
+        replace(TAKING_OVER, store=STORING.store),
+        Serve(),
+    ),
+    "kept: without the key": (of(REVERSE, method="GET", path=KEPT), replace(STORING, api_key="k"), 401),
+    "kept: for a page that is not listed": (
+        of(DIRECT, method="GET", path=KEPT, headers={"origin": "https://evil"}),
+        replace(STORING, builtin="codex"),
+        403,
+    ),
+    "kept: turns go their way": (of(REVERSE, path="/v1/responses"), STORING, Pass()),
     "direct: the built-in backend": (DIRECT, SCRIPTED, SERVED),
     "direct: no backend": (DIRECT, PLAIN, 404),
     "direct: no such endpoint": (of(DIRECT, path="/x"), SCRIPTED, 404),

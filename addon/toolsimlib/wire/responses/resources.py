@@ -1,0 +1,210 @@
+"""What is kept, as resources of the API: responses with their input items, and conversations with theirs.
+
+Each request concerns one record: ``respond`` is given its value, and returns the answer, and what the record is to be
+from now on. So whoever calls it may read, respond and write in a loop until nobody else has written in between.
+
+| path                              | methods           |
+|-----------------------------------|-------------------|
+| ``responses/ID``                  | GET, DELETE       |
+| ``responses/ID/input_items``      | GET               |
+| ``responses/ID/cancel``           | POST              |
+| ``conversations``                 | POST              |
+| ``conversations/ID``              | GET, POST, DELETE |
+| ``conversations/ID/items``        | GET, POST         |
+| ``conversations/ID/items/ITEM``   | GET, DELETE       |
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import parse_qs
+
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.responses.kept import NotKept, items_of, kept_item
+from toolsimlib.wire.strict import expect, optional, required
+
+Kind = Literal["response", "input_items", "cancel", "conversations", "conversation", "items", "item"]
+
+METHODS: Mapping[Kind, tuple[str, ...]] = {
+    "response": ("GET", "DELETE"),
+    "input_items": ("GET",),
+    "cancel": ("POST",),
+    "conversations": ("POST",),
+    "conversation": ("GET", "POST", "DELETE"),
+    "items": ("GET", "POST"),
+    "item": ("GET", "DELETE"),
+}
+
+_RESPONSE = re.compile(r"/responses/(?P<id>[^/]+)(?:/(?P<of>input_items|cancel))?/?$")
+_CONVERSATION = re.compile(r"/conversations(?:/(?P<id>[^/]+)(?P<items>/items(?:/(?P<item>[^/]+))?)?)?/?$")
+# Paths of the API that are no ids.
+_ACTIONS = ("input_tokens", "compact")
+
+MAX_NEW_ITEMS = 20
+_MAX_PAGE = 100
+_DEFAULT_PAGE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a path means. ``id``: of the record, "" for a conversation that is to be made; ``item``: of one item."""
+
+    kind: Kind
+    id: str = ""
+    item: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request for a resource. ``query``: of its URL."""
+
+    resource: Resource
+    method: str
+    query: str = ""
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The answer's ``body``. ``id``: of the record that is to be written; ``value``: what it is then, b"" = nothing."""
+
+    body: dict[str, Any]
+    id: str = ""
+    value: bytes = b""
+
+
+def resource_of(path: str) -> Resource | None:
+    """Return what a path (with its query) means, None if it is no resource of these."""
+    plain = path.partition("?")[0]
+    if (found := _RESPONSE.search(plain)) is not None:
+        if found["id"] in _ACTIONS:
+            return None
+        kinds: Mapping[str | None, Kind] = {None: "response", "input_items": "input_items", "cancel": "cancel"}
+        return Resource(kinds[found["of"]], found["id"])
+    if (found := _CONVERSATION.search(plain)) is not None:
+        kind: Kind = "item" if found["item"] else "items" if found["items"] else "conversation"
+        return Resource(kind if found["id"] else "conversations", found["id"] or "", found["item"] or "")
+    return None
+
+
+def wrong_method(call: Call) -> ApiError | None:
+    """Return the error for a method that a resource does not have."""
+    allowed = METHODS[call.resource.kind]
+    if call.method in allowed:
+        return None
+    message = f"{call.method} is not allowed here: expected {' or '.join(allowed)}."
+    return ApiError(message, "invalid_request_error", "method_not_allowed", status=405)
+
+
+def respond(call: Call, value: bytes | None) -> Response:
+    """Answer a call. ``value``: of the record that it concerns, None for none. Raises BadRequest, also for 404s."""
+    resource = call.resource
+    record = parse_object(value) if value is not None else None
+    if resource.kind == "conversations":
+        return _new_conversation(call)
+    is_response = resource.kind in ("response", "input_items", "cancel")
+    if record is None or ("response" in record) is not is_response:
+        what = "Response" if is_response else "Conversation"
+        raise _missing(f"{what} with id '{resource.id}' not found.")
+    if is_response:
+        return _of_response(call, record)
+    conversation, items = dict(mapping(record.get("conversation"))), items_of(record)
+    match resource.kind, call.method:
+        case "conversation", "GET":
+            return Response(conversation)
+        case "conversation", "DELETE":
+            return Response({"id": resource.id, "object": "conversation.deleted", "deleted": True}, resource.id)
+        case "conversation", _:
+            conversation["metadata"] = required(_object(call.body), "metadata", dict, "metadata")
+            return Response(conversation, resource.id, _value(conversation, items))
+        case "items", "GET":
+            return Response(page(items, call.query))
+        case "items", _:
+            new = _new_items(_object(call.body), needed=True)
+            return Response(_listed(new), resource.id, _value(conversation, [*items, *new]))
+    found = next((item for item in items if item.get("id") == resource.item), None)
+    if found is None:
+        raise _missing(f"Item with id '{resource.item}' not found.")
+    if call.method == "GET":
+        return Response(found)
+    left = [item for item in items if item is not found]
+    return Response(conversation, resource.id, _value(conversation, left))
+
+
+def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
+    """Return a page of items, the newest first unless ``order=asc``. Raises BadRequest."""
+    asked = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    limit, order, after = asked.get("limit", str(_DEFAULT_PAGE)), asked.get("order", "desc"), asked.get("after")
+    if not re.fullmatch(r"[0-9]{1,3}", limit) or not 1 <= int(limit) <= _MAX_PAGE:
+        message = f"Invalid 'limit': expected an integer from 1 to {_MAX_PAGE}, but got {limit[:20]!r}."
+        raise BadRequest(message, "limit", "invalid_value")
+    if order not in ("asc", "desc"):
+        raise BadRequest(f"Invalid 'order': expected asc or desc, but got {order[:20]!r}.", "order", "invalid_value")
+    ordered = list(items) if order == "asc" else list(reversed(items))
+    start = 0
+    if after is not None:
+        places = [index for index, item in enumerate(ordered) if item.get("id") == after]
+        if not places:
+            raise BadRequest(f"Invalid 'after': there is no item with id '{after[:80]}'.", "after", "invalid_value")
+        start = places[0] + 1
+    return _listed(ordered[start : start + int(limit)], has_more=len(ordered) > start + int(limit))
+
+
+def _of_response(call: Call, record: Mapping[str, Any]) -> Response:
+    response = dict(mapping(record["response"]))
+    match call.resource.kind, call.method:
+        case "input_items", _:
+            return Response(page(mappings(record.get("input")), call.query))
+        case "cancel", _:
+            raise BadRequest("Cannot cancel a synchronous response.")
+        case _, "DELETE":
+            return Response({"id": call.resource.id, "object": "response", "deleted": True}, call.resource.id)
+    if parse_qs(call.query).get("stream", [""])[-1] == "true":
+        message = "This response was not created in the background with 'stream': it cannot be streamed again."
+        raise BadRequest(message, "stream", "invalid_value")
+    return Response(response)
+
+
+def _new_conversation(call: Call) -> Response:
+    body = _object(call.body) if call.body.strip() else {}
+    items = _new_items(body, needed=False)
+    id = f"conv_{secrets.token_hex(24)}"
+    metadata = optional(body, "metadata", dict, "metadata") or {}
+    made = {"id": id, "object": "conversation", "created_at": int(time.time()), "metadata": metadata}
+    return Response(made, id, _value(made, items))
+
+
+def _new_items(body: Mapping[str, Any], *, needed: bool) -> list[dict[str, Any]]:
+    items = required(body, "items", list, "items") if needed else optional(body, "items", list, "items") or []
+    if len(items) > MAX_NEW_ITEMS:
+        message = f"Invalid 'items': expected at most {MAX_NEW_ITEMS}, but got {len(items)}."
+        raise BadRequest(message, "items", "array_above_max_length")
+    return [kept_item(expect(item, dict, f"items[{index}]")) for index, item in enumerate(items)]
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    body = parse_object(data)
+    if body is None:
+        raise BadRequest("The request body is not a JSON object.")
+    return body
+
+
+def _listed(items: Sequence[Mapping[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
+    ids = [string(item.get("id")) for item in items]
+    first, last = (ids[0], ids[-1]) if ids else (None, None)
+    return {"object": "list", "data": list(items), "first_id": first, "last_id": last, "has_more": has_more}
+
+
+def _value(conversation: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> bytes:
+    return dump({"conversation": conversation, "items": items}).encode()
+
+
+def _missing(message: str) -> NotKept:
+    return NotKept(ApiError(message, "invalid_request_error", status=404))

@@ -1,0 +1,108 @@
+"""Kept answers and conversations as resources: paths, pages, and what a call makes of a record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.errors import BadRequest
+from toolsimlib.wire.responses.resources import Call, Resource, page, resource_of, respond, wrong_method
+
+ANSWER = json.dumps({"response": {"id": "r"}, "input": [{"id": "i1"}, {"id": "i2"}]}).encode()
+TALK = json.dumps({"conversation": {"id": "c", "metadata": {}}, "items": [{"id": "i1"}, {"id": "i2"}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/v1/responses", None),
+        ("/v1/responses/", None),
+        ("/v1/responses/input_tokens", None),
+        ("/v1/responses/compact", None),
+        ("/v1/responses/r/other", None),
+        ("/v1/models", None),
+        ("/v1/responses/r?stream=true", Resource("response", "r")),
+        ("/responses/r/", Resource("response", "r")),
+        ("/v1/responses/r/input_items", Resource("input_items", "r")),
+        ("/v1/responses/r/cancel", Resource("cancel", "r")),
+        ("/v1/conversations", Resource("conversations")),
+        ("/v1/conversations/c", Resource("conversation", "c")),
+        ("/v1/conversations/c/items?limit=3", Resource("items", "c")),
+        ("/v1/conversations/c/items/i", Resource("item", "c", "i")),
+        ("/v1/conversations/c/other", None),
+    ],
+)
+def test_paths(path: str, resource: Resource | None) -> None:
+    """Each path of the API, whatever precedes it, and nothing else."""
+    assert resource_of(path) == resource
+
+
+@given(st.integers(0, 30), st.integers(1, 12), st.sampled_from(["asc", "desc"]))
+def test_pages_together_are_all(count: int, limit: int, order: str) -> None:
+    """Page after page, each item comes once, in the order that was asked for."""
+    items = [{"id": f"i{number}"} for number in range(count)]
+    read: list[Any] = []
+    query = f"limit={limit}&order={order}"
+    while True:
+        got = page(items, query + (f"&after={read[-1]['id']}" if read else ""))
+        read += got["data"]
+        assert len(got["data"]) <= limit
+        assert (got["first_id"], got["last_id"]) == (
+            (got["data"][0]["id"], read[-1]["id"]) if got["data"] else (None, None)
+        )
+        if not got["has_more"]:
+            break
+    assert read == (items if order == "asc" else items[::-1])
+
+
+@pytest.mark.parametrize(
+    ("call", "value", "words"),
+    [
+        (Call(Resource("response", "r"), "GET"), None, "Response with id 'r' not found."),
+        (Call(Resource("response", "c"), "GET"), TALK, "Response with id 'c' not found."),
+        (Call(Resource("conversation", "r"), "GET"), ANSWER, "Conversation with id 'r' not found."),
+        (Call(Resource("conversation", "c"), "GET"), b"damaged", "Conversation with id 'c' not found."),
+        (Call(Resource("item", "c", "x"), "GET"), TALK, "Item with id 'x' not found."),
+        (Call(Resource("cancel", "r"), "POST"), ANSWER, "Cannot cancel"),
+        (Call(Resource("response", "r"), "GET", "stream=true"), ANSWER, "streamed again"),
+        (Call(Resource("items", "c"), "POST", "", b"{}"), TALK, "Missing required parameter: 'items'"),
+        (Call(Resource("items", "c"), "POST", "", b'{"items":[5]}'), TALK, r"items\[0\]"),
+        (Call(Resource("items", "c"), "POST", "", b"no"), TALK, "not a JSON object"),
+        (Call(Resource("conversation", "c"), "POST", "", b'{"metadata":5}'), TALK, "metadata"),
+        (Call(Resource("conversations"), "POST", "", b'{"items":{}}'), None, "items"),
+        (Call(Resource("input_items", "r"), "GET", "limit=x"), ANSWER, "Invalid 'limit'"),
+    ],
+)
+def test_errors(call: Call, value: bytes | None, words: str) -> None:
+    """Each says what is wrong; what is not there is a 404."""
+    with pytest.raises(BadRequest, match=words.rstrip(".")) as caught:
+        respond(call, value)
+    assert caught.value.error.status == (404 if "not found" in words else 400)
+
+
+def test_what_a_call_writes() -> None:
+    """Reading writes nothing, deleting an empty value, and changes leave the rest as it was."""
+    assert respond(Call(Resource("response", "r"), "GET"), ANSWER).id == ""
+    for resource, value in (Resource("response", "r"), ANSWER), (Resource("conversation", "c"), TALK):
+        gone = respond(Call(resource, "DELETE"), value)
+        assert (gone.id, gone.value) == (resource.id, b"")
+    changed = respond(Call(Resource("conversation", "c"), "POST", "", b'{"metadata":{"a":"b"}}'), TALK)
+    assert json.loads(changed.value) == json.loads(TALK) | {"conversation": {"id": "c", "metadata": {"a": "b"}}}
+    added = respond(Call(Resource("items", "c"), "POST", "", b'{"items":[{"id":"i3","role":"user"}]}'), TALK)
+    assert [each["id"] for each in json.loads(added.value)["items"]] == ["i1", "i2", "i3"]
+    left = respond(Call(Resource("item", "c", "i1"), "DELETE"), TALK)
+    assert (left.body["id"], json.loads(left.value)["items"]) == ("c", [{"id": "i2"}])
+    made = respond(Call(Resource("conversations"), "POST"), None)
+    assert made.id == made.body["id"]
+    assert json.loads(made.value) == {"conversation": made.body, "items": []}
+
+
+def test_methods() -> None:
+    """One that a resource does not have is a 405 that names those it has."""
+    assert wrong_method(Call(Resource("response", "r"), "DELETE")) is None
+    error = wrong_method(Call(Resource("input_items", "r"), "DELETE"))
+    assert error is not None
+    assert (error.status, error.code) == (405, "method_not_allowed")
