@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,7 +31,7 @@ class Mitmdump:
     ``target``: the backend behind a reverse proxy; None = the regular mode. ``options``: mitmproxy's, such as
     ``toolsim_backend="chat"``; a list sets a sequence, True and False are written as mitmproxy wants them. ``script``:
     another script than the addon, None for no script at all. ``toolsim_log`` is json unless it is given. The log is
-    ``log()``, and printed when a start fails.
+    ``log()``, and printed when a start fails. Nothing is left on the disk.
     On leaving, a log that tells of a crash fails the test.
     """
 
@@ -46,10 +48,10 @@ class Mitmdump:
         allow_crashes: bool = False,
         **options: str | int | bool | Sequence[str],
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="toolsim-mitmdump-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="toolsim-mitmdump-"))
         self.port = 0
-        self._log = self.folder / "log"
-        self._cwd = cwd or self.folder
+        self._log = self._folder / "log"
+        self._cwd = cwd or self._folder
         self._environment = environment or {}
         self._allow_crashes = allow_crashes
         self._command = [*command, "--listen-port", "0", "--set", f"confdir={_authority()}"]
@@ -68,6 +70,7 @@ class Mitmdump:
                 self._command += ["--set", f"{name}={text}"]
         self._command += arguments
         self._process: subprocess.Popen[bytes] | None = None
+        self._said: str | None = None
 
     @property
     def url(self) -> str:
@@ -86,7 +89,7 @@ class Mitmdump:
 
     def log(self) -> str:
         """Return all that mitmdump has said so far."""
-        return self._log.read_text(errors="replace")
+        return self._log.read_text(errors="replace") if self._said is None else self._said
 
     def wait_for(self, pattern: str, *, count: int = 1, seconds: float = 20.0) -> re.Match[str]:
         """Wait until the log matches ``pattern`` ``count`` times; return the last of these matches."""
@@ -103,7 +106,10 @@ class Mitmdump:
         """Start without waiting for the listener; return how the process ends by itself."""
         self._spawn()
         assert self._process is not None
-        return self._process.wait(seconds)
+        try:
+            return self._process.wait(seconds)
+        finally:
+            self._stop()
 
     def _spawn(self) -> None:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self._environment}
@@ -134,10 +140,15 @@ class Mitmdump:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._said = self.log()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@cache
+def _certificates() -> tempfile.TemporaryDirectory[str]:
+    """One folder of certificates per test process: making an authority takes a second."""
+    return tempfile.TemporaryDirectory(prefix="toolsim-mitmproxy-")
 
 
 def _authority() -> Path:
-    """One folder of certificates per test process: making an authority takes a second."""
-    folder = Path(tempfile.gettempdir()) / f"toolsim-mitmproxy-{os.getpid()}"
-    folder.mkdir(exist_ok=True)
-    return folder
+    return Path(_certificates().name)
