@@ -24,6 +24,8 @@ TYPED = Tool(
             "flag": {"type": "boolean"},
             "maybe": {"type": ["integer", "null"]},
             "list": {"type": "array", "items": {"type": "integer"}},
+            "unit": {"enum": ["km", "mi"]},
+            "place": {"type": "object", "properties": {"lat": {"type": "number"}}},
         },
     },
 )
@@ -56,6 +58,7 @@ def found(written: Written, *, repair: bool = True) -> Arguments | None:
         ),
         (Written("", "f", arguments=Json("", '{"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
         (Written("", "f", arguments=Json("", '{"a":1}}')), Arguments('{"a":1}', {"a": 1}, mends=("EXTRA_BRACE",))),
+        (Written("", "f", arguments=Json("", '{"a":1,} X')), None),
     ],
 )
 def test_json(written: Written, expected: Arguments | None) -> None:
@@ -85,6 +88,10 @@ def test_without_repair_only_the_plain_forms_count() -> None:
         ([("list", "[1,2]")], {"list": [1, 2]}),
         ([("count", "many")], {"count": "many"}),
         ([("other", "{}")], {"other": "{}"}),
+        ([("unit", " km ")], {"unit": "km"}),
+        ([("place", "<lat>1.5</lat>")], {"place": {"lat": 1.5}}),
+        ([("count", "<lat>1.5</lat>")], {"count": "<lat>1.5</lat>"}),
+        ([("arguments", "words")], {"arguments": "words"}),
         ([("arguments", '{"count": 7}')], {"count": 7}),
         ([("parameters", "<count>7</count>")], {"count": 7}),
         ([("text", "a &lt; b")], {"text": "a < b"}),
@@ -107,6 +114,31 @@ def test_text_of_elements_is_kept(values: dict[str, str]) -> None:
     got = found(Written("", "f", elements=tuple((key, f"\n{text}\n") for key, text in elements)))
     assert got is not None
     assert json.loads(got.text) == values
+
+
+def test_elements_are_written_as_they_are() -> None:
+    """Text of any script reaches the client as text, not as escapes."""
+    for elements in ((("text", "é"),), (("unit", " é "),)):
+        got = found(Written("", "f", elements=elements))
+        assert got is not None
+        assert "é" in got.text
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (((None, value('"x"')), (None, value("2"))), '{"text":"x","count":2}'),
+        (((None, value('"x"')), ("flag", value("true"))), '{"text":"x","flag":true}'),
+        ((("other", value("[1]")),), '{"other":[1]}'),
+        (((None, value('"x"')), ("text", value('"y"'))), None),
+        (((None, value("1")),) * 8, None),
+    ],
+)
+def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], ...], expected: str | None) -> None:
+    """Values belong to the schema's properties in their order, or to their keywords; none is given twice."""
+    got = found(Written("", "f", values=values))
+    assert (got and got.text) == expected
+    assert got is None or got.value == json.loads(got.text)
 
 
 @pytest.mark.parametrize(

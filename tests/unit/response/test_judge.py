@@ -382,3 +382,13 @@ def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) 
     (verdict,) = judge.block(json_block(f'{{"name": "shell", "arguments": {arguments}}}'))
     assert isinstance(verdict, Call) is made
     assert made or isinstance(verdict, Rejected)
+
+
+def test_the_operators_bound_on_schemas_counts() -> None:
+    """A schema that is larger is not compiled: its calls pass with a warning, whatever they hold."""
+    report = Report()
+    judge = Judge(plan_for(Tool("f", "f", parameters=CITY), max_schema_bytes=10), report)
+    (verdict,) = judge.block(json_block('{"name":"f","arguments":{}}'))
+    assert isinstance(verdict, Call)
+    assert [each for each in report.warnings if each.startswith("SCHEMA_MISMATCH")] == []
+    assert report.warnings

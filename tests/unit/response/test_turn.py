@@ -13,8 +13,10 @@ from toolsimlib.events import (
     CallStarted,
     Closed,
     Counted,
+    Deltas,
     Ended,
     Finished,
+    FinishReason,
     PassThrough,
     ReasoningDelta,
     RefusalDelta,
@@ -108,6 +110,44 @@ def test_xml_follows_its_call() -> None:
     told, _, answer = tell(chat(policy=xml_mode | {"stop_after_tools_mode": "first"}), [TextDelta(CALL * 2)])
     assert told == [*whole_call(1), TextDelta(xml), Ended({0: "tool_calls"})]
     assert answer.cut
+
+
+def test_white_space_alone_is_the_answer() -> None:
+    """If nothing else was said; beside a call it is nothing."""
+    assert tell(chat(), [TextDelta(" \n"), Finished("stop"), Closed()])[0] == [TextDelta(" \n"), Ended({0: "stop"})]
+    told, _, _ = tell(chat(), [TextDelta(f" {CALL}\n"), Finished("stop"), Closed()])
+    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+
+
+@pytest.mark.parametrize(("reason", "calls"), [("stop", ["add"]), ("length", [])])
+def test_a_call_without_its_end_counts_unless_the_text_was_cut(reason: FinishReason, calls: list[str]) -> None:
+    """Nobody knows how a call would have gone on that the length limit cut off."""
+    text = "<use_tool><name>add</name><a>1</a>"
+    told, _, _ = tell(chat(), [TextDelta(text), Finished(reason), Closed()])
+    assert [event.name for event in told if isinstance(event, CallStarted)] == calls
+    assert calls or told[0] == TextDelta(text)
+
+
+def test_why_a_turn_ended_early() -> None:
+    """The report names it, and the finish reason is that of a turn with calls only where there were some."""
+    told, report, _ = tell(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
+    assert (told[-1], report.tool_cutoff) == (Ended({0: "tool_calls"}), "first call")
+    strict = plan("chat", "chat", True, [STRICT], policy={"strict_policy": "message"})
+    told, report, _ = tell(strict, [TextDelta(CALL.replace("1", '"x"'))])
+    assert (told[-1], report.tool_cutoff) == (Ended({0: "stop"}), "strict failure")
+
+
+def test_deltas_that_come_together() -> None:
+    """They are told as they stand where each is only said: with tools, without any, and not where a tag may begin."""
+    deltas = Deltas(TextDelta("a"), ["b", "c"])
+    for the_plan in (chat(), dataclasses.replace(chat(), tools=())):
+        the_turn = Turn(the_plan, Report(), Judge(the_plan, Report()), count(1))
+        assert the_turn.at_once(deltas) is None
+        the_turn.text("said ")
+        assert the_turn.at_once(deltas) == [deltas]
+    the_turn = Turn(chat(), Report(), Judge(chat(), Report()), count(1))
+    the_turn.text("said ")
+    assert the_turn.at_once(Deltas(TextDelta("a"), ["b", "<tool_"])) is None
 
 
 def test_structured_calls_join_the_turn() -> None:

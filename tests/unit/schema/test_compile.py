@@ -102,6 +102,7 @@ def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) ->
         {"$ref": "#/$defs/missing"},
         {"$ref": "#nowhere"},
         {"anyOf": [{"properties": {"a": {"items": {"$ref": "other.json"}}}}]},
+        {"allOf": [{"$ref": "#/$defs/missing"}, {"$ref": "#"}]},
         {"$ref": "#/elsewhere", "elsewhere": {"type": 5}},
         {"$ref": "#/elsewhere", "elsewhere": "a"},
         {"pattern": "("},

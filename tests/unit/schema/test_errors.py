@@ -51,7 +51,9 @@ def test_types_are_named_as_json_names_them(value: object, told: str) -> None:
         ({"properties": {"a": {"items": {"enum": [1]}}}}, {"a": [1, "s"]}, "/a/1: is none of the values allowed"),
         ({"additionalProperties": False}, {"secret": 1}, "/: has a property too many"),
         ({"properties": {"a": {"maxLength": 1}}}, {"a": "secret"}, "/a: breaks maxLength"),
+        ({"unevaluatedProperties": False}, {"secret": 1}, "/: has a property too many"),
         ({"not": {}}, "secret", "/: breaks not"),
+        ({"properties": {"a~/b": {"not": {}}}}, {"a~/b": "secret"}, "/a~0~1b: breaks not"),
     ],
 )
 def test_an_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
@@ -62,7 +64,9 @@ def test_an_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> No
 
 
 def test_an_outline_stays_short() -> None:
-    """And can be encoded, whatever a model calls its properties."""
+    """And can be encoded, whatever a model calls its properties; one that is just short enough is whole."""
+    fits = "x" * (MAX_OUTLINE - len("/: breaks not"))
+    assert compile_schema({"properties": {fits: {"not": {}}}}).examine({fits: 1}).outline == f"/{fits}: breaks not"
     found = compile_schema({"additionalProperties": {"type": "integer"}}).examine({"\ud800" + "x" * 1000: "y"})
     assert len(found.outline) == MAX_OUTLINE
     found.outline.encode()

@@ -16,6 +16,8 @@ from toolsimlib.schema import compile_schema
         ({"uniqueItems": True}, [1, "1", True], [1, 1.0]),
         ({"multipleOf": 0.01}, 19.99, 19.995),
         ({"items": {"type": "integer"}}, [1, 2], [1, "2"]),
+        ({"items": {"type": "integer"}, "prefixItems": [{"type": "string"}]}, ["a", 1], ["a", "b"]),
+        ({"items": {"type": "integer"}}, {"a": "no array"}, ["a"]),
     ],
 )
 def test_a_replaced_keyword_says_what_the_specification_says(schema: dict[str, Any], good: Any, bad: Any) -> None:
