@@ -38,6 +38,8 @@ _KEYS = (
 )
 """The keys of a call in any spelling."""
 
+_MAX_KEY = max(map(len, _KEYS))
+
 _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
 """What ``type`` says of a call; of a schema it says ``object``."""
 
@@ -156,8 +158,8 @@ class Form:
         while pos < stop:
             if self._quote:
                 start, pos = pos, end_of(_STRING[self._quote], text, pos, stop)
-                if not self._grow(text[start:pos]):
-                    return pos, False
+                if (fits := self._grow(text[start:pos])) < pos - start:
+                    return start + fits, False
                 if pos == stop or text[pos] == "\\":  # What a backslash at the end escapes is still to come.
                     return pos, None
                 self._quote = ""
@@ -171,8 +173,10 @@ class Form:
                 continue
             start, pos = pos, end_of(_WORD, text, pos, stop)
             if pos > start:
-                if not (self._in_word or self._begin()) or not self._grow(text[start:pos]):
+                if not (self._in_word or self._begin()):
                     return start, False
+                if (fits := self._grow(text[start:pos])) < pos - start:
+                    return start + fits, False
                 self._in_word = True
                 self._last = "w"
                 continue
@@ -260,14 +264,19 @@ class Form:
             self._role = "value"
         return True
 
-    def _grow(self, text: str) -> bool:
-        """Add to the open string or word; return whether a call may still have it (rule 2)."""
+    def _grow(self, text: str) -> int:
+        """Add to the open string or word; return how many of the characters a call may still have there (rule 2).
+
+        What breaks the form is the first that it may not: where the text is cut must not matter.
+        """
         if self._role is None:
-            return True
+            return len(text)
+        known = len(self._token)
         self._token += text
         if self._role == "key":
-            return any(key.startswith(self._token) for key in _KEYS)
-        return len(self._token) <= _MAX_NAME
+            ends = range(min(len(self._token), _MAX_KEY), known - 1, -1)
+            return next(end for end in ends if any(key.startswith(self._token[:end]) for key in _KEYS)) - known
+        return min(len(self._token), _MAX_NAME) - known
 
     def _end_token(self) -> bool:
         role, token = self._role, self._token
