@@ -21,7 +21,7 @@ FLOORS = (
     ("conversation", "schema"),
     ("runtime", "wire"),
     ("request", "response"),
-    ("backends", "pages", "store"),
+    ("backends", "hosted", "pages", "store"),
     ("loop",),
     ("proxy",),
     ("recordings",),
@@ -30,7 +30,7 @@ FLOORS = (
 )
 FLOOR = {wing: floor for floor, wings in enumerate(FLOORS) for wing in wings}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-EDGES = ("backends", "cli", "evaluation", "loop", "proxy", "recordings", "runtime", "store")
+EDGES = ("backends", "cli", "evaluation", "hosted", "loop", "proxy", "recordings", "runtime", "store")
 # Those that may know mitmproxy.
 ABOVE_MITMPROXY = ("cli", "evaluation", "proxy", "recordings")
 # Input and output, and what follows from the hour or the place: none of it in the pure part.

@@ -75,6 +75,10 @@ class CallOutput:
     name: str | None = None
 
 
+Called = tuple[Call, CallOutput]
+"""A call with its output."""
+
+
 @dataclass(frozen=True, slots=True)
 class Thought:
     """What a model thought before its next words or calls, as the client echoes it."""

@@ -11,7 +11,7 @@ MAX_NAMES = 64
 """A model may invent any number of names; a summary in one line has to stay one."""
 
 # What only answers of several rounds have, and what a round's report repeats of the client's request.
-_OF_ROUNDS = ("rounds", "round", "part_of", "asked_again")
+_OF_ROUNDS = ("rounds", "round", "part_of", "asked_again", "hosted_calls")
 _OF_REQUEST = ("client", "backend", "model", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped")
 _JOINED = ("parse_failures", "strict_failures", "repairs", "warnings", "mismatches", "dropped_calls", "asked_again")
 _OF_END = ("tool_cutoff", "truncated", "mode", "stop_after_tools_mode", "finish", "error")
@@ -90,7 +90,8 @@ class Report:
     option's value, or off. ``tokens``: as the backend counted them, by kind.
 
     Where one answer took several turns of the model (``loop/``): ``rounds`` is their number, ``asked_again`` says why,
-    and each round's own report has its ``round``, from 1, and the flow that it is ``part_of``.
+    and each round's own report has its ``round``, from 1, and the flow that it is ``part_of``. ``hosted_calls``: the
+    calls of MCP tools, as ``entry`` strings of what came of each and which it was ("OK:files.read_file").
     """
 
     client: str = ""
@@ -121,6 +122,7 @@ class Report:
     round: int = 0
     part_of: str = ""
     asked_again: list[str] = field(default_factory=list)
+    hosted_calls: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``flow.metadata`` (which must stay savable) demands."""

@@ -7,6 +7,7 @@
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
 | tools that it looks up by ``find_tools``          | 3 times; it is shown their entries                            |
 | an error of the backend's                         | ``toolsim_fallback_retry_count`` times, ``relaxed``; no tools   |
+| outputs of MCP tools                              | always; the last round that the bounds allow without tools      |
 
 The bounds: ``toolsim_max_rounds`` in all, ``toolsim_max_rounds_seconds`` from the first round to the beginning of the
 last, and as much text as one answer may have.
@@ -68,8 +69,18 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     return bool(policy.catalog_budget and only_named(tools_on_offer(request, policy), request.items, policy))
 
 
+def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:
+    """Return whether MCP tools can be run for a request: in one answer, where tools may be used, and twice asked."""
+    is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
+    may_call = request.choice.mode != "none" and policy.tool_use_mode != "disabled"
+    return is_whole and may_call and bounds.rounds > 1
+
+
 class Course:
-    """The rounds of one answer to ``body``, a request of ``api``'s."""
+    """The rounds of one answer to ``body``, a request of ``api``'s.
+
+    What tools of ours have answered is followed by a round (``after_calls``) as long as the bounds allow one.
+    """
 
     def __init__(self, api: Api, body: Mapping[str, Any], policy: Policy, bounds: Bounds) -> None:
         self._api = api
@@ -119,6 +130,15 @@ class Course:
         self._fallbacks += 1
         number = before.number + 1
         return Round(number, before.body, replace(before.policy, tool_use_mode="disabled"), self._asks(number))
+
+    def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
+        """Return the round behind calls that were run, None if the bounds forbid it; the last one has no tools."""
+        bounds, number = self._bounds, before.number + 1
+        if number > bounds.rounds:
+            return None
+        is_last = number == bounds.rounds or 0 < bounds.seconds <= seconds or size > bounds.text_bytes
+        policy = replace(before.policy, tool_use_mode="disabled") if is_last else before.policy
+        return Round(number, body, policy, self._asks(number))
 
     def _asks(self, number: int) -> frozenset[str]:
         if number >= self._bounds.rounds:

@@ -13,7 +13,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, KeepAlive, Opened, TextDelta, Usage
+from toolsimlib.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    HostedStarted,
+    KeepAlive,
+    Opened,
+    PassThrough,
+    TextDelta,
+    Usage,
+)
 
 _PARAGRAPH = "\n\n"
 
@@ -45,6 +57,11 @@ class Merger:
         """Whether the client was told anything of this round."""
 
     @property
+    def is_opened(self) -> bool:
+        """Whether the answer has begun."""
+        return self._is_opened
+
+    @property
     def called(self) -> bool:
         """Whether the client was told of calls."""
         return bool(self.calls)
@@ -59,6 +76,10 @@ class Merger:
     def go_back(self) -> None:
         """Take the round back, which has told nothing: what comes now belongs to the one before."""
         self._begins = False
+
+    def ended(self) -> Ended:
+        """Return the end of the answer as it stands: with its calls, if it has any."""
+        return Ended({0: "tool_calls" if self.calls else "stop"}, self._usage)
 
     def feed(self, event: ClientEvent) -> list[ClientEvent]:
         """Return what the client is told for one event of the round."""
@@ -79,6 +100,9 @@ class Merger:
                 return [Ended(reasons, self._usage)]
             case KeepAlive():
                 return [event]
+            case HostedStarted() | PassThrough():
+                # Text behind it is a message of its own.
+                self._line_end = None
         self.has_told = True
         return [event]
 

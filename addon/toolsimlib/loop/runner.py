@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolsimlib.errors import ApiError
-from toolsimlib.events import ClientEvent, Failed
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.events import ClientEvent, Ended, Failed, Opened
 from toolsimlib.loop.course import Bounds, Course, Round
+from toolsimlib.loop.hosted_calls import HostedCalls
 from toolsimlib.loop.merge import Merger
 from toolsimlib.plan import FIND_TOOLS, AnswerForm, Policy
 from toolsimlib.report import Report
@@ -18,6 +19,8 @@ from toolsimlib.response.again import AskAgain
 from toolsimlib.response.notes import Notes
 from toolsimlib.response.verdict import INVALID_CALL
 from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.errors import error_body, read_error
+from toolsimlib.wire.json_codec import parse_object
 
 ROUND_FAILED = "ROUND_FAILED"
 """A warning: a further round failed before it said anything, and the answer ends as it would have without it."""
@@ -56,7 +59,8 @@ Keep = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
 class Job:
     """One client's request. ``ask``: asks its rounds. ``report``: filled as they go, for the client's own flow.
 
-    ``keep``: keeps its answer before its end is told, None if it is not to be kept.
+    ``keep``: keeps its answer before its end is told, None if it is not to be kept. ``hosted``: the MCP tools that are
+    run for it.
     """
 
     api: Api
@@ -67,6 +71,7 @@ class Job:
     bounds: Bounds = Bounds()
     report: Report = field(default_factory=Report)
     keep: Keep | None = None
+    hosted: HostedCalls | None = None
 
 
 async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
@@ -74,7 +79,18 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
 
     What is told ends with ``Ended`` or ``Failed``; or it is one ``Refused``, if the first round got no answer.
     """
-    course = Course(job.api, job.body, job.policy, job.bounds)
+    started = time.monotonic()
+    hosted, body, policy = job.hosted, job.body, job.policy
+    held: list[ClientEvent] = []
+    if hosted is not None:
+        try:
+            # Nothing is told of it before the model has begun: until then an error is one of HTTP.
+            held = await hosted.prepare()
+        except BadRequest as bad:
+            yield Refused(bad.error.status, {"content-type": "application/json"}, error_body(bad.error))
+            return
+        body, policy = hosted.body, hosted.policy
+    course = Course(job.api, body, policy, job.bounds)
     # Calls beside their XML are said as text: without it they would be lost.
     in_words = job.policy.output_mode != "openai-json"
     merger = Merger(
@@ -82,11 +98,17 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
         max_calls=job.policy.tool_block_max,
     )
     notes = Notes(job.api, job.form, job.report)
-    started = time.monotonic()
+
+    def tell(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
+        for event in events:
+            for told in merger.feed(event):
+                notes.note(told)
+                yield told
+
     round_: Round = course.first()
     last: AskAgain | None = None
     while True:
-        end: AskAgain | Refused | Failed | None = None
+        end: AskAgain | Refused | Failed | Ended | None = None
         async with aclosing(job.ask(round_)) as heard:
             async for event in heard:
                 match event:
@@ -95,26 +117,47 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                         job.report.calls = merger.calls
                     case AskAgain() | Refused() | Failed():
                         end = event
+                    case Ended() if hosted is not None and hosted.has_work:
+                        end = event
                     case _:
-                        for told in merger.feed(event):
-                            notes.note(told)
+                        said = [event] if hosted is None else hosted.hear(event)
+                        said = [*said, *held] if isinstance(event, Opened) else [*held, *said]
+                        held = []
+                        for told in tell(said):
                             yield told
         following: Round | None = None
+        seconds = time.monotonic() - started
         match end:
             case None:
                 return
+            case AskAgain() | Ended() if hosted is not None and hosted.has_work:
+                # What else is wrong with the round is not asked again: the model goes on from the outputs.
+                last = None
+                merger.count(end.usage)
+                async with aclosing(hosted.run(round_.body)) as ran:
+                    async for event in ran:
+                        for told in tell([event]):
+                            yield told
+                if not (merger.called or hosted.waits):
+                    seconds = time.monotonic() - started
+                    following = course.after_calls(round_, hosted.body, seconds=seconds, size=merger.size)
+                if following is None:
+                    whole = merger.ended()
+                    job.report.finish = whole.reasons[0]
+                    notes.note(whole)
+                    yield whole
+                    return
             case AskAgain():
                 last = end
                 merger.count(end.usage)
-                seconds = time.monotonic() - started
                 following = course.next(round_, end, called=merger.called, seconds=seconds, size=merger.size)
-            case _ if not (merger.has_told or _is_verdict(end)) and (
-                following := course.without_tools(round_, _status(end), seconds=time.monotonic() - started)
+            case Refused() | Failed() if not (merger.has_told or _is_verdict(end)) and (
+                following := course.without_tools(round_, _status(end), seconds=seconds)
             ):
                 job.report.asked_again.append(PROVIDER_ERROR)
                 job.report.error = None
-            case _ if last is None or merger.has_told or _is_no_worse(end, last):
-                yield end
+            case Refused() | Failed() if last is None or merger.has_told or _is_no_worse(end, last):
+                yield _failure(end) if merger.is_opened else end
                 return
             case _:
                 job.report.warnings.append(ROUND_FAILED)
@@ -123,12 +166,20 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
             assert last is not None
             for otherwise in last.otherwise:
                 job.report.error = otherwise.error.code if isinstance(otherwise, Failed) else None
-                for told in merger.feed(otherwise):
-                    notes.note(told)
+                for told in tell([otherwise]):
                     yield told
             return
         merger.next_round()
+        if hosted is not None:
+            hosted.next_round()
         round_ = following
+
+
+def _failure(end: Failed | Refused) -> Failed:
+    """Return an error as one of an answer that has begun."""
+    if isinstance(end, Failed):
+        return end
+    return Failed(replace(read_error(parse_object(end.body)), status=end.status))
 
 
 def _status(end: Failed | Refused) -> int:

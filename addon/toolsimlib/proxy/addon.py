@@ -34,6 +34,7 @@ from toolsimlib.proxy.head import error_response
 from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.log import Log
+from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory, partition_of
 from toolsimlib.proxy.metrics import Metrics
 from toolsimlib.proxy.notes import PAGE, is_stored, policy_for
@@ -79,6 +80,7 @@ class ToolSim:
         self._greeting = Greeting(self._builtin)
         self._connections = Connections()
         self._rounds = Rounds(keepalive)
+        self._servers = Servers()
         self._conversations = Conversations()
         self._memory = Memory()
         self._remembering = Remembering(self._memory, self._do)
@@ -115,6 +117,7 @@ class ToolSim:
         self._recogniser.key, self._recogniser.is_open = settings.upstream_key, settings.policy.engine == "auto"
         self._settings, self._modes = settings, modes
         self._memory.configure(settings.store, settings.store_bounds)
+        self._servers.update(settings.mcp)
         if settings.metrics_labels != self._metrics.labels:
             self._metrics = Metrics(settings.metrics_labels)
         is_reverse = any(isinstance(mode, ReverseMode) for mode in modes)
@@ -129,6 +132,7 @@ class ToolSim:
         flow_list.make_room(getattr(ctx.master, "app", None))
         started = self._builtin.start(self._settings, self._modes)
         self._greeting.start(self._settings, started)
+        self._servers.start()
         return started
 
     def done(self) -> Awaitable[None]:
@@ -140,7 +144,7 @@ class ToolSim:
         self._greeting.stop()
         if self._crew is not None:
             self._crew.stop()
-        return self._builtin.stop(self._rounds.stop())
+        return self._builtin.stop(self._stopped(self._rounds.stop()))
 
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Route a request, and let it through as it arrives unless its body has to be read."""
@@ -218,11 +222,14 @@ class ToolSim:
     def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
         part = exchange.part
         policy = part.policy if part is not None and part.policy is not None else self._policy(flow)
-        if policy.asks_again and part is None and self._hand_over(flow, exchange, api, policy):
+        may_take_rounds = policy.asks_again or self._servers.is_used
+        if may_take_rounds and part is None and self._hand_over(flow, exchange, api, policy):
             return None
         if part is None or FIND_TOOLS not in part.asks:
             policy = replace(policy, catalog_budget=0)
         job = exchange.request_job(flow, api.name, policy)
+        if job is not None and part is not None:
+            job = replace(job, is_round=True)
 
         def take(done: Done) -> None:
             exchange.take_request(flow, done)
@@ -294,6 +301,11 @@ class ToolSim:
 
     # -- small parts of the hooks --
 
+    async def _stopped(self, rounds: Awaitable[None] | None) -> None:
+        if rounds is not None:
+            await rounds
+        await self._servers.stop()
+
     def _done(self, job: Job, take: Callable[[Done], None]) -> Awaitable[None] | None:
         """Do a job and take what came of it: at once, or awaited where others would have to wait for it."""
         if self._crew is None or not is_heavy(job):
@@ -337,7 +349,8 @@ class ToolSim:
             return False
         memory = exchange.memory
         keep = self._remembering.keeper(exchange) if memory is not None else None
-        handed_over = self._rounds.take(flow, api, policy, self._settings.bounds, memory, keep)
+        hosting = self._servers.hosting(self._settings.origins, flow.request.headers.get("origin"))
+        handed_over = self._rounds.take(flow, api, policy, self._settings.bounds, hosting, memory, keep)
         if handed_over is None:
             return False
         exchange.hand_over(handed_over)

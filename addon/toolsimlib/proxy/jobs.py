@@ -49,6 +49,8 @@ class RequestJob:
     refused: frozenset[tuple[str, Feature]] = frozenset()
     """What the backend has refused before, by model."""
     kept: Kept | None = None
+    is_round: bool = False
+    """It is one of several turns of an answer: ours, whatever it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,7 @@ def _rewrite_request(job: RequestJob) -> Done:
             report=job.report,
             refused=job.refused,
             kept=job.kept,
+            is_round=job.is_round,
         )
         mentions = rewritten is None and body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body)
         if mentions and not _can_be_read(body):

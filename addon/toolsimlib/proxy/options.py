@@ -11,6 +11,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
 from toolsimlib.proxy.edge_options import EDGE_OPTIONS
+from toolsimlib.proxy.mcp_options import MCP_OPTIONS
 from toolsimlib.proxy.memory_options import MEMORY_OPTIONS
 from toolsimlib.proxy.option import PREFIX, Option, Value, from_environment
 from toolsimlib.request.forms import FORMS
@@ -306,6 +307,7 @@ OPTIONS = (
     ),
     *EDGE_OPTIONS,
     *MEMORY_OPTIONS,
+    *MCP_OPTIONS,
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, override
@@ -27,7 +27,9 @@ from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
-from toolsimlib.loop.course import Bounds, Round, may_take_rounds
+from toolsimlib.hosted.approvals import owner_of
+from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
+from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
 from toolsimlib.loop.runner import Heard, Job, Keep, Refused, Told
 from toolsimlib.loop.server import TOKEN, RunnerServer
 from toolsimlib.pages.topic import Topic, topic_of
@@ -67,12 +69,14 @@ class Rounds:
         api: Api,
         policy: Policy,
         bounds: Bounds,
+        hosting: Hosting | None = None,
         memory: Turn | None = None,
         keep: Keep | None = None,
     ) -> HandedOver | None:
         """Send a request to the runner if its answer may take several rounds, and return how to take it back.
 
-        ``memory``: what is remembered of it; ``keep`` keeps its answer.
+        ``hosting``: the MCP servers that may be asked for it. ``memory``: what is remembered of it; ``keep`` keeps its
+        answer.
         """
         try:
             encoding = flow.request.headers.get("content-encoding", "")
@@ -80,8 +84,9 @@ class Rounds:
                 body = memory.body
             else:
                 body = decoded(flow.request.raw_content or b"", encoding, MAX_BODY_BYTES)
-            document = read_document(body)
-            if document is None or not api.uses_tools(document):
+            hosting = hosting if hosting is not None and hosting.is_asked(body) else None
+            document = read_document(body) if hosting is not None or policy.asks_again else None
+            if document is None or not (hosting is not None or api.uses_tools(document)):
                 return None
             request = api.read(document)
             if memory is not None and wants_kept(document, memory.kept):
@@ -91,13 +96,15 @@ class Rounds:
         except (BadRequest, ValueError):
             # The direct way says what is wrong with it.
             return None
-        if not may_take_rounds(request, policy):
+        hosting = hosting if hosting is not None and may_be_hosted(request, policy, bounds) else None
+        if hosting is None and not may_take_rounds(request, policy):
             return None
-        origin = Origin(flow, body)
+        origin = Origin(flow, body, document)
         report = Report(client=api.name)
+        owner = owner_of(*(flow.request.headers.get(name, "") for name in ("authorization", "x-api-key")))
+        calls = HostedCalls(hosting, api, document, policy, owner, report) if hosting is not None else None
         job = Job(api, document, request.form, policy, lambda each: self._ask(origin, each), bounds, report)
-        if request.form.id:
-            job = replace(job, keep=keep)
+        job = replace(job, keep=keep if request.form.id else None, hosted=calls)
         return HandedOver(flow, report, topic_of(request.items), self._serve(), job)
 
     def stop(self) -> Coroutine[Any, Any, None] | None:
@@ -176,21 +183,22 @@ class HandedOver:
 
 
 class Origin:
-    """A client's request as it was routed, with its decoded body: what its rounds are made of."""
+    """A client's request as it was routed, with its decoded body, and what that says: what its rounds are made of."""
 
-    def __init__(self, flow: HTTPFlow, body: bytes) -> None:
+    def __init__(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any]) -> None:
+        self._document = document
         self.id = flow.id
         self._client = flow.client_conn
         self._request: Request = flow.request.copy()
         self._body = body
 
     def flow(self, round_: Round) -> HTTPFlow:
-        """Return the flow of a round; the first one has the client's very body."""
+        """Return the flow of a round; one that asks what the client asked has the client's very body."""
         now = time.time()
         request: Request = self._request.copy()
         for name in _DROPPED:
             request.headers.pop(name, None)
-        request.content = self._body if round_.number == 1 else dump(round_.body).encode()
+        request.content = self._body if round_.body is self._document else dump(round_.body).encode()
         client = Client(
             peername=self._client.peername,
             sockname=self._client.sockname,

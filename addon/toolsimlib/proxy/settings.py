@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +12,8 @@ from typing import Any, Literal
 
 from mitmproxy.exceptions import OptionsError
 
+from toolsimlib.hosted.pool import MISSING, is_installed
+from toolsimlib.hosted.servers import Server, read_file
 from toolsimlib.loop.course import Bounds
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
@@ -42,6 +45,22 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Mcp:
+    """What the operator decided about MCP servers; ``servers``: those of the file."""
+
+    servers: tuple[Server, ...] = ()
+    runs_clients: bool = False
+    hosts: tuple[str, ...] = ()
+    timeout: float = 30.0
+    max_calls: int = 32
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any server may be asked."""
+        return bool(self.servers) or self.runs_clients
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What the operator decided about the edge; ``builtin``: the built-in backend that answers, if any."""
 
@@ -62,6 +81,7 @@ class Settings:
     bounds: Bounds = Bounds()
     store: Address | None = None
     store_bounds: StoreBounds = StoreBounds()
+    mcp: Mcp = Mcp()
 
     @property
     def builtin_port(self) -> int:
@@ -109,10 +129,19 @@ def parse(values: Any) -> Settings:
         store_bounds=StoreBounds(
             parsed["store_max_answers"], parsed["store_max_bytes"], parsed["store_max_days"] * 24 * 3600.0
         ),
+        mcp=_mcp(parsed),
         capture=parsed["capture"],
         metrics_labels=parsed["metrics_labels"],
         **{name: parsed[name] for name in edge},
     )
+
+
+def _mcp(parsed: Mapping[str, Any]) -> Mcp:
+    runs = parsed["hosted_mcp"] == "run"
+    mcp = Mcp(parsed["mcp_config"], runs, parsed["mcp_hosts"], parsed["mcp_timeout"], parsed["mcp_max_calls"])
+    if mcp.is_used and not is_installed():
+        raise OptionsError(f"toolsim_mcp_config and toolsim_hosted_mcp=run: {MISSING}")  # type: ignore[no-untyped-call]
+    return mcp
 
 
 def _check(option: Option, value: Any) -> Any:
@@ -133,6 +162,24 @@ def _sentinel(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", value) or value in ("use_tool", "think"):
         raise ValueError(f"got {value!r}, expected a tag name of at most 64 letters, digits, '_', '-' or '.'")
     return value
+
+
+def _mcp_config(value: str) -> tuple[Server, ...]:
+    if not value:
+        return ()
+    try:
+        return read_file(Path(value).expanduser().read_text("utf-8"), os.environ)
+    except OSError as problem:
+        raise ValueError(f"got {value!r}, which cannot be read: {problem.strerror}") from problem
+    except ValueError as problem:
+        raise ValueError(f"{value}: {problem}") from problem
+
+
+def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?", value):
+            raise ValueError(f"got {value!r}, expected a host such as mcp.example.com or 127.0.0.1:3000")
+    return values
 
 
 def _model(value: str) -> Path | None:
@@ -198,6 +245,8 @@ def _retry(value: int) -> int:
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "sentinel": _sentinel,
     "model": _model,
+    "mcp_config": _mcp_config,
+    "mcp_hosts": _hosts,
     "tool_block_delimiter": _delimiter,
     "codex_port": _port,
     "scripted_port": _port,

@@ -79,11 +79,13 @@ def rewrite_request(
     report: Report,
     refused: Collection[tuple[str, Feature]] = (),
     kept: Kept | None = None,
+    is_round: bool = False,
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
     ``dialect``: the client's; ``output_mode``: the client's own wish (a header), before the policy's. ``refused``: what
     the backend has refused before, by model. ``kept``: how the answer is kept, if it is to be.
+    ``is_round``: it is ours, whatever it holds.
     Returns None for a request that is not ours and passes byte for byte: no JSON object, or no tools, no history of
     calls and nothing to be kept, for a backend of the same dialect. Raises BadRequest for what deserves a 400.
     """
@@ -93,7 +95,8 @@ def rewrite_request(
     if document is not None:
         report.model, report.stream = string(document.get("model")), document.get("stream") is True
         kept = kept if kept is not None and wants_kept(document, kept) else None
-    if document is None or (backend is client and kept is None and not _is_ours(client, document, policy)):
+    is_ours = is_round or kept is not None
+    if document is None or (backend is client and not is_ours and not _is_ours(client, document, policy)):
         return None
     report.client, report.backend = client.name, backend.name
     policy = _with_output_mode(policy, client, output_mode)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal, Protocol
 
-from toolsimlib.conversation import ClientRequest, HostedItem, Item, Message
+from toolsimlib.conversation import Called, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, ToolKind
 from toolsimlib.plan import AnswerForm, Dialect, OutputMode, Policy
@@ -80,10 +80,11 @@ class Api:
 
     ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
     answer has a place for text behind its calls (an output list does, a chat message does not). ``output_mode``: the
-    operator's form of its calls. ``is_kept``: whether later requests can refer to its
-    answers. ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and
-    SGLang). ``continued``: a client's body with one more turn, of the model's words ("" = none) and what is said to
-    them. ``call_id``: the id that the writer gives a call, by its kind and number.
+    operator's form of its calls. ``is_kept``: whether later requests can refer to its answers.
+    ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang). ``shows_hosted``: whether
+    an answer has items for what hosted tools do. ``continued``: a client's body with one more turn, of the model's
+    words ("" = none) and what is said to them; ``called``: of words, calls and their outputs. ``call_id``: the id that
+    the writer gives a call, by its kind and number.
     """
 
     name: Dialect
@@ -93,12 +94,14 @@ class Api:
     output_mode: Callable[[Policy], OutputMode]
     takes_structural_tags: bool
     is_kept: bool
+    shows_hosted: bool
     uses_tools: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Mapping[str, Any]], ClientRequest]
     adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
     compose: Compose
     answer_form: Callable[[Mapping[str, Any]], AnswerForm]
     continued: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
+    called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]]
     reader: Callable[[], Reader]
     writer: Callable[[AnswerForm], Writer]
     call_id: Callable[[ToolKind, int], str]
@@ -113,12 +116,14 @@ CHAT = Api(
     output_mode=attrgetter("output_mode"),
     takes_structural_tags=True,
     is_kept=False,
+    shows_hosted=False,
     uses_tools=chat.uses_tools,
     read=chat.read_request,
     adopt=chat.adopt,
     compose=chat.compose,
     answer_form=chat.answer_form,
     continued=chat.continued,
+    called=chat.called,
     reader=ChatReader,
     writer=ChatWriter,
     call_id=chat_call_id,
@@ -131,12 +136,14 @@ RESPONSES = Api(
     output_mode=attrgetter("responses_output_mode"),
     takes_structural_tags=False,
     is_kept=True,
+    shows_hosted=True,
     uses_tools=responses.uses_tools,
     read=responses.read_request,
     adopt=responses.adopt,
     compose=responses.compose,
     answer_form=responses.answer_form,
     continued=responses.continued,
+    called=responses.called,
     reader=ResponsesReader,
     writer=ResponsesWriter,
     call_id=responses_call_id,

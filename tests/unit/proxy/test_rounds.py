@@ -43,7 +43,7 @@ def test_the_first_round_is_the_clients_own_request() -> None:
     flow = asked()
     flow.request.headers["authorization"] = "Bearer k"
     flow.request.headers["content-encoding"] = "gzip"
-    origin = Origin(flow, RAW)
+    origin = Origin(flow, RAW, BODY)
     flow.request.host = "elsewhere"
     first = origin.flow(Round(1, BODY, Policy()))
     assert first.request.raw_content == RAW

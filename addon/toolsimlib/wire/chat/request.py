@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import (
     Call,
+    Called,
     CallOutput,
     ClientRequest,
     HostedItem,
@@ -97,6 +98,20 @@ def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]
     messages = body.get("messages")
     said = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
     return {**body, "messages": [*(messages if isinstance(messages, list) else ()), *said[not words :]]}
+
+
+def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words`` and its calls, and what the tools said to them."""
+    messages = body.get("messages")
+    made = [
+        {"id": each.call_id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
+        for each, _ in calls
+    ]
+    said = {"role": "assistant", "content": words or None, "tool_calls": made}
+    outputs = [
+        {"role": "tool", "tool_call_id": each.call_id, "content": chat_content(output.parts)} for each, output in calls
+    ]
+    return {**body, "messages": [*(messages if isinstance(messages, list) else ()), said, *outputs]}
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:

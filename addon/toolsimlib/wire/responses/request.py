@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message, Role, Text, Thought
+from toolsimlib.conversation import (
+    Call,
+    Called,
+    CallOutput,
+    ClientRequest,
+    HostedItem,
+    Item,
+    Message,
+    Role,
+    Text,
+    Thought,
+)
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.content import read_parts, responses_content, translate_item
@@ -14,6 +25,7 @@ from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
+from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.strict import SHARED, expect, missing, optional, required, wrong_type
 from toolsimlib.wire.tool_choice import hosted_choice, read_choice
@@ -85,6 +97,14 @@ def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]
     items = asked if isinstance(asked, list) else [{"role": "user", "content": asked}] if asked else []
     said = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
     return {**body, "input": [*items, *said[not words :]]}
+
+
+def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
+    """Return the request with one more turn: the model's ``words`` and its calls, and what the tools said to them."""
+    asked = body.get("input")
+    items = asked if isinstance(asked, list) else [{"role": "user", "content": asked}] if asked else []
+    said = [{"role": "assistant", "content": words}] if words else []
+    return {**body, "input": [*items, *said, *(item for each in calls for item in call_items(*each))]}
 
 
 def _no_question(body: Mapping[str, Any]) -> BadRequest:

@@ -1,0 +1,23 @@
+"""Tools that the proxy runs itself: those of MCP servers.
+
+    servers      which servers there are, which of their tools are allowed, and which need a yes
+    connection   one server: started or connected to, asked, given up, tried again   (``stdio``, ``web``: how)
+    pool         the connections of this proxy
+    catalogue    the servers' tools as functions that the model is shown
+    outcome      what came of a call, for the client and for the model
+    approvals    calls that wait for a yes
+
+A server is a stranger. What it says is text for a model and for nobody else, and these are its means:
+
+1. *What is contacted.* Commands come from the operator's file alone. A client names hosts of the operator's list, or
+   servers of the file by their labels; redirects stay with the host.
+2. *What it is told.* The arguments of its calls and its own headers or environment: no other header, no key of the
+   proxy's, no word of the conversation. It can ask the model nothing, and the user nothing: neither is offered to it.
+3. *What it may say.* So many bytes in one message, and so many between two questions; a server that says more is cut
+   off. Results are text of bounded size in the history, where they stand as JSON on one line.
+4. *How long it may take.* Each question has its time. A local server that does not keep it is ended with all of its
+   children, and started again when it is needed next, each time later.
+5. *Whom it can hurt.* Its failure is the output of that one call.
+
+The package ``mcp`` is imported when the first server is asked, in a thread: it takes a second.
+"""

@@ -1,0 +1,124 @@
+"""The tools of MCP servers as functions: what the model is shown, and which tool a call of it means.
+
+1. A tool is shown as ``label__tool``, in letters that a function's name may have. A name that is taken, by a function
+   of the client's or by another server's tool, gets a number: nobody can stand in for a tool of another's.
+2. What a server says of a tool is text for the model: its description is cut to a length, and a schema that is none of
+   an object is replaced by that of any. So many tools a server, and so many bytes of them, and no more.
+3. Masked tools are not in the catalogue, and what is not in it is not called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsimlib.hosted.servers import Server
+from toolsimlib.wire.json_codec import dump
+
+MAX_TOOLS = 256
+"""Of one server: more than any model can choose from."""
+MAX_TOOLS_BYTES = 512 * 1024
+"""Of one server's tools, as JSON."""
+_MAX_DESCRIPTION = 4_000
+_MAX_NAME = 64
+_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTool:
+    """A tool as its server lists it. ``reads_only``: it says so itself."""
+
+    name: str
+    description: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    reads_only: bool = False
+
+    def listed(self) -> dict[str, Any]:
+        """Return it as an ``mcp_list_tools`` item has it."""
+        notes = {"read_only": self.reads_only}
+        return {"name": self.name, "description": self.description, "input_schema": self.schema, "annotations": notes}
+
+
+def remote_tool(name: str, description: str | None, schema: Any, *, reads_only: bool) -> RemoteTool:
+    """Return a tool of which nothing but its name is believed."""
+    known = schema if isinstance(schema, dict) and schema.get("type") == "object" else {"type": "object"}
+    text = "".join(each for each in description or "" if each.isprintable() or each == "\n")
+    return RemoteTool(name, text[:_MAX_DESCRIPTION], known, reads_only)
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTool:
+    """A tool that a call can mean: of which server, and whether a call needs a yes."""
+
+    server: Server
+    tool: RemoteTool
+    asks: bool
+
+
+def shown_name(label: str, tool: str) -> str:
+    """Return the name by which the model knows a server's tool, where it is free."""
+    name = _FORBIDDEN.sub("_", f"{label}__{tool}")
+    return name[:_MAX_NAME] or "_"
+
+
+class Catalogue:
+    """The tools of an answer, by the names that the model is shown."""
+
+    def __init__(self, taken: Collection[str], allow: Collection[str] = (), deny: Collection[str] = ()) -> None:
+        self._taken = set(taken)
+        self._allow, self._deny = allow, deny
+        self._tools: dict[str, HostedTool] = {}
+
+    def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
+        """Take the tools of a server; return those that are on offer."""
+        offered: list[RemoteTool] = []
+        size = 0
+        for tool in tools:
+            name = shown_name(server.label, tool.name)
+            size += len(dump(tool.schema)) + len(tool.description)
+            if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
+                break
+            if not self._is_allowed({name, tool.name}) or not server.allows(tool.name, read_only=tool.reads_only):
+                continue
+            asks = server.asks(tool.name, read_only=tool.reads_only)
+            self._tools[self._free(name)] = HostedTool(server, tool, asks)
+            offered.append(tool)
+        return offered
+
+    def __bool__(self) -> bool:
+        return bool(self._tools)
+
+    def find(self, name: str) -> HostedTool | None:
+        """Return the tool that a call means, None if it is none of these."""
+        return self._tools.get(name)
+
+    def names(self, label: str) -> dict[str, str]:
+        """Return the tools of one server: by their own names those that the model is shown."""
+        return {each.tool.name: name for name, each in self._tools.items() if each.server.label == label}
+
+    def functions(self) -> list[dict[str, Any]]:
+        """Return the declarations that the model is shown, flat, as either API takes them."""
+        return [
+            {
+                "type": "function",
+                "name": name,
+                "description": each.tool.description,
+                "parameters": each.tool.schema,
+                "strict": False,
+            }
+            for name, each in self._tools.items()
+        ]
+
+    def _is_allowed(self, names: set[str]) -> bool:
+        return (not self._allow or bool(names & set(self._allow))) and not names & set(self._deny)
+
+    def _free(self, name: str) -> str:
+        """Return a name that nothing has yet."""
+        number, free = 1, name
+        while free in self._taken or free in self._tools:
+            number += 1
+            end = f"_{number}"
+            free = name[: _MAX_NAME - len(end)] + end
+        return free

@@ -1,0 +1,259 @@
+"""One server: connected to when it is first asked, kept, given up when it fails, and tried again later.
+
+    idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
+                     └──failure──────────────────────▶
+
+1. The package's client lives in a task of its own, from its opening to its end: what it holds can only be released
+   where it was taken.
+2. Each question has its time. A server that does not keep it, or whose connection breaks, is given up; with it fail the
+   calls that it still owes. An error that it answers by is its own business, and it stays.
+3. A local server is asked one thing at a time: most were never tried otherwise.
+4. After each failure in a row it is left alone for longer, up to a minute: a call then fails at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp import Client, MCPError
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Implementation
+
+from toolsimlib.hosted import web
+from toolsimlib.hosted.catalogue import MAX_TOOLS, RemoteTool, remote_tool
+from toolsimlib.hosted.outcome import Outcome, failed, result
+from toolsimlib.hosted.servers import Server
+from toolsimlib.hosted.stdio import run_server
+from toolsimlib.version import __version__
+
+logger = logging.getLogger(__name__)
+# They log what a server says, and URLs, which may be secrets.
+for _name in ("mcp", "client", "httpx2", "httpcore2"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+_MAX_PAGES = 20
+_MAX_PAUSE = 60.0
+# What the client says when it is not the tool that failed.
+_BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
+_MAX_WORDS = 300
+
+
+class ServerFailed(Exception):
+    """A server could not be asked; the message says why, in words without secrets."""
+
+
+class Connection:
+    """The connection to one server. ``seconds``: for each question, the opening included."""
+
+    def __init__(self, server: Server, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.server = server
+        self.used = clock()
+        self._seconds = seconds
+        self._clock = clock
+        self._life: _Life | None = None
+        self._opening = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        self._tools: tuple[RemoteTool, ...] | None = None
+        self._failures = self._asking = 0
+        self._ending: set[asyncio.Task[None]] = set()
+        self._not_before = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is being asked something."""
+        return self._asking > 0
+
+    async def tools(self) -> tuple[RemoteTool, ...]:
+        """Return the server's tools, which it is asked for once in each life. Raises ServerFailed."""
+        if self._tools is None or self._life is None or self._life.is_over:
+            self._tools = await self._asked(self._listed)
+        return self._tools
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int) -> Outcome:
+        """Call a tool; ``limit``: bytes of its output. Whatever the server does, this raises nothing."""
+
+        async def called(client: Client) -> Outcome:
+            try:
+                answer = await client.call_tool(tool, dict(arguments))
+            except MCPError as error:
+                if error.code in _BROKEN:
+                    raise
+                return failed(self._words(error), number=error.code)
+            parts = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in answer.content]
+            structured = answer.structured_content
+            return result(parts, structured, is_error=bool(answer.is_error), limit=limit)
+
+        try:
+            return await self._asked(called)
+        except ServerFailed as problem:
+            return failed(str(problem))
+
+    async def close(self) -> None:
+        """End the server; whoever waits for it hears that it is gone."""
+        life, self._life = self._life, None
+        if life is not None:
+            life.end_later()
+            self._ends(life)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _ends(self, life: _Life) -> None:
+        # asyncio itself holds tasks only weakly.
+        if life.task is not None:
+            self._ending.add(life.task)
+            life.task.add_done_callback(self._ending.discard)
+
+    async def _listed(self, client: Client) -> tuple[RemoteTool, ...]:
+        tools: list[RemoteTool] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for each in page.tools:
+                hints = each.annotations
+                reads_only = bool(hints and hints.read_only_hint)
+                tools.append(remote_tool(each.name, each.description, each.input_schema, reads_only=reads_only))
+            cursor = page.next_cursor
+            if not cursor or len(tools) >= MAX_TOOLS:
+                break
+        return tuple(tools)
+
+    async def _asked[T](self, question: Callable[[Client], Awaitable[T]]) -> T:
+        """Ask the server something, opening it if need be. Raises ServerFailed."""
+        self._asking += 1
+        try:
+            async with self._turn if self.server.command else contextlib.nullcontext():
+                return await self._answer(question)
+        finally:
+            self._asking -= 1
+            self.used = self._clock()
+
+    async def _answer[T](self, question: Callable[[Client], Awaitable[T]]) -> T:
+        life: _Life | None = None
+        try:
+            async with asyncio.timeout(self._seconds):
+                life = await self._opened()
+                answer = await question(life.client)
+        except ServerFailed:
+            raise
+        except TimeoutError:
+            raise self._given_up(life, f"it gave no answer within {self._seconds:g} seconds") from None
+        except OSError as problem:
+            # Its words name files of this machine.
+            what = "be started" if self.server.command else "be reached"
+            raise self._given_up(life, f"it cannot {what} ({type(problem).__name__})") from problem
+        except Exception as problem:
+            # Of the client's exceptions few are documented: whatever it is, this server's life is over.
+            raise self._given_up(life, self._words(problem)) from problem
+        self._failures = 0
+        return answer
+
+    async def _opened(self) -> _Life:
+        async with self._opening:
+            if self._life is not None and not self._life.is_over:
+                return self._life
+            if (pause := self._not_before - self._clock()) > 0:
+                raise ServerFailed(f"The server {self.server.label!r} has failed; it is tried again in {pause:.0f} s.")
+            life = self._life = _Life(self, self._seconds)
+            await life.begin()
+            return life
+
+    def _given_up(self, life: _Life | None, why: str) -> ServerFailed:
+        """End a life that failed, and return what is to be said of it."""
+        life = life or self._life
+        if life is not None and life is self._life:
+            self._life = None
+            self._failures += 1
+            self._not_before = self._clock() + min(_MAX_PAUSE, 2.0 ** min(self._failures - 1, 10) - 1)
+        if life is not None:
+            why = "; ".join([*life.cut, why])
+            # Its end may take a while, and the caller's time is over.
+            life.has_failed = True
+            life.end_later()
+            self._ends(life)
+        words = " ".join(self.clean(why).split())[:_MAX_WORDS]
+        logger.warning("toolsim: the MCP server %r failed: %s", self.server.label, words)
+        return ServerFailed(f"The server {self.server.label!r} failed: {words}")
+
+    def _words(self, problem: BaseException) -> str:
+        while isinstance(problem, BaseExceptionGroup):
+            problem = problem.exceptions[0]
+        return self.clean(str(problem) or type(problem).__name__)
+
+    def clean(self, text: str) -> str:
+        """Return a text without what only the server may know."""
+        for secret in self.server.secrets:
+            text = text.replace(secret, "[redacted]")
+        return text.replace(self.server.url, "its address") if self.server.url else text
+
+
+class _Life:
+    """A server's client from its opening to its end, in a task of its own."""
+
+    def __init__(self, connection: Connection, seconds: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._up: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self._last_words: list[str] = []
+        self.cut: list[str] = []
+        """Why it was cut off."""
+        self.has_failed = False
+
+    @property
+    def client(self) -> Client:
+        """The client, once it has begun."""
+        return self._up.result()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._closing.is_set() or (self.task is not None and self.task.done())
+
+    async def begin(self) -> None:
+        """Open it. Raises what the package raises."""
+        self.task = asyncio.create_task(self._run())
+        await asyncio.shield(self._up)
+
+    def end_later(self) -> None:
+        """Close it."""
+        self._closing.set()
+        if not self._up.done() and self.task is not None:
+            self.task.cancel()
+
+    async def _run(self) -> None:
+        info = Implementation(name="toolsim", version=__version__)
+        try:
+            # The handshake that every server knows: a probe for the newer one ends some of them.
+            async with Client(self._transport(), mode="legacy", client_info=info, cache=None) as client:
+                self._up.set_result(client)
+                await self._closing.wait()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as problem:
+            # Whoever asks hears that it is gone. How a life ends that had begun is of no use to anyone.
+            if not self._up.done():
+                is_plain = isinstance(problem, Exception)
+                self._up.set_exception(problem if is_plain else ConnectionError("it was given up"))
+                self._up.exception()
+        finally:
+            self._closing.set()
+            never_up = self._up.done() and self._up.exception() is not None
+            if (self.has_failed or never_up) and self._last_words:
+                # What it said on its standard error is for the operator alone.
+                label, words = self._connection.server.label, self._connection.clean(self._last_words[-1])
+                logger.warning("toolsim: the last words of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip())
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncGenerator[Any]:
+        server = self._connection.server
+        if server.command:
+            async with run_server(server, self.cut.append, self._last_words.append) as streams:
+                yield streams
+        else:
+            async with web.connect(server, self._seconds) as streams:
+                yield streams

@@ -1,0 +1,74 @@
+"""What came of a call: what the client reads in its item, and what the model is told.
+
+1. A result is text: its text parts, one after another; what is no text is named with its kind and size; structured
+   content counts where there is no text.
+2. A result beyond the limit is none: half of a document is another document.
+3. An error is told to the model in words, as an output. A server's own words in it are quoted, not believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.mcp_items import error_text
+
+TOO_LARGE = "OUTPUT_TOO_LARGE"
+FAILED = "TOOL_FAILED"
+UNREACHABLE = "SERVER_FAILED"
+REFUSED = "REFUSED"
+LIMIT = "LIMIT"
+
+_MAX_WORDS = 2_000
+"""Characters of an error that are repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a call. ``output``: its text, None if it failed; ``error``: as the API has it, None if it did not.
+
+    ``code``: one of the words above for a failure, "" for a result.
+    """
+
+    output: str | None
+    error: Mapping[str, Any] | None = None
+    code: str = ""
+
+    @property
+    def told(self) -> str:
+        """What the model is told."""
+        return self.output if self.output is not None else error_text(self.error)
+
+
+def failed(message: str, code: str = UNREACHABLE, number: int = -32000) -> Outcome:
+    """Return the outcome of a call that its server never answered, or that was never made."""
+    return Outcome(None, {"type": "mcp_protocol_error", "code": number, "message": message[:_MAX_WORDS]}, code)
+
+
+def result(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: bool, limit: int) -> Outcome:
+    """Return what a server's result says: its content ``parts`` as they are on the wire; ``limit``: bytes of text."""
+    texts = [_text(part) for part in parts]
+    if not texts and structured is not None:
+        texts = [dump(structured)]
+    text = "\n".join(texts)
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > limit:
+        return failed(f"The tool's output has {size} bytes, expected at most {limit}.", TOO_LARGE)
+    if is_error:
+        content = [{"type": "text", "text": text[:_MAX_WORDS]}]
+        return Outcome(None, {"type": "mcp_tool_execution_error", "content": content}, FAILED)
+    return Outcome(text)
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    resource = part.get("resource")
+    held = resource if isinstance(resource, Mapping) else part
+    if isinstance(text := held.get("text"), str):
+        return text
+    if isinstance(uri := part.get("uri"), str):
+        return f"[resource {uri}]"
+    data = held.get("data", held.get("blob"))
+    size = len(data) * 3 // 4 if isinstance(data, str) else 0
+    return f"[{str(part.get('type'))[:40]} {str(held.get('mimeType', ''))[:80]}, {size} bytes]"

@@ -1,0 +1,237 @@
+"""Which MCP servers there are: those of the operator's file, and those that a request names.
+
+The file has the form that MCP clients share, with two keys more (``require_approval``, ``allowed_tools``)::
+
+    {"mcpServers": {"files": {"command": "npx", "args": ["-y", "…"], "env": {"KEY": "${KEY}"}, "cwd": "/srv"},
+                    "docs":  {"url": "https://…/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}, "type": "http"}}}
+
+1. ``${NAME}`` and ``${env:NAME}`` stand for variables of the proxy's environment, so that no secret need be in it.
+2. What is not said needs a yes: ``require_approval`` is ``always`` where it is missing, and for each tool that none of
+   its filters names. A request can ask for more of it for a server of the file, never for less.
+3. A request names a server of the file by its label, or one of an allowed host by its URL; a label of the file with
+   another URL is refused, since the model and the user know servers by their labels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from toolsimlib.errors import BadRequest
+from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.strict import optional, required, wrong_type
+
+_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
+_TYPES: Mapping[str, Literal["http", "sse"]] = {
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+_MAX_HEADERS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Some tools of a server: those of these ``names``, and those that say of themselves that they only read."""
+
+    names: frozenset[str] | None = None
+    read_only: bool | None = None
+
+    def fits(self, name: str, *, read_only: bool) -> bool:
+        """Return whether a tool is one of them."""
+        named = self.names is None or name in self.names
+        return named and (self.read_only is None or self.read_only == read_only)
+
+
+EVERY, NONE = Filter(), Filter(frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server, by ``command`` or ``url``.
+
+    ``allowed``: the filters that a tool has to fit, all of them; ``free``: those for calls without a yes, likewise.
+    """
+
+    label: str
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    folder: str = ""
+    url: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    kind: Literal["stdio", "http", "sse"] = "stdio"
+    allowed: tuple[Filter, ...] = ()
+    free: tuple[Filter, ...] = ()
+
+    @property
+    def endpoint(self) -> Server:
+        """The server without what is decided about its tools: what a connection belongs to."""
+        return replace(self, allowed=(), free=())
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be repeated: values of its headers and of its environment."""
+        return tuple(value for _, value in (*self.headers, *self.environment) if len(value) > 2)
+
+    def allows(self, tool: str, *, read_only: bool) -> bool:
+        """Return whether a tool may be called at all."""
+        return all(each.fits(tool, read_only=read_only) for each in self.allowed)
+
+    def asks(self, tool: str, *, read_only: bool) -> bool:
+        """Return whether a call of a tool needs a yes."""
+        return not self.free or not all(each.fits(tool, read_only=read_only) for each in self.free)
+
+
+def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
+    """Read the operator's file. Raises ValueError, in words for people, that name no value of it."""
+    document = parse_object(text.encode())
+    if document is None:
+        raise ValueError("it is no JSON object")
+    declared = document.get("mcpServers", document.get("servers"))
+    if not isinstance(declared, dict):
+        raise ValueError('expected an object "mcpServers", which has a member for each server')
+    return tuple(
+        _server(label, each, environment)
+        for label, each in declared.items()
+        if not (isinstance(each, dict) and each.get("disabled") is True)
+    )
+
+
+def _server(label: str, value: Any, environment: Mapping[str, str]) -> Server:
+    if not _LABEL.fullmatch(label):
+        raise ValueError(f"server {label[:64]!r}: expected a name of at most 64 letters, digits, '_', '-' or '.'")
+
+    def known(text: str) -> str:
+        def variable(found: re.Match[str]) -> str:
+            if found[1] not in environment:
+                raise ValueError(f"server {label!r}: there is no environment variable {found[1]}")
+            return environment[found[1]]
+
+        return _VARIABLE.sub(variable, text)
+
+    try:
+        if not isinstance(value, dict):
+            raise wrong_type(value, "an object", label)
+        allowed, free = _allowed(value, label), _free(value, label)
+        url, kind = optional(value, "url", str, f"{label}.url"), value.get("type", value.get("transport"))
+        if url is not None:
+            _check_url(known(url), f"{label}.url")
+            headers = _strings(value, "headers", label, known)
+            way = _TYPES.get(str(kind), "http")
+            return Server(label, url=known(url), headers=headers, kind=way, allowed=allowed, free=free)
+        command = known(required(value, "command", str, f"{label}.command"))
+        words = optional(value, "args", list, f"{label}.args") or []
+        if not all(isinstance(word, str) for word in words):
+            raise BadRequest("expected an array of strings", f"{label}.args")
+        line = (command, *map(known, words))
+        folder = known(optional(value, "cwd", str, f"{label}.cwd") or "")
+        return Server(label, line, _strings(value, "env", label, known), folder, allowed=allowed, free=free)
+    except BadRequest as bad:
+        raise ValueError(f"server {label!r}: {bad.error.message}") from bad
+
+
+def _strings(
+    value: Mapping[str, Any], key: str, param: str, known: Callable[[str], str] = str
+) -> tuple[tuple[str, str], ...]:
+    given = optional(value, key, dict, f"{param}.{key}") or {}
+    for name, each in given.items():
+        if not isinstance(each, str) or re.search(r"[\r\n\0]", name + each) or not name:
+            raise BadRequest(f"Invalid '{param}.{key}': expected strings of one line each.", f"{param}.{key}")
+    if len(given) > _MAX_HEADERS and key == "headers":
+        raise BadRequest(f"Invalid '{param}.{key}': expected at most {_MAX_HEADERS}.", f"{param}.{key}")
+    return tuple((name, known(each)) for name, each in given.items())
+
+
+def _filter(value: Any, param: str) -> Filter:
+    match value:
+        case list() if all(isinstance(each, str) for each in value):
+            return Filter(frozenset(value))
+        case dict():
+            names = optional(value, "tool_names", list, f"{param}.tool_names")
+            read_only = optional(value, "read_only", bool, f"{param}.read_only")
+            return Filter(None if names is None else frozenset(map(str, names)), read_only)
+    raise wrong_type(value, "an array of strings or an object", param)
+
+
+def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
+    given = value.get("allowed_tools")
+    return () if given is None else (_filter(given, f"{param}.allowed_tools"),)
+
+
+def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
+    """Return what needs no yes. A tool that both lists name needs one."""
+    param = f"{param}.require_approval"
+    match value.get("require_approval"):
+        case None | "always":
+            return ()
+        case "never":
+            return (EVERY,)
+        case dict() as given:
+            never = _filter(given["never"], f"{param}.never") if given.get("never") is not None else NONE
+            always = _filter(given["always"], f"{param}.always") if given.get("always") is not None else NONE
+            if always.names is None:
+                raise BadRequest(f"Invalid '{param}.always': expected tool_names.", f"{param}.always")
+            kept = None if never.names is None else never.names - (always.names or frozenset())
+            return (replace(never, names=kept),)
+        case other:
+            raise BadRequest(f"Invalid '{param}': expected always, never or filters, got {str(other)[:40]!r}.", param)
+
+
+def _check_url(url: str, param: str) -> str:
+    """Return the host and port of a URL. Raises BadRequest if it is none of HTTP."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except (ValueError, KeyError):
+        port = 0
+    if not port or not parts.hostname or re.search(r"[\s\\]", url):
+        raise BadRequest(f"Invalid '{param}': expected a URL of http or https.", param, "invalid_value")
+    return f"{parts.hostname}:{port}"
+
+
+def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]) -> Server:
+    """Read an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
+
+    ``hosts``: those that a client may name, as ``host`` (of https) or ``host:port``.
+    """
+    label = required(declared, "server_label", str, f"{param}.server_label")
+    url = optional(declared, "server_url", str, f"{param}.server_url")
+    allowed, free = _allowed(declared, param), _free(declared, param)
+    for other in ("connector_id", "tunnel_id"):
+        if declared.get(other) is not None:
+            message = f"'{param}.{other}' is not supported here: name a server by its label or its 'server_url'."
+            raise BadRequest(message, f"{param}.{other}", "unsupported_parameter")
+    own = known.get(label)
+    if own is not None:
+        if url is not None and url != own.url:
+            message = f"'{label}' is a server of this proxy's own: leave 'server_url' out, or choose another label."
+            raise BadRequest(message, f"{param}.server_url", "invalid_value")
+        # Both have to agree: what the client says can only narrow what the operator says.
+        stricter = own.free
+        if declared.get("require_approval") is not None:
+            stricter = (*own.free, *free) if own.free and free else ()
+        return replace(own, allowed=(*own.allowed, *allowed), free=stricter)
+    if not _LABEL.fullmatch(label):
+        message = f"Invalid '{param}.server_label': expected at most 64 letters, digits, '_', '-' or '.'."
+        raise BadRequest(message, f"{param}.server_label", "invalid_value")
+    if url is None:
+        message = f"Unknown MCP server '{label}': it is none of this proxy's own, and has no 'server_url'."
+        raise BadRequest(message, f"{param}.server_label", "invalid_value")
+    place = _check_url(url, f"{param}.server_url")
+    if place not in {each if re.search(r":\d+$", each) else f"{each}:443" for each in map(str.lower, hosts)}:
+        message = f"MCP servers at '{place}' may not be used here (toolsim_mcp_hosts)."
+        raise BadRequest(message, f"{param}.server_url", "invalid_value")
+    headers = _strings(declared, "headers", param)
+    token = optional(declared, "authorization", str, f"{param}.authorization")
+    if token is not None:
+        if re.search(r"[\r\n\0]", token):
+            raise BadRequest(f"Invalid '{param}.authorization': expected one line.", f"{param}.authorization")
+        others = ((name, value) for name, value in headers if name.lower() != "authorization")
+        headers = (*others, ("Authorization", f"Bearer {token}"))
+    return Server(label, url=url, headers=headers, kind="http", allowed=allowed, free=free)

@@ -1,0 +1,99 @@
+"""A server over HTTP: by streamable HTTP, or by the older SSE; bounded in what it may say, and where it may lead.
+
+1. Every request goes to the server's own origin, whatever a redirect or an event of it says.
+2. An answer is read as it comes: one that is compressed, which may be a thousand times as large as what arrives, is
+   refused, and so is one that says more than a local server may (see ``stdio``).
+3. No proxy of the environment, no cookie jar, no file of passwords takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, override
+
+import httpx2
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from toolsimlib.hosted.servers import Server
+from toolsimlib.hosted.stdio import MAX_MESSAGE_BYTES, Flood, Meter
+
+
+class Bounded(httpx2.AsyncBaseTransport):
+    """Requests to one origin, whose answers are counted."""
+
+    def __init__(self, url: str, inner: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._origin = _origin(httpx2.URL(url))
+        self._inner = inner or httpx2.AsyncHTTPTransport()
+        self._meter = Meter()
+
+    @override
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if _origin(request.url) != self._origin:
+            raise httpx2.ConnectError("the server leads to another host")
+        if request.method == "POST":
+            self._meter.asked()
+        response = await self._inner.handle_async_request(request)
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            await response.aclose()
+            raise httpx2.ReadError(f"the server's answer is compressed ({encoding[:20]}), though it was asked for none")
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Counted(response.stream, self._meter, 0 if is_stream else MAX_MESSAGE_BYTES)
+        return response
+
+    @override
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """A body of which no more than ``limit`` bytes are read (0: only so many between two questions)."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, meter: Meter, limit: int) -> None:
+        self._stream, self._meter, self._limit = stream, meter, limit
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for data in self._stream:
+            size += len(data)
+            try:
+                self._meter.add(len(data))
+            except Flood as flood:
+                raise httpx2.ReadError(str(flood)) from flood
+            if 0 < self._limit < size:
+                raise httpx2.ReadError(f"a message of it has more than {self._limit} bytes")
+            yield data
+
+    @override
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@asynccontextmanager
+async def connect(server: Server, seconds: float) -> AsyncGenerator[Any]:
+    """Connect to a server; ``seconds``: for what takes no tool."""
+    headers = {"accept-encoding": "identity", **dict(server.headers)}
+
+    def client(
+        headers: dict[str, str] | None = headers, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
+    ) -> httpx2.AsyncClient:
+        timeout = httpx2.Timeout(seconds, read=None)
+        return httpx2.AsyncClient(headers=headers, timeout=timeout, transport=Bounded(server.url), trust_env=False)
+
+    if server.kind == "sse":
+        async with sse_client(server.url, headers, httpx_client_factory=client) as streams:
+            yield streams
+        return
+    async with (
+        client() as http,
+        streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+    ):
+        yield streams
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port

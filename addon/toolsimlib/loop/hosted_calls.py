@@ -1,0 +1,274 @@
+"""The MCP tools of one answer: listed before it, shown to the model as functions, run between its rounds.
+
+    prepare ─▶ round ─▶ run ─▶ round ─▶ … ─▶ a round without such calls
+
+1. The rounds are requests of functions alone (``wire/mcp_items.py``): which of them are MCP tools, this room knows.
+2. A call is announced when it is whole, and run when its round is over; the model is shown its own words, the calls and
+   their outputs, and asked again. Those of one round are run together.
+3. Calls of the client's functions in the same round end the answer, behind the outputs of the others. So does a call
+   that needs a yes: its item says so, and nothing is run until the next request brings the decision.
+4. A call that cannot be made, or that fails, is told to the model in words. No answer fails because of a server.
+5. The last round that the bounds allow is offered no tools, so that the model answers in words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolsimlib.conversation import Call, Called, CallOutput, Text
+from toolsimlib.errors import BadRequest
+from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, TextDelta
+from toolsimlib.hosted.approvals import Approvals
+from toolsimlib.hosted.catalogue import Catalogue, HostedTool, shown_name
+from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
+from toolsimlib.hosted.pool import Pool
+from toolsimlib.hosted.servers import Server, read_tool
+from toolsimlib.plan import Policy
+from toolsimlib.report import Report, entry
+from toolsimlib.wire import mcp_items
+from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.lenient import count, string
+from toolsimlib.wire.mcp_items import Decision, McpCall
+from toolsimlib.wire.tools import read_tools
+
+_MAX_WORDS = 65_536
+"""Characters of the model's own words that it is shown again."""
+_NO = "The user refused this call."
+_STALE = (
+    "This approval is not known here: it was used already, has expired or was never asked for. The call was not run."
+)
+_NOBODY = "This call needs a yes, which nobody can give here. It was not run."
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """What the operator decided about MCP servers, and who asks them. ``servers``: those of the file, by label."""
+
+    pool: Pool
+    approvals: Approvals
+    servers: Mapping[str, Server] = field(default_factory=dict)
+    runs_clients: bool = False
+    """Whether a request may bring servers of its own."""
+    hosts: tuple[str, ...] = ()
+    max_calls: int = 32
+
+    def is_asked(self, body: bytes) -> bool:
+        """Return whether a request may be about MCP, by its bytes."""
+        return bool(self.servers) or (self.runs_clients and b'"mcp' in body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A call that was announced. ``outcome``: what came of it, where it cannot be made."""
+
+    item: McpCall
+    shown: str
+    server: Server | None
+    outcome: Outcome | None = None
+
+
+class HostedCalls:
+    """The MCP tools of one request. ``owner``: whose approvals these are. ``body``: the request of the next round."""
+
+    def __init__(
+        self, hosting: Hosting, api: Api, body: Mapping[str, Any], policy: Policy, owner: str, report: Report
+    ) -> None:
+        self._hosting = hosting
+        self._api = api
+        self._policy = policy
+        self._owner = owner
+        self._report = report
+        self._client_body = body
+        self._servers: dict[str, Server] = {}
+        self._catalogue = Catalogue(())
+        limit = count(body, "max_tool_calls")
+        self._left = min(hosting.max_calls, limit) if limit > 0 else hosting.max_calls
+        self._open: tuple[CallStarted, list[str]] | None = None
+        self._words: list[str] = []
+        self._pending: list[_Pending] = []
+        self._waits = False
+        self.body = body
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the round that is over holds calls of ours, to be run or to be approved."""
+        return bool(self._pending) or self._waits
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client has to decide something before this goes on."""
+        return self._waits
+
+    # -- before the first round
+
+    async def prepare(self) -> list[ClientEvent]:
+        """Ask the servers for their tools, and run what was approved; return what is told of it. Raises BadRequest."""
+        body, hosting = self._client_body, self._hosting
+        self._servers = dict(hosting.servers)
+        if hosting.runs_clients:
+            for param, declared in mcp_items.declared(body):
+                server = read_tool(declared, param, hosting.servers, hosting.hosts)
+                self._servers[server.label] = server
+        decisions = mcp_items.decisions(body)
+        taken = [tool.name for tool in read_tools(body)[0]]
+        self._catalogue = Catalogue(taken, self._policy.tool_allowlist, self._policy.tool_denylist)
+        told = await self._listed(mcp_items.listed(body))
+        decided: dict[str, Called] = {}
+        for decision in decisions:
+            events, pair = await self._decided(decision)
+            told += events
+            decided[decision.id] = pair
+        functions = self._catalogue.functions()
+        self.body = mcp_items.as_functions(body, functions, shown_name, self._is_ours, decided)
+        if "tool_choice" in body:
+            choice = mcp_items.choice_of_functions(body["tool_choice"], self._catalogue.names)
+            self.body = {**self.body, "tool_choice": choice}
+        return told if self._api.shows_hosted else []
+
+    @property
+    def policy(self) -> Policy:
+        """How the rounds are treated: what a model writes behind a call whose output it has not seen is invented."""
+        stops = self._policy.stop_after_tools
+        return replace(self._policy, stop_after_tools="on") if stops == "auto" and self._catalogue else self._policy
+
+    async def _listed(self, known: set[str]) -> list[ClientEvent]:
+        """Take the tools of all servers, which are asked together; return what is told of those that are new."""
+        servers = list(self._servers.values())
+        answers = await asyncio.gather(*(self._hosting.pool.tools(each) for each in servers), return_exceptions=True)
+        told: list[ClientEvent] = []
+        for server, answer in zip(servers, answers, strict=True):
+            error = None
+            if isinstance(answer, BaseException):
+                if not isinstance(answer, Exception):
+                    raise answer
+                error, offered = str(answer), []
+                self._report.warnings.append(entry("MCP_SERVER_FAILED", server.label))
+            else:
+                offered = self._catalogue.add(server, answer)
+            if server.label not in known:
+                told += mcp_items.list_events(server.label, [each.listed() for each in offered], error)
+        return told
+
+    def _is_ours(self, label: str) -> bool:
+        return label in self._servers or self._hosting.runs_clients
+
+    async def _decided(self, decision: Decision) -> tuple[list[ClientEvent], Called]:
+        """Run what was approved, and nothing else; return what is told of it, and what the model is shown."""
+        asked = self._hosting.approvals.take(decision.id, self._owner)
+        if asked is None and not decision.asked:
+            message = f"Approval request '{decision.id[:80]}' not found."
+            raise BadRequest(message, decision.param, "invalid_value")
+        events: list[ClientEvent] = []
+        call_id = decision.id
+        if asked is None or not decision.approve:
+            label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
+            shown, arguments = shown_name(label, name), string(decision.asked.get("arguments"))
+            if asked is not None:
+                shown, arguments = asked.shown, asked.arguments
+            reason = f" {decision.reason[:_MAX_WORDS]}" if decision.reason else ""
+            outcome = failed(_STALE if decision.approve else f"{_NO}{reason}", REFUSED)
+            self._note("REFUSED", name)
+        else:
+            shown, arguments = asked.shown, asked.arguments
+            item = McpCall(mcp_items.new_call_id(), asked.server.label, asked.tool, arguments, decision.id)
+            outcome = await self._called(asked.server, item)
+            events = [*item.begin(), *item.end(outcome.output, outcome.error)]
+            # Under which the next request's history has it.
+            call_id = item.id
+        return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.told),)))
+
+    # -- within a round
+
+    def hear(self, event: ClientEvent) -> list[ClientEvent]:
+        """Return what the client is told for an event of the round: a call of ours becomes an item of its own."""
+        match event:
+            case CallStarted(kind="function", namespace=None) if self._catalogue.find(event.name) is not None:
+                self._open = (event, [])
+                return []
+            case CallDelta() if self._open is not None:
+                self._open[1].append(event.text)
+                return []
+            case CallEnded() if self._open is not None:
+                (started, arguments), self._open = self._open, None
+                is_whole = event.status == "completed"
+                return self._take(started.name, "".join(arguments)) if is_whole else []
+            case TextDelta():
+                self._words.append(event.text)
+        return [event]
+
+    def _take(self, shown: str, arguments: str) -> list[ClientEvent]:
+        found = self._catalogue.find(shown)
+        assert found is not None
+        if found.asks and self._api.shows_hosted:
+            self._waits = True
+            self._note("ASKED", f"{found.server.label}.{found.tool.name}")
+            name = self._hosting.approvals.ask(found.server, found.tool.name, shown, arguments, self._owner)
+            return [mcp_items.approval_request(name, found.server.label, found.tool.name, arguments)]
+        item = McpCall(mcp_items.new_call_id(), found.server.label, found.tool.name, arguments)
+        outcome = self._impossible(found)
+        self._left -= 1
+        self._pending.append(_Pending(item, shown, found.server, outcome))
+        return item.begin() if self._api.shows_hosted else []
+
+    def _impossible(self, found: HostedTool) -> Outcome | None:
+        if found.asks:
+            return failed(_NOBODY, REFUSED)
+        if self._left <= 0:
+            return failed("The limit of calls in one answer has been reached.", LIMIT)
+        return None
+
+    # -- between rounds
+
+    async def run(self, body: Mapping[str, Any]) -> AsyncGenerator[ClientEvent]:
+        """Run the calls of the round that is over; yield what is told of them. Closing it early stops them.
+
+        ``body``: that round's request; the next one's is in ``body`` then.
+        """
+        pending, self._pending = self._pending, []
+        tasks = [asyncio.create_task(self._outcome(each)) for each in pending]
+        pairs: list[Called] = []
+        try:
+            for each, task in zip(pending, tasks, strict=True):
+                outcome = await task
+                output = CallOutput(each.item.id, (Text(outcome.told),))
+                pairs.append((Call(each.item.id, each.shown, each.item.arguments), output))
+                if self._api.shows_hosted:
+                    for event in each.item.end(outcome.output, outcome.error):
+                        yield event
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        words, self._words = "".join(self._words)[:_MAX_WORDS], []
+        if pairs:
+            self.body = self._api.called(body, words, pairs)
+            if "tool_choice" in body:
+                self.body = {**self.body, "tool_choice": mcp_items.after_calls(body["tool_choice"])}
+
+    def next_round(self) -> None:
+        """Forget what was said in a round that is asked anew."""
+        self._words, self._pending, self._open = [], [], None
+
+    async def _outcome(self, pending: _Pending) -> Outcome:
+        if pending.outcome is not None or pending.server is None:
+            outcome = pending.outcome or failed("There is no such server.")
+            self._note(outcome.code, f"{pending.item.label}.{pending.item.name}")
+            return outcome
+        return await self._called(pending.server, pending.item)
+
+    async def _called(self, server: Server, item: McpCall) -> Outcome:
+        arguments = parse_object(item.arguments.encode("utf-8", "replace")) if item.arguments.strip() else {}
+        if arguments is None:
+            outcome = failed("The arguments are no JSON object.")
+        else:
+            limit = self._policy.max_tool_output_bytes
+            outcome = await self._hosting.pool.call(server, item.name, arguments, limit)
+        self._note(outcome.code, f"{item.label}.{item.name}")
+        return outcome
+
+    def _note(self, code: str, name: str) -> None:
+        self._report.hosted_calls.append(entry(code or "OK", name))

@@ -1,0 +1,40 @@
+"""The options of MCP servers."""
+
+from __future__ import annotations
+
+from toolsimlib.proxy.option import Option
+
+MCP_OPTIONS = (
+    Option(
+        "mcp_config",
+        "",
+        "File of MCP servers whose tools every request gets, over any backend: a JSON object mcpServers, as MCP "
+        "clients have it, with require_approval (always, where it is missing) and allowed_tools. Empty = none.",
+    ),
+    Option(
+        "hosted_mcp",
+        "auto",
+        "What becomes of the mcp tools that a request brings. run: this proxy asks their servers, if they are among "
+        "toolsim_mcp_hosts. auto: as with any tool that the backend would run, see toolsim_forward_hosted_tools.",
+        ("auto", "run"),
+    ),
+    Option(
+        "mcp_hosts",
+        (),
+        "Hosts whose MCP servers requests may name, as host (port 443) or host:port; empty = only those of "
+        "toolsim_mcp_config, by their labels.",
+    ),
+    Option(
+        "mcp_timeout",
+        30,
+        "Seconds that an MCP server may take for one call, or to start. A local one that takes longer is ended, and "
+        "started again when it is next needed.",
+        minimum=1,
+    ),
+    Option(
+        "mcp_max_calls",
+        32,
+        "Largest number of calls of MCP tools in one answer. Further ones are not made, and the model is told so.",
+        minimum=1,
+    ),
+)

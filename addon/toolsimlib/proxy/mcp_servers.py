@@ -1,0 +1,71 @@
+"""The MCP servers of this proxy, from the options to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from toolsimlib.hosted.approvals import Approvals
+from toolsimlib.hosted.pool import Pool
+from toolsimlib.hosted.servers import Server
+from toolsimlib.loop.hosted_calls import Hosting
+from toolsimlib.proxy.cors import Origins
+from toolsimlib.proxy.settings import Mcp
+
+
+class Servers:
+    """Who may be asked, and the connections; new options end those that run."""
+
+    def __init__(self) -> None:
+        self._mcp = Mcp()
+        self._pool = Pool(self._mcp.timeout)
+        self._approvals = Approvals()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any server may be asked."""
+        return self._mcp.is_used
+
+    def update(self, mcp: Mcp) -> None:
+        """Take what the options say now."""
+        if mcp == self._mcp:
+            return
+        before, self._mcp = self._mcp, mcp
+        if (before.servers, before.timeout) != (mcp.servers, mcp.timeout):
+            pool, self._pool = self._pool, Pool(mcp.timeout)
+            if before.is_used:
+                self._spawn(pool.close())
+
+    def start(self) -> None:
+        """Start the file's servers: the first request need not wait for them, and the log says early what fails."""
+        for server in self._mcp.servers:
+            self._spawn(self._first_asked(server))
+
+    async def _first_asked(self, server: Server) -> None:
+        # What goes wrong is in the log, and told again to whoever asks.
+        with suppress(Exception):
+            await self._pool.tools(server)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        # asyncio itself holds tasks only weakly.
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def hosting(self, origins: Origins, origin: str | None) -> Hosting | None:
+        """Return who may be asked for a request; for one of a web page only if its origin is listed.
+
+        A page cannot read what such a request is answered, but what its tools do would have been done.
+        """
+        if not self._mcp.is_used or (origin is not None and not origins.allow(origin)):
+            return None
+        mcp = self._mcp
+        servers = {each.label: each for each in mcp.servers}
+        return Hosting(self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts, mcp.max_calls)
+
+    async def stop(self) -> None:
+        """End all servers that run here."""
+        await asyncio.gather(self._pool.close(), *self._tasks, return_exceptions=True)

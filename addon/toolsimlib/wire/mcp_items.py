@@ -1,0 +1,235 @@
+"""MCP on the wire: the items that tell of a server's tools and calls, and what of a request is about them.
+
+Told (Responses; the generated types of OpenAI's SDK read every event)::
+
+    list := item.added list_tools.in_progress list_tools.(completed | failed) item.done
+    call := item.added call.in_progress arguments.delta? arguments.done … call.(completed | failed) item.done
+    asks := item.added item.done                                  an mcp_approval_request
+
+Read: a request whose MCP tools are run here is turned into one of functions alone, whose history of MCP items is one of
+function calls: so it goes every way that any request with functions goes. What an echoed item says of a call is shown
+to the model and believed no further than other history.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolsimlib.conversation import Call, CallOutput, Text
+from toolsimlib.errors import BadRequest
+from toolsimlib.events import ClientEvent, HostedEnded, HostedProgress, HostedStarted, PassThrough
+from toolsimlib.wire.lenient import mapping, mappings, string
+
+_MAX_WORDS = 2_000
+"""Characters of an error that are repeated."""
+
+NAMES = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
+
+
+# -- what is told
+
+
+def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | None) -> list[ClientEvent]:
+    """Return the events that tell of a server's tools, or why it has none."""
+    name = f"mcpl_{secrets.token_hex(24)}"
+    item = {"id": name, "type": "mcp_list_tools", "server_label": label, "tools": list(tools), "error": error}
+    end = "response.mcp_list_tools.completed" if error is None else "response.mcp_list_tools.failed"
+    return [
+        HostedStarted(name, {**item, "tools": [], "error": None}),
+        HostedProgress(name, "response.mcp_list_tools.in_progress"),
+        HostedProgress(name, end),
+        HostedEnded(name, item),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class McpCall:
+    """A call that is told of; ``request``: the approval request that it answers."""
+
+    id: str
+    label: str
+    name: str
+    arguments: str
+    request: str | None = None
+
+    def begin(self) -> list[ClientEvent]:
+        """Return the events that announce it."""
+        done = HostedProgress(self.id, "response.mcp_call_arguments.done", {"arguments": self.arguments})
+        delta = HostedProgress(self.id, "response.mcp_call_arguments.delta", {"delta": self.arguments})
+        return [
+            HostedStarted(self.id, self._item(status="in_progress", arguments="")),
+            HostedProgress(self.id, "response.mcp_call.in_progress"),
+            *([delta] if self.arguments else []),
+            done,
+        ]
+
+    def end(self, output: str | None, error: Mapping[str, Any] | None) -> list[ClientEvent]:
+        """Return the events that tell what came of it."""
+        status = "completed" if error is None else "failed"
+        return [
+            HostedProgress(self.id, f"response.mcp_call.{status}"),
+            HostedEnded(self.id, self._item(status=status, output=output, error=error)),
+        ]
+
+    def _item(self, **fields: Any) -> dict[str, Any]:
+        item: dict[str, Any] = {"id": self.id, "type": "mcp_call", "server_label": self.label, "name": self.name}
+        item |= {"arguments": self.arguments, "output": None, "error": None, "approval_request_id": self.request}
+        return {**item, **fields}
+
+
+def new_call_id() -> str:
+    """Return an id for a call."""
+    return f"mcp_{secrets.token_hex(16)}"
+
+
+def approval_request(name: str, label: str, tool: str, arguments: str) -> PassThrough:
+    """Return the event that asks for a yes."""
+    item = {"id": name, "type": "mcp_approval_request", "server_label": label, "name": tool, "arguments": arguments}
+    return PassThrough(item)
+
+
+def error_text(error: Any) -> str:
+    """Return in words what the error of a call says."""
+    if not isinstance(error, dict):
+        return f"Error: {str(error)[:_MAX_WORDS]}" if error else "Error: the call failed."
+    words = "\n".join(string(each.get("text")) for each in mappings(error.get("content")))
+    return f"Error: {(words or string(error.get('message')) or 'the call failed.')[:_MAX_WORDS]}"
+
+
+# -- what a request says
+
+
+def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the MCP tools of a request, each with its path."""
+    tools = body.get("tools")
+    for index, each in enumerate(tools if isinstance(tools, list) else ()):
+        if mapping(each).get("type") == "mcp":
+            yield f"tools[{index}]", each
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A yes or a no, to the approval request ``id``. ``asked``: the request as it is echoed, if it is."""
+
+    id: str
+    approve: bool
+    reason: str
+    param: str
+    asked: Mapping[str, Any]
+
+
+def decisions(body: Mapping[str, Any]) -> list[Decision]:
+    """Return the decisions of a request's history that no call has followed. Raises BadRequest for one without id."""
+    items = body.get("input")
+    known = list(enumerate(items)) if isinstance(items, list) else []
+    kinds = [(index, item) for index, item in known if mapping(item).get("type") in NAMES]
+    made = {item.get("approval_request_id") for _, item in kinds if item["type"] == "mcp_call"}
+    asked = {string(item.get("id")): item for _, item in kinds if item["type"] == "mcp_approval_request"}
+    found: list[Decision] = []
+    for index, item in kinds:
+        if item["type"] != "mcp_approval_response" or item.get("approval_request_id") in made:
+            continue
+        name, param = string(item.get("approval_request_id")), f"input[{index}].approval_request_id"
+        if not name:
+            raise BadRequest(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+        yes, reason = item.get("approve") is True, string(item.get("reason"))
+        found.append(Decision(name, yes, reason, param, asked.get(name, {})))
+    return found
+
+
+def listed(body: Mapping[str, Any]) -> set[str]:
+    """Return the labels of the servers whose tools the client was told of."""
+    items = mappings(body.get("input"))
+    return {string(item.get("server_label")) for item in items if item.get("type") == "mcp_list_tools"}
+
+
+def as_functions(
+    body: Mapping[str, Any],
+    functions: Sequence[Mapping[str, Any]],
+    shown: Callable[[str, str], str],
+    is_ours: Callable[[str], bool],
+    decided: Mapping[str, tuple[Call, CallOutput]],
+) -> dict[str, Any]:
+    """Return a request whose MCP tools are ``functions``, and whose MCP items are calls of such.
+
+    ``shown``: the model's name for a server's tool; ``is_ours``: whether a label is of a server that is asked here;
+    ``decided``: what came of the decisions, by the id of the approval request.
+    """
+    tools = body.get("tools")
+    kept = [
+        each
+        for each in (tools if isinstance(tools, list) else ())
+        if mapping(each).get("type") != "mcp" or not is_ours(string(each.get("server_label")))
+    ]
+    changed = {**body, "tools": [*kept, *functions]}
+    if isinstance(items := body.get("input"), list):
+        changed["input"] = [new for item in items for new in _as_calls(item, shown, is_ours, decided)]
+    return changed
+
+
+def _as_calls(
+    item: Any,
+    shown: Callable[[str, str], str],
+    is_ours: Callable[[str], bool],
+    decided: Mapping[str, tuple[Call, CallOutput]],
+) -> list[Any]:
+    kind = mapping(item).get("type")
+    if kind == "mcp_approval_response":
+        pair = decided.get(string(item.get("approval_request_id")))
+        return call_items(*pair) if pair is not None else []
+    label = string(mapping(item).get("server_label"))
+    if kind not in NAMES or not is_ours(label):
+        return [item]
+    if kind != "mcp_call":
+        return []
+    name, output = shown(label, string(item.get("name"))), item.get("output")
+    text = output if isinstance(output, str) else error_text(item.get("error"))
+    call_id = string(item.get("id")) or name
+    return call_items(Call(call_id, name, string(item.get("arguments"))), CallOutput(call_id, (Text(text),)))
+
+
+def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
+    """Return a call and its output as items of the Responses API."""
+    text = "\n".join(part.text for part in output.parts if isinstance(part, Text))
+    return [
+        {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments},
+        {"type": "function_call_output", "call_id": call.call_id, "output": text},
+    ]
+
+
+def choice_of_functions(value: Any, names: Callable[[str], Mapping[str, str]]) -> Any:
+    """Return a ``tool_choice`` that names the functions in the place of MCP tools; ``names``: of a label."""
+    match value:
+        case {"type": "mcp", "server_label": str(label)}:
+            return _chosen(value, names(label), {"type": "allowed_tools", "mode": "required", "tools": []})
+        case {"type": "allowed_tools", "tools": list(tools)}:
+            inner: list[Any] = []
+            for each in tools:
+                if mapping(each).get("type") == "mcp":
+                    allowed = {"type": "allowed_tools", "tools": []}
+                    chosen = _chosen(each, names(string(each.get("server_label"))), allowed)
+                    inner += chosen.get("tools", [chosen])
+                else:
+                    inner.append(each)
+            return {**value, "tools": inner}
+    return value
+
+
+def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[str, Any]) -> dict[str, Any]:
+    own = value.get("name")
+    if isinstance(own, str):
+        if own not in names:
+            raise BadRequest(f"'tool_choice' names the MCP tool '{own[:64]}', which is not offered.", "tool_choice")
+        return {"type": "function", "name": names[own]}
+    return {**several, "tools": [{"type": "function", "name": name} for name in names.values()]}
+
+
+def after_calls(value: Any) -> Any:
+    """Return the ``tool_choice`` for the turn after a call: what had to be called has been."""
+    if isinstance(value, dict):
+        is_limit = value.get("type") == "allowed_tools"
+        return {**value, "mode": "auto"} if is_limit else "auto"
+    return "auto" if value == "required" else value

@@ -1,0 +1,268 @@
+"""MCP servers behind a real mitmdump: real servers, the OpenAI client, both backends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import read_flows_from_paths
+from support.bad_mcp_ways import FORGED
+from support.line import Line
+from support.mcp_servers import BAD, OFFICIAL, over_http
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, says
+
+NEVER = {"require_approval": "never"}
+# The official servers take seconds to start on a machine that is busy.
+SECONDS = 15
+
+
+def block(tool: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
+
+
+ADD = block("calc__add", a=1, b=2)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    with TextBackend() as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[str]:
+    with over_http() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, remote: str) -> Path:
+    folder = tmp_path_factory.mktemp("mcp")
+    servers = {
+        "calc": OFFICIAL | NEVER,
+        "bad": BAD | NEVER | {"env": {"KEY": "s3cret-environment"}},
+        "web": {"url": remote, "headers": {"X-Own": "s3cret-header"}} | NEVER,
+        "shy": OFFICIAL,
+    }
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["chat", "responses"])
+def proxy(backend: TextBackend, folder: Path, remote: str, request: pytest.FixtureRequest) -> Iterator[Mitmdump]:
+    with Mitmdump(
+        backend.url,
+        toolsim_backend=request.param,
+        toolsim_mcp_config=str(folder / "mcp.json"),
+        toolsim_hosted_mcp="run",
+        toolsim_mcp_hosts=remote.split("/")[2],
+        toolsim_mcp_timeout=SECONDS,
+        toolsim_capture=str(folder / "captured"),
+        arguments=["-w", str(folder / "flows")],
+    ) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(proxy: Mitmdump) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60)
+
+
+def kinds(response: Any) -> list[str]:
+    return [item.type for item in response.output if item.type != "mcp_list_tools"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [True, False])
+def test_local_and_remote_servers_in_one_conversation(
+    stream: bool, client: openai.OpenAI, backend: TextBackend
+) -> None:
+    """Both are asked in one round, beside a function of the client's; the next turn knows all of it."""
+    text = ADD + block("web__header", name="x-own") + block("note", text="x")
+    tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
+
+    def ask(history: Any) -> Any:
+        if not stream:
+            return client.responses.create(model="m", input=history, tools=tools)
+        with client.responses.stream(model="m", input=history, tools=tools) as events:
+            for _ in events:
+                pass
+            return events.get_final_response()
+
+    backend.play([says(text)])
+    history: list[Any] = [{"role": "user", "content": "hi"}]
+    first = ask(history)
+    assert len([item for item in first.output if item.type == "mcp_list_tools"]) == 4
+    assert kinds(first) == ["mcp_call", "mcp_call", "function_call"]
+    assert [item.output for item in first.output if item.type == "mcp_call"] == ["3", "s3cret-header"]
+    history += [item.to_dict() for item in first.output]
+    history.append({"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "noted"})
+    backend.play([says(ADD), says("All done.")])
+    second = ask(history)
+    assert kinds(second) == ["mcp_call", "message"]
+    assert not [item for item in second.output if item.type == "mcp_list_tools"]
+    assert second.output_text == "All done."
+    shown = str(backend.exchanges[0].transcript)
+    assert "calc__add" in shown
+    assert "output=3]" in shown
+    assert "noted" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_chat_client_sees_a_plain_answer(stream: bool, client: openai.OpenAI, backend: TextBackend) -> None:
+    """It declares nothing, and gets the words."""
+    backend.play([says("Well.\n", ADD), says("It is 3.")])
+    messages: Any = [{"role": "user", "content": "1+2?"}]
+    answer: Any = client.chat.completions.create(model="m", messages=messages, stream=stream)
+    if stream:
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in answer)
+    else:
+        text = answer.choices[0].message.content
+    assert text == "Well.\nIt is 3."
+    assert "output=3]" in str(backend.exchanges[1].transcript)
+
+
+@pytest.mark.slow
+def test_a_request_brings_a_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
+    """One of an allowed host, with a token that goes to it alone; of no other host, whoever asks."""
+    backend.play([says(block("mine__header", name="authorization")), says("Yes.")])
+    tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
+    answer = client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
+    assert next(item.output for item in answer.output if item.type == "mcp_call") == "Bearer s3cret-token"
+    assert "s3cret" not in str(answer.tools)
+    with pytest.raises(openai.BadRequestError, match="toolsim_mcp_hosts"):
+        client.responses.create(model="m", input="hi", tools=[{**tool, "server_url": "http://169.254.169.254/mcp"}])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proxy", ["chat"], indirect=True)
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("hang", "no answer within 15 seconds"),
+        ("die", "Connection closed"),
+        ("flood", "more than 1048576 bytes"),
+        ("chatter", "more than 2000 things"),
+        ("wrong", "Error"),
+        ("error", "That is no argument."),
+        ("large", "expected at most 200000"),
+    ],
+)
+def test_what_fails_is_told_to_the_model_alone(
+    tool: str, words: str, client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend
+) -> None:
+    """The answer goes on, its item says failed, and the next call of that server works."""
+    backend.play([says(block(f"bad__{tool}")), says(block("bad__echo", text="on")), says("Well.")])
+    began = time.monotonic()
+    answer = client.responses.create(model="m", input="hi")
+    assert time.monotonic() - began < 3 * SECONDS
+    failed, worked = (item for item in answer.output if item.type == "mcp_call")
+    assert (failed.status, failed.output, worked.output) == ("failed", None, '{"text": "on"}')
+    assert words in str(failed.error)
+    assert words in str(backend.exchanges[1].transcript[-1])
+    assert answer.output_text == "Well."
+
+
+@pytest.mark.slow
+def test_what_a_server_forges_is_text(client: openai.OpenAI, backend: TextBackend) -> None:
+    """Records and blocks in an output stand in the history as one JSON string on one line."""
+    backend.play([says(block("bad__lie")), says("Well.")])
+    answer = client.responses.create(model="m", input="hi")
+    assert kinds(answer) == ["mcp_call", "message"]
+    shown = backend.exchanges[1].transcript[-1][1]
+    lines = [line for line in shown.splitlines() if line.startswith("[function_call")]
+    assert len(lines) == 1
+    assert lines[0].endswith(f"output={json.dumps(FORGED)}]")
+
+
+@pytest.mark.slow
+def test_an_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -> None:
+    """Given, it runs what was asked about; once; whoever shows another key runs nothing."""
+    backend.play([says(block("shy__add", a=1, b=2))])
+    answer = client.responses.create(model="m", input="hi")
+    [asked] = [item for item in answer.output if item.type == "mcp_approval_request"]
+    forged = asked.to_dict() | {"arguments": '{"a":100,"b":200}'}
+    yes = {"type": "mcp_approval_response", "approval_request_id": asked.id, "approve": True}
+    history: Any = [{"role": "user", "content": "hi"}, forged, yes]
+    outputs = []
+    for each in (client.with_options(api_key="other"), client, client):
+        backend.play([says("Well.")])
+        output = each.responses.create(model="m", input=history).output
+        outputs.append([item.output for item in output if item.type == "mcp_call"])
+    assert outputs == [[], ["3"], []]
+
+
+@pytest.mark.slow
+def test_a_page_of_the_web_has_no_tools(proxy: Mitmdump, backend: TextBackend) -> None:
+    """It could not read the answer, but what its tools do would have been done."""
+    backend.play([says(ADD)])
+    with Line(proxy.url) as line:
+        body = {"model": "m", "input": "hi"}
+        reply = line.post("/v1/responses", body, Origin="https://evil.example")
+    assert b"calc__add" in reply.body
+    assert b"mcp_call" not in reply.body
+    assert len(backend.exchanges) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+    """The server is free for the next one, and the model is asked nothing more."""
+    backend.play([says(block("calc__slow", seconds=60)), says("Well.")])
+    line = Line(proxy.url, timeout=3.0)
+    with pytest.raises(TimeoutError):
+        line.post("/v1/responses", {"model": "m", "input": "hi", "stream": stream})
+    line.close()
+    time.sleep(0.5)
+    assert len(backend.exchanges) == 1
+    backend.play([says(ADD), says("It is 3.")])
+    with Line(proxy.url) as line:
+        reply = line.post("/v1/responses", {"model": "m", "input": "hi"})
+    assert b'"output":"3"' in reply.body
+
+
+@pytest.mark.slow
+def test_no_secret_is_left_anywhere(proxy: Mitmdump, folder: Path) -> None:
+    """Neither in the log nor in flows of rounds, comments, or captures; a client's own request is its own."""
+    time.sleep(0.5)
+    assert "s3cret" not in proxy.log()
+    for file in (folder / "captured").glob("*.flow"):
+        assert b"s3cret-token" not in file.read_bytes()
+    flows = [flow for flow in read_flows_from_paths([folder / "flows"]) if isinstance(flow, HTTPFlow)]
+    rounds = [flow for flow in flows if "round" in flow.metadata.get("toolsim", {})]
+    assert rounds
+    for flow in flows:
+        assert "s3cret" not in flow.comment + json.dumps(flow.metadata.get("toolsim"))
+    for flow in rounds:
+        assert b"s3cret-token" not in (flow.request.content or b"").replace(b"Bearer s3cret-token", b"")
+
+
+@pytest.mark.slow
+def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
+    """Those that run here, with the proxy; nothing of theirs is left."""
+    with Mitmdump(backend.url, toolsim_mcp_config=str(folder / "mcp.json")) as proxy:
+        backend.play([says(block("bad__environment")), says("Well.")])
+        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k")
+        client.responses.create(model="m", input="hi")
+        line = ["ps", "-o", "pid=,args=", "--ppid", str(proxy.pid)]
+        listed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
+        found = [int(each.split()[0]) for each in listed if re.search(r"(bad|official)_mcp\.py", each)]
+        assert len(found) == 3
+        os.kill(found[0], signal.SIGKILL)
+        backend.play([says(ADD), says("It is 3.")])
+        assert kinds(client.responses.create(model="m", input="hi"))[-1] == "message"
+    for pid in found:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

@@ -1,0 +1,89 @@
+"""An MCP server on stdio that misbehaves on purpose, one tool for each way; it needs nothing but Python.
+
+Whatever name a tool is called by, that is what it does. Arguments come back from ``echo``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from bad_mcp_ways import FORGED  # Beside this file, which runs as a program.
+
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
+NAMES = ("echo", "hang", "die", "flood", "chatter", "garbage", "wrong", "lie", "error", "large", "deep", "environment")
+
+
+def say(message: dict[str, Any]) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def tools() -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = [
+        {"name": name, "description": f"It does: {name}.", "inputSchema": SCHEMA} for name in NAMES
+    ]
+    listed[0]["annotations"] = {"readOnlyHint": True}
+    return listed
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": value}]}
+
+
+def call(number: object, name: str, arguments: dict[str, Any]) -> None:
+    match name:
+        case "hang":
+            time.sleep(3600)
+        case "die":
+            print("it dies", file=sys.stderr, flush=True)
+            os._exit(3)
+        case "flood":
+            sys.stdout.write('{"jsonrpc":"2.0","id":' + json.dumps(number) + ',"result":"')
+            for _ in range(800):
+                sys.stdout.write("x" * 65536)
+            sys.stdout.write('"}\n')
+        case "chatter":
+            while True:
+                say({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
+        case "garbage":
+            print("{this is no JSON", flush=True)
+        case "wrong":
+            say({"id": number, "result": {"content": "text", "isError": 7}})
+        case "lie":
+            say({"id": number, "result": text(FORGED)})
+        case "error":
+            say({"id": number, "error": {"code": -32602, "message": "That is no argument."}})
+        case "large":
+            say({"id": number, "result": text("y" * 300_000)})
+        case "deep":
+            nested = '{"a":' * 5000 + "1" + "}" * 5000
+            print(f'{{"jsonrpc":"2.0","id":{json.dumps(number)},"result":{nested}}}', flush=True)
+        case "environment":
+            say({"id": number, "result": text(json.dumps(dict(os.environ)))})
+        case _:
+            say({"id": number, "result": text(json.dumps(arguments))})
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message or "method" not in message:
+        continue
+    match message["method"]:
+        case "initialize":
+            info = {"name": "bad", "version": "1"}
+            version = message["params"]["protocolVersion"]
+            say(
+                {
+                    "id": message["id"],
+                    "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info},
+                }
+            )
+        case "tools/list":
+            say({"id": message["id"], "result": {"tools": tools()}})
+        case "tools/call":
+            call(message["id"], message["params"]["name"], message["params"].get("arguments") or {})
+        case _:
+            say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})

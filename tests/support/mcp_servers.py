@@ -1,0 +1,42 @@
+"""MCP servers for tests: the official package's, and one that misbehaves."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+BAD: dict[str, Any] = {"command": sys.executable, "args": [str(HERE / "bad_mcp.py")]}
+OFFICIAL: dict[str, Any] = {"command": sys.executable, "args": [str(HERE / "official_mcp.py"), "stdio"]}
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@contextmanager
+def over_http(way: str = "streamable-http") -> Iterator[str]:
+    """Run the official server over HTTP (or ``sse``); yield its URL."""
+    port = free_port()
+    line = [sys.executable, str(HERE / "official_mcp.py"), way, str(port)]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            assert process.poll() is None, "the server has ended"
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/{'sse' if way == 'sse' else 'mcp'}"
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,154 @@
+"""One server, however it behaves: real processes, one of which misbehaves on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.bad_mcp_ways import FORGED
+from support.mcp_servers import BAD, OFFICIAL, over_http
+from toolsimlib.hosted.connection import Connection, ServerFailed
+from toolsimlib.hosted.outcome import FAILED, TOO_LARGE, UNREACHABLE
+from toolsimlib.hosted.servers import Server, read_file
+
+SECONDS = 3.0
+
+
+def server(**fields: Any) -> Server:
+    [read] = read_file(json.dumps({"mcpServers": {"it": fields}}), {})
+    return read
+
+
+@pytest.fixture
+async def bad() -> AsyncIterator[Connection]:
+    connection = Connection(server(**BAD, env={"KEY": "s3cret-value"}), SECONDS)
+    yield connection
+    await connection.close()
+
+
+@pytest.mark.slow
+async def test_a_server_is_asked(bad: Connection) -> None:
+    """For its tools, once, and what they answer comes back, text and errors."""
+    tools = await bad.tools()
+    assert (tools[0].name, tools[0].reads_only, tools[1].reads_only) == ("echo", True, False)
+    assert await bad.tools() is tools
+    assert (await bad.call("echo", {"text": "é\n"}, 100)).output == '{"text": "\\u00e9\\n"}'
+    assert (await bad.call("lie", {}, 1000)).output == FORGED
+    refused = await bad.call("error", {}, 100)
+    assert refused.told == "Error: That is no argument."
+    assert (await bad.call("large", {}, 200_000)).code == TOO_LARGE
+    environment = json.loads((await bad.call("environment", {}, 100_000)).told)
+    assert environment["KEY"] == "s3cret-value"
+    assert not {name for name in environment if "PYTEST" in name or "VIRTUAL_ENV" in name}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("hang", "no answer within 3 seconds"),
+        ("die", "Connection closed"),
+        ("flood", "a message of it has more than 1048576 bytes"),
+        ("chatter", "more than 2000 things"),
+        ("garbage", "no answer within 3 seconds"),
+        ("wrong", ""),
+        ("deep", ""),
+    ],
+)
+async def test_a_failure_is_words_and_the_next_call_works(bad: Connection, tool: str, words: str) -> None:
+    """In time, without a word of the server's secrets, and others go on meanwhile."""
+    await bad.tools()
+    longest, last, is_over = 0.0, time.monotonic(), False
+
+    async def watch() -> None:
+        nonlocal longest, last
+        while not is_over:
+            await asyncio.sleep(0.01)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+
+    watcher = asyncio.create_task(watch())
+    began = time.monotonic()
+    outcome = await bad.call(tool, {}, 1000)
+    took, is_over = time.monotonic() - began, True
+    await watcher
+    assert outcome.code in (UNREACHABLE, FAILED)
+    assert words in outcome.told
+    assert took < SECONDS + 2
+    assert longest < 1.0
+    assert (await bad.call("echo", {}, 100)).output == "{}"
+
+
+@pytest.mark.slow
+async def test_it_is_tried_again_later_each_time() -> None:
+    """One that cannot start fails at once after its second failure, and is started again when its time has come."""
+    now = 0.0
+    connection = Connection(server(command="/no/such/program"), SECONDS, clock=lambda: now)
+    told = []
+    for _ in range(3):
+        with pytest.raises(ServerFailed) as caught:
+            await connection.tools()
+        told.append(str(caught.value))
+    assert "cannot be started" in told[0]
+    assert "/no/such" not in told[0]
+    assert "tried again in 1 s" in told[2]
+    now = 1.5
+    with pytest.raises(ServerFailed, match="cannot be started"):
+        await connection.tools()
+    await connection.close()
+
+
+@pytest.mark.slow
+async def test_whoever_leaves_stops_only_his_own_call(bad: Connection) -> None:
+    """The next one gets his turn, from the server as it is or from a new one."""
+    call = asyncio.create_task(bad.call("hang", {}, 100))
+    await asyncio.sleep(0.5)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await bad.call("echo", {}, 100)).code == UNREACHABLE  # It still sleeps: its time runs out.
+    assert (await bad.call("echo", {}, 100)).output == "{}"
+
+
+@pytest.mark.slow
+async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in what is said of a failure nor in the log, which has the server's last words."""
+    program = "import os, sys; print('the key is', os.environ['KEY'], file=sys.stderr)"
+    connection = Connection(server(command="python3", args=["-c", program], env={"KEY": "s3cret-value"}), SECONDS)
+    with caplog.at_level(logging.INFO), pytest.raises(ServerFailed) as caught:
+        await connection.tools()
+    await connection.close()
+    assert "the key is [redacted]" in caplog.text
+    assert "s3cret" not in caplog.text + str(caught.value)
+    web = Connection(server(url="http://127.0.0.1:9/s3cret/mcp?key=s3cret"), SECONDS)
+    with caplog.at_level(logging.INFO), pytest.raises(ServerFailed) as caught:
+        await web.tools()
+    await web.close()
+    assert "s3cret" not in caplog.text + str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["stdio", "streamable-http", "sse"])
+async def test_the_official_servers(way: str) -> None:
+    """Over each transport: tools, calls, headers; a slow one fails alone, and over HTTP several are asked at once."""
+
+    async def ask(connection: Connection) -> None:
+        assert [tool.name for tool in await connection.tools()] == ["add", "slow", "header"]
+        answers = await asyncio.gather(*(connection.call("add", {"a": n, "b": 1}, 100) for n in range(3)))
+        assert [each.output for each in answers] == ["1", "2", "3"]
+        assert "validation error" in (await connection.call("add", {"a": "x"}, 1000)).told
+        assert (await connection.call("slow", {"seconds": 60}, 100)).code == UNREACHABLE
+        assert (await connection.call("add", {"a": 1, "b": 1}, 100)).output == "2"
+        await connection.close()
+
+    if way == "stdio":
+        await ask(Connection(server(**OFFICIAL), 10))
+        return
+    with over_http(way) as url:
+        connection = Connection(server(url=url, type=way, headers={"X-Own": "mine"}), 10)
+        assert (await connection.call("header", {"name": "x-own"}, 100)).output == "mine"
+        await ask(connection)

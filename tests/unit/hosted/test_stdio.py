@@ -1,0 +1,92 @@
+"""A process that speaks lines: what it may say, what it is given, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.hosted.servers import Server
+from toolsimlib.hosted.stdio import (
+    MAX_BETWEEN_BYTES,
+    MAX_BETWEEN_MESSAGES,
+    MAX_MESSAGE_BYTES,
+    Flood,
+    Lines,
+    Meter,
+    run_server,
+)
+
+
+@given(st.lists(st.binary(max_size=20)))
+def test_lines_are_the_same_however_they_are_cut(pieces: list[bytes]) -> None:
+    """Blank ones say nothing, and an open one waits for its end."""
+    lines = Lines()
+    told = [line for piece in pieces for line in lines.feed(piece)]
+    *whole, _ = b"".join(pieces).split(b"\n")
+    assert told == [line for line in whole if line.strip()]
+
+
+def test_a_line_has_a_limit() -> None:
+    """It is reached in linear time, and one just below it is whole."""
+    lines = Lines()
+    assert lines.feed(b"x" * MAX_MESSAGE_BYTES + b"\n") == [b"x" * MAX_MESSAGE_BYTES]
+    for _ in range(MAX_MESSAGE_BYTES // 1024):
+        assert lines.feed(b"x" * 1024) == []
+    with pytest.raises(Flood, match=str(MAX_MESSAGE_BYTES)):
+        lines.feed(b"x")
+
+
+def test_a_server_that_goes_on_and_on_is_counted() -> None:
+    """From question to question."""
+    meter = Meter()
+    for _ in range(2):
+        meter.add(MAX_BETWEEN_BYTES, MAX_BETWEEN_MESSAGES)
+        meter.asked()
+    meter.add(0, MAX_BETWEEN_MESSAGES)
+    with pytest.raises(Flood, match="things"):
+        meter.add(0, 1)
+    meter.asked()
+    with pytest.raises(Flood, match="bytes"):
+        meter.add(MAX_BETWEEN_BYTES + 1)
+
+
+async def test_a_server_ends_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though they ignore every request to; it gets of the environment what it is given; its last words are kept."""
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+    program = (
+        "import os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "line = 'import signal, time; signal.signal(15, 1); time.sleep(600)'\n"
+        "child = subprocess.Popen([sys.executable, '-c', line])\n"
+        "print(child.pid, os.environ.get('OPENAI_API_KEY'), os.environ['OWN'], file=sys.stderr, flush=True)\n"
+        "print('no message', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    cut: list[str] = []
+    said: list[str] = []
+    async with run_server(
+        Server("x", (sys.executable, "-c", program), (("OWN", "1"),)), cut.append, said.append
+    ) as both:
+        problem = await asyncio.wait_for(both[0].receive(), 30)
+        assert isinstance(problem, ValueError)
+        assert "no message of the protocol" in str(problem)
+    child, key, own = said[0].split()
+    assert (key, own, cut) == ("None", "1", [])
+    for _ in range(100):
+        try:
+            os.kill(int(child), 0)
+        except ProcessLookupError:
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("the child lives on")
+
+
+async def test_a_command_that_is_none() -> None:
+    """It is an error of the system's."""
+    with pytest.raises(FileNotFoundError):
+        async with run_server(Server("x", ("/no/such/program",)), print, print):
+            pass

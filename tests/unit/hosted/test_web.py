@@ -1,0 +1,62 @@
+"""Requests to a server over HTTP: where they may lead, and what an answer may say."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+from toolsimlib.hosted.stdio import MAX_BETWEEN_BYTES, MAX_MESSAGE_BYTES
+from toolsimlib.hosted.web import Bounded
+
+URL = "https://docs.example/mcp"
+PIECE = b"x" * 65_536
+
+
+class Answers(httpx2.AsyncBaseTransport):
+    def __init__(self, pieces: int, **headers: str) -> None:
+        self.pieces, self.headers = pieces, {name.replace("_", "-"): value for name, value in headers.items()}
+        self.asked: list[str] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append(str(request.url))
+
+        class Stream(httpx2.AsyncByteStream):
+            async def __aiter__(stream) -> AsyncIterator[bytes]:
+                for _ in range(self.pieces):
+                    yield PIECE
+
+        return httpx2.Response(200, headers=self.headers, stream=Stream())
+
+
+async def read(answers: Answers, url: str = URL, method: str = "POST") -> int:
+    async with httpx2.AsyncClient(transport=Bounded(URL, answers)) as client:
+        return len((await client.request(method, url)).content)
+
+
+async def test_an_answer_is_bounded() -> None:
+    """A document to the size of a message, a stream to what may be said between two questions."""
+    assert await read(Answers(2, content_type="application/json")) == 2 * len(PIECE)
+    with pytest.raises(httpx2.ReadError, match="a message of it has more than"):
+        await read(Answers(MAX_MESSAGE_BYTES // len(PIECE) + 1, content_type="application/json"))
+    assert await read(Answers(MAX_BETWEEN_BYTES // len(PIECE), content_type="text/event-stream"))
+    with pytest.raises(httpx2.ReadError, match="between two questions"):
+        await read(Answers(MAX_BETWEEN_BYTES // len(PIECE) + 1, content_type="text/event-stream"))
+
+
+async def test_what_is_compressed_is_not_read() -> None:
+    """A few bytes of it may be a great many."""
+    assert len(gzip.compress(b"\0" * 10_000_000)) < 10_000
+    with pytest.raises(httpx2.ReadError, match="compressed"):
+        await read(Answers(1, content_type="application/json", content_encoding="gzip"))
+
+
+@pytest.mark.parametrize("url", ["http://docs.example/mcp", "https://evil.example/mcp", "https://docs.example:444/"])
+async def test_no_other_place_is_asked(url: str) -> None:
+    """Not another host, nor another port, nor without TLS."""
+    answers = Answers(1)
+    with pytest.raises(httpx2.ConnectError, match="another host"):
+        await read(answers, url)
+    assert answers.asked == []
+    assert await read(answers, "https://docs.example/other")

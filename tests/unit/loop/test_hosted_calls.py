@@ -1,0 +1,317 @@
+"""MCP tools within an answer: rounds of real requests and answers, servers that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from openai.types.responses import Response
+from support.rounds import Script, body_of, run
+from toolsimlib.hosted.approvals import Approvals
+from toolsimlib.hosted.catalogue import RemoteTool
+from toolsimlib.hosted.outcome import Outcome, failed
+from toolsimlib.hosted.servers import EVERY, Server
+from toolsimlib.loop.course import Bounds
+from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
+from toolsimlib.loop.runner import Job
+from toolsimlib.plan import Dialect, Policy
+from toolsimlib.report import Report
+from toolsimlib.wire.dialect import APIS
+
+FREE, SHY = Server("free", ("x",), free=(EVERY,)), Server("shy", ("y",))
+TOOLS = [RemoteTool("read", schema={"type": "object"}), RemoteTool("drop", schema={"type": "object"})]
+DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+SCHEMA = {"type": "object"}
+
+
+def block(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+class Servers:
+    """A pool whose servers answer with what they were asked; ``gone`` ones do not."""
+
+    def __init__(self, gone: str = "") -> None:
+        self.gone = gone
+        self.calls: list[tuple[str, str, Mapping[str, Any]]] = []
+        self.cancelled = 0
+        self.pause = 0.0
+
+    async def tools(self, server: Server) -> list[RemoteTool]:
+        if server.label == self.gone:
+            raise ConnectionError("It has gone.")
+        return TOOLS
+
+    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int) -> Outcome:
+        self.calls.append((server.label, tool, arguments))
+        try:
+            await asyncio.sleep(self.pause)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return failed("It failed.") if tool == "drop" else Outcome(f"{tool}: {dict(arguments)}")
+
+
+APPROVALS = Approvals()
+
+
+def job_of(
+    script: Script,
+    servers: Any,
+    *,
+    client: Dialect = "responses",
+    stream: bool = False,
+    policy: Policy | None = None,
+    bounds: Bounds | None = None,
+    hosting: dict[str, Any] | None = None,
+    owner: str = "me",
+    **more: Any,
+) -> Job:
+    api, body = APIS[client], body_of(client, stream, **more)
+    policy = replace(policy or Policy(), backend=script.backend)
+    report = Report()
+    fields: dict[str, Any] = {"servers": {"free": FREE, "shy": SHY}, "approvals": APPROVALS} | (hosting or {})
+    calls = HostedCalls(Hosting(servers, **fields), api, body, policy, owner, report)
+    ask = lambda each: script.ask(client, stream, each)  # noqa: E731
+    return Job(api, body, api.read(body).form, policy, ask, bounds or Bounds(), report, hosted=calls)
+
+
+def play(*texts: str | None, backend: Dialect = "chat", gone: str = "", **more: Any) -> tuple[Any, Script, Any, Job]:
+    """Return the answer, as the client reads it, the script, the servers and the job."""
+    script, servers = Script(texts, backend), Servers(gone)
+    job = job_of(script, servers, **more)
+    status, chunks = asyncio.run(run(job))
+    data = b"".join(chunks)
+    answer = data if job.form.stream or status != 200 else json.loads(data)
+    return (status, answer) if status != 200 else answer, script, servers, job
+
+
+def kinds(answer: Any) -> list[str]:
+    Response.model_validate(answer)
+    return [item["type"] for item in answer["output"]]
+
+
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_a_call_is_run_and_answered(backend: Dialect) -> None:
+    """The client reads the lists, the call with its output, and the answer; the model is shown its call and output."""
+    answer, script, servers, job = play("Well. " + block("free__read", a=1), "It is so.", backend=backend)
+    assert kinds(answer) == ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "message"]
+    call, message = answer["output"][3:]
+    assert (call["output"], call["status"], call["error"]) == ("read: {'a': 1}", "completed", None)
+    assert message["content"][0]["text"] == "It is so."
+    assert servers.calls == [("free", "read", {"a": 1})]
+    *_, said, output = script.asked[1]
+    assert "Well." in str(said)
+    assert "free__read" in str(said)
+    assert "read: {'a': 1}" in json.dumps(output).encode().decode("unicode_escape")
+    assert (job.report.rounds, job.report.hosted_calls, job.report.calls) == (2, ["OK:free.read"], [])
+    assert answer["usage"]["total_tokens"] == 14
+    assert answer["tools"][0]["name"] == "add"
+    assert len(answer["tools"]) == 2
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
+    """The words of all rounds, each a paragraph, and none of the calls."""
+    answer, script, servers, _ = play("Well. " + block("free__read", a=1), "It is so.", client="chat", stream=stream)
+    if stream:
+        deltas = [json.loads(line[6:]) for line in answer.decode().split("\n") if line.startswith("data: {")]
+        choices = [choice for each in deltas for choice in each["choices"]]
+        text = "".join(choice["delta"].get("content") or "" for choice in choices)
+        assert choices[-1]["finish_reason"] == "stop"
+        assert "tool_calls" not in answer.decode()
+    else:
+        text = answer["choices"][0]["message"]["content"]
+        assert answer["choices"][0]["message"].get("tool_calls") is None
+    assert text == "Well. \n\nIt is so."
+    assert len(servers.calls) == 1
+    assert "free__read" in str(script.asked[1])
+
+
+def test_streamed_and_whole_say_the_same() -> None:
+    """Item for item, but for the ids."""
+    texts = ("Well. " + block("free__read", a=1) + block("free__drop"), "It is so.")
+    whole = play(*texts)[0]["output"]
+    data = play(*texts, stream=True)[0].decode()
+    final = [json.loads(line[6:]) for line in data.split("\n") if line.startswith("data: {")][-1]["response"]["output"]
+
+    def bare(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{name: value for name, value in item.items() if name != "id"} for item in items]
+
+    assert bare(whole) == bare(final)
+
+
+def test_calls_of_both_kinds_in_one_round() -> None:
+    """Ours are run, the client's end the answer, and the next request's history holds both."""
+    text = block("free__read", a=1) + block("echo", b=2)
+    answer, script, _, _ = play(text)
+    assert kinds(answer)[2:] == ["mcp_call", "function_call"]
+    assert answer["output"][2]["output"] == "read: {'a': 1}"
+    assert len(script.asked) == 1
+    said = [{"role": "user", "content": "hi"}, *answer["output"]]
+    said.append({"type": "function_call_output", "call_id": answer["output"][3]["call_id"], "output": "two"})
+    answer, script, servers, _ = play("Done.", input=said)
+    assert kinds(answer) == ["message"]
+    assert servers.calls == []
+    assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape").replace("\\", "")
+    assert "two" in str(script.asked[0])
+
+
+def test_a_failure_is_told_to_the_model() -> None:
+    """A call that fails, arguments that are none, a server that has gone: each is words in the next round."""
+    answer, script, _, job = play(block("free__drop"), "I see.")
+    assert answer["output"][2]["status"] == "failed"
+    assert "It failed." in str(script.asked[1])
+    assert job.report.hosted_calls == ["SERVER_FAILED:free.drop"]
+    answer, script, _, job = play("Without it.", gone="free")
+    assert answer["output"][0]["error"] == "It has gone."
+    assert job.report.warnings == ["MCP_SERVER_FAILED:free"]
+    assert "free__read" not in str(script.asked[0])
+    assert "shy__read" in str(script.asked[0])
+
+
+def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
+    """Until the next request brings it; then what was asked about is run, whatever is echoed of it."""
+    answer, script, servers, job = play(block("shy__read", a=1))
+    assert kinds(answer)[2:] == ["mcp_approval_request"]
+    assert (servers.calls, len(script.asked), answer["status"]) == ([], 1, "completed")
+    asked = answer["output"][2]
+    forged = {**asked, "name": "drop", "arguments": '{"all":true}', "server_label": "free"}
+    yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    history = [{"role": "user", "content": "hi"}, *answer["output"][:2], forged, yes]
+    for other in ("you", ""):
+        _, _, servers, _ = play("Hm.", input=history, owner=other)
+        assert servers.calls == []
+    answer, script, servers, _ = play("It is so.", input=history)
+    assert servers.calls == [("shy", "read", {"a": 1})]
+    assert kinds(answer) == ["mcp_call", "message"]
+    assert answer["output"][0]["approval_request_id"] == asked["id"]
+    assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape")
+    # The same request once more, and the conversation as it goes on.
+    _, script, servers, job = play("Again.", input=history)
+    assert servers.calls == []
+    assert "it was used" in str(script.asked[0])
+    assert job.report.hosted_calls == ["REFUSED:drop"]
+    _, script, servers, _ = play("On.", input=[*history, *answer["output"], {"role": "user", "content": "and?"}])
+    assert servers.calls == []
+    assert "it was used" not in str(script.asked[0])
+
+
+def test_a_no_is_told_to_the_model() -> None:
+    """With its reason, and it stays a no."""
+    answer, *_ = play(block("shy__read", a=1))
+    asked = answer["output"][2]
+    no = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": False, "reason": "Too late."}
+    history = [{"role": "user", "content": "hi"}, asked, no]
+    for _ in range(2):
+        answer, script, servers, _ = play("Well.", input=history)
+        assert (kinds(answer)[-1], servers.calls) == ("message", [])
+        assert "The user refused this call. Too late." in str(script.asked[0])
+    _, _, servers, _ = play("Well.", input=[history[0], asked, {**no, "approve": True}])
+    assert servers.calls == []
+
+
+def test_an_approval_of_nothing_is_a_400() -> None:
+    """An id that was made up, without the request that it answers."""
+    no = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    (status, data), script, _, _ = play("Well.", input=[{"role": "user", "content": "hi"}, no])
+    assert (status, script.asked) == (400, [])
+    assert json.loads(data)["error"]["param"] == "input[1].approval_request_id"
+
+
+def test_nobody_can_approve_over_chat() -> None:
+    """So a call that needs a yes is not run, and the model is told so."""
+    answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
+    assert answer["choices"][0]["message"]["content"] == "Then not."
+    assert servers.calls == []
+    assert "needs a yes" in str(script.asked[1])
+
+
+def test_the_last_round_has_no_tools() -> None:
+    """So that a model that calls and calls has to answer; and calls are counted besides."""
+    call = block("free__read")
+    answer, script, servers, job = play(call, call, "Enough.", bounds=Bounds(rounds=3))
+    assert len(servers.calls) == 2
+    assert "CATALOG" in str(script.asked[1])
+    assert "CATALOG" not in str(script.asked[2])
+    assert answer["output"][-1]["content"][0]["text"] == "Enough."
+    _, script, servers, job = play(call * 5, "Enough.", hosting={"max_calls": 3})
+    assert len(servers.calls) == 3
+    assert sorted(job.report.hosted_calls) == ["LIMIT:free.read"] * 2 + ["OK:free.read"] * 3
+    _, _, servers, _ = play(call * 5, "Enough.", max_tool_calls=2)
+    assert len(servers.calls) == 2
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "mcp", "server_label": "free", "name": "read"}])
+def test_what_has_to_be_called_is_called_once(choice: Any) -> None:
+    """After its output the model may answer."""
+    _, script, servers, _ = play(block("free__read"), "So.", tool_choice=choice)
+    assert len(servers.calls) == 1
+    assert ["You MUST call" in str(asked) for asked in script.asked] == [True, False]
+
+
+def test_masks_hold_for_servers_too() -> None:
+    """What is denied is neither shown nor run."""
+    policy = Policy(tool_denylist=frozenset({"free__drop"}))
+    answer, script, _, _ = play("Well.", policy=policy)
+    assert "free__drop" not in str(script.asked[0])
+    assert [tool["name"] for tool in answer["output"][0]["tools"]] == ["read"]
+    (status, data), _, servers, _ = play(block("free__drop"), policy=policy)
+    assert (status, servers.calls) == (422, [])
+    assert b"UNKNOWN_TOOL" in data
+
+
+def test_a_request_brings_a_server() -> None:
+    """Its tools are run where the operator allows its host; what is for it alone is not echoed."""
+    mine = {"type": "mcp", "server_label": "mine", "server_url": "https://docs.example/k3y"}
+    tools = [{**mine, "headers": {"X-Own": "s3cret"}, "require_approval": "never"}]
+    hosting = {"runs_clients": True, "hosts": ("docs.example",)}
+    answer, script, servers, _ = play(block("mine__read"), "So.", tools=tools, hosting=hosting)
+    assert servers.calls == [("mine", "read", {})]
+    assert "s3cret" not in json.dumps(answer) + str(script.asked)
+    assert "k3y" not in json.dumps(answer) + str(script.asked)
+    (status, data), script, _, _ = play("Well.", tools=tools, hosting={**hosting, "hosts": ()})
+    assert (status, script.asked) == (400, [])
+    assert json.loads(data)["error"]["param"] == "tools[0].server_url"
+
+
+def test_a_round_that_fails_ends_the_answer() -> None:
+    """With the backend's error, though something was told already."""
+    (status, data), _, servers, _ = play(block("free__read"), None)
+    assert (status, len(servers.calls)) == (503, 1)
+    assert json.loads(data)["error"]["type"] == "server_error"
+    streamed, _, _, _ = play(block("free__read"), None, stream=True)
+    assert b"response.failed" in streamed
+    (status, _), *_ = play(None)
+    assert status == 503
+
+
+def test_a_call_beside_a_bad_one_goes_on_with_its_output() -> None:
+    """The bad one is not asked again for itself; the model sees what came of the good one."""
+    bad = block("add", a="x")
+    answer, script, servers, _ = play(block("free__read") + bad, "So.", policy=Policy(retry=2))
+    assert len(servers.calls) == 1
+    assert kinds(answer)[-1] == "message"
+    assert "SCHEMA_MISMATCH" not in str(script.asked[1])
+    assert len(script.asked) == 2
+
+
+def test_a_client_that_leaves_stops_the_tools() -> None:
+    """All that run."""
+
+    async def leave() -> Servers:
+        servers = Servers()
+        servers.pause = 60
+        job = job_of(Script([block("free__read") * 3, "So."], "chat"), servers)
+        task = asyncio.create_task(run(job))
+        while len(servers.calls) < 3:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return servers
+
+    assert asyncio.run(leave()).cancelled == 3
