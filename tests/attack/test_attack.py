@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -92,3 +93,28 @@ def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> 
             reply = line.post("/v1/chat/completions", ask())
             assert (reply.status, reply.json()["error"]["code"]) == (status, code)
         assert 0 < proxy.log().count("client connect") <= 4
+
+
+def free_port() -> int:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port: int = reserved.getsockname()[1]
+    return port
+
+
+def test_two_proxies_that_name_each_other() -> None:
+    """A request goes round once, whatever it is; each proxy is served by another backend in the same way."""
+    ports = (free_port(), free_port())
+    with contextlib.ExitStack() as stack:
+        proxies = [
+            stack.enter_context(
+                Mitmdump(f"http://127.0.0.1:{there}", arguments=("--listen-port", str(here)), toolsim_log="off")
+            )
+            for here, there in (ports, ports[::-1])
+        ]
+        for proxy in proxies:
+            with Line(proxy.url) as line:
+                for reply in (line.post("/v1/chat/completions", ask()), line.request("GET", "/v1/models")):
+                    assert (reply.status, reply.json()["error"]["code"]) == (508, "loop_detected")
+        for proxy in proxies:
+            assert 0 < proxy.log().count("client connect") < 40

@@ -43,6 +43,7 @@ from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.remembering import Remembering
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.proxy.settings import Settings, parse
+from toolsimlib.proxy.via import Via
 from toolsimlib.proxy.worker import Crew
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import Api
@@ -79,6 +80,7 @@ class ToolSim:
         self._builtin = BuiltinBackend()
         self._greeting = Greeting(self._builtin)
         self._connections = Connections()
+        self._via = Via()
         self._rounds = Rounds(keepalive)
         self._servers = Servers()
         self._conversations = Conversations()
@@ -157,11 +159,12 @@ class ToolSim:
             flow.request.stream = False
             self._open(flow, part.report, None, part)
             return
-        if self._connections.is_circle(flow.client_conn):
+        resent = resend.Resent(flow) if resend.is_resent(flow) else None
+        request, client = flow.request, flow.client_conn
+        has_passed = resent is None and self._via.has_passed(request.headers, client)
+        if has_passed or self._connections.is_circle(client):
             flow.response = error_response(LOOP)
             return
-        resent = resend.Resent(flow) if resend.is_resent(flow) else None
-        request = flow.request
         partition = partition_of(request.headers)
         decision = route.decide(_incoming(flow), self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
@@ -182,8 +185,11 @@ class ToolSim:
             request.headers.pop("authorization", None)
             if decision.authorization:
                 request.headers["authorization"] = decision.authorization
+        is_named = isinstance(decision, route.Forward) or isinstance(client.proxy_mode, ReverseMode)
         if decision.to_builtin:
             self._builtin.admit(flow)
+        elif is_named and flow.live:
+            self._via.sign(request.headers, client)
         api = route.api_of(request.method, request.path)
         if api or route.endpoint(request.path):
             # Whatever ``stream_large_bodies`` says: the body has to be read.
@@ -194,7 +200,6 @@ class ToolSim:
             if part is None and api is not None and api.is_kept:
                 self._remembering.begin(flow, exchange, partition)
             # Only a backend that the operator named is asked who it is.
-            is_named = isinstance(decision, route.Forward) or isinstance(flow.client_conn.proxy_mode, ReverseMode)
             exchange.may_ask = api is not None and is_named and not decision.to_builtin
         else:
             request.stream = True

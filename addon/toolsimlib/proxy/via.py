@@ -1,0 +1,48 @@
+"""A request that comes back by way of another proxy: the header ``Via`` tells who has passed it on (RFC 9110, 7.6.3).
+
+``connect`` recognises a connection that leads back to the listener it left. Where two proxies name each other as their
+backend, each connection leads to somebody else, and only the request itself can say where it has been. So each listener
+signs what it sends to a backend, with a name that nobody else has, and refuses what bears its own.
+
+Another listener of the same process has another name: a request may pass several. What merely goes through this proxy
+to some other host is not signed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import sha256
+
+from mitmproxy.connection import Client
+from mitmproxy.http import Headers
+
+_HEADER = "via"
+
+
+class Via:
+    """Signs requests in the name of the listener that they came in on."""
+
+    def __init__(self) -> None:
+        self._seed = secrets.token_hex(16)
+
+    def has_passed(self, headers: Headers, client: Client) -> bool:
+        """Return whether a request has passed the client's listener before."""
+        return self._name(client) in _names(headers)
+
+    def sign(self, headers: Headers, client: Client) -> None:
+        """Add the listener's name; one that is there already, as in a flow that is sent again, is replaced."""
+        own = self._name(client)
+        others = [each for each in _entries(headers) if own not in each.split()]
+        headers[_HEADER] = ", ".join([*others, f"1.1 {own}"])
+
+    def _name(self, client: Client) -> str:
+        host, port = (client.sockname or ("", 0))[:2]
+        return f"toolsim-{sha256(f'{self._seed} {host} {port}'.encode()).hexdigest()[:16]}"
+
+
+def _names(headers: Headers) -> set[str]:
+    return {word for entry in _entries(headers) for word in entry.split()[1:2]}
+
+
+def _entries(headers: Headers) -> list[str]:
+    return [entry.strip() for value in headers.get_all(_HEADER) for entry in value.split(",") if entry.strip()]
