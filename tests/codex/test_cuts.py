@@ -1,0 +1,262 @@
+"""A Codex that dies after each byte that it says, and a client that leaves after each byte that it reads.
+
+What the real app-server says in one turn is recorded once and then played, since each death would cost a process: the
+child's own code reads it, behind the real loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.answers import plan, tool
+from support.stub_model import Reply
+from toolsimlib.backends.codex import child as child_module
+from toolsimlib.backends.codex.backend import CodexBackend
+from toolsimlib.backends.codex.child import Child
+from toolsimlib.backends.codex.server import _handshake
+from toolsimlib.backends.loopback import TOKEN, Loopback
+from toolsimlib.plan import Dialect
+from toolsimlib.report import Report
+from toolsimlib.response.rewrite import ResponseRewriter
+
+pytestmark = pytest.mark.slow
+
+CALL = '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>'
+WORDS = ["Hel", "lo ", CALL[:9], CALL[9:]]
+QUESTION = {"model": "stub-1", "input": "hi"}
+TOOLS = [tool("f", a="number")]
+RESET = struct.pack("ii", 1, 0)
+# Each byte by itself takes minutes (CUTS=1).
+STEP = int(os.environ.get("CUTS", "97"))
+
+
+@dataclass(frozen=True)
+class Tape:
+    """What a child said: its lines; behind how many bytes it was greeted, and a call and the turn were whole."""
+
+    lines: list[bytes]
+    greeted: int
+    called: int
+    finished: int
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.lines))
+
+
+def tape_of(said: bytes) -> Tape:
+    lines = said.splitlines(keepends=True)
+    end, text = 0, ""
+    marks: dict[str, int] = {}
+    for line in lines:
+        end += len(line)
+        message = json.loads(line)
+        text += message.get("params", {}).get("delta", "") if message.get("method") == "item/agentMessage/delta" else ""
+        if message.get("id") == 3 and "result" in message:
+            marks["greeted"] = end
+        if "</tool_call>" in text:
+            marks.setdefault("called", end)
+        if message.get("method") == "turn/completed":
+            marks["finished"] = end
+    return Tape(lines, **marks)
+
+
+class Player(asyncio.SubprocessTransport):
+    """Plays a child's process: says what is on the tape, each response once it was asked for, and dies after ``size``
+    bytes.
+    """
+
+    def __init__(self, tape: Tape, size: int) -> None:
+        super().__init__()
+        self.left = size
+        self._lines = list(tape.lines)
+        self._asked: set[int] = set()
+        self.asked: list[str] = []
+        self.child = Child(Path("/nowhere"))
+        self.is_dead = False
+        self.child.connection_made(self)
+
+    def get_pid(self) -> int:
+        return 0
+
+    def get_returncode(self) -> int | None:
+        return 1 if self.is_dead else None
+
+    def get_pipe_transport(self, fd: int) -> Any:
+        return _Input(self)
+
+    def terminate(self) -> None:
+        self.die()
+
+    def close(self) -> None:
+        pass
+
+    def write(self, line: bytes) -> None:
+        message = json.loads(line)
+        self.asked.append(message["method"])
+        self._asked.add(message.get("id", 0))
+        asyncio.get_running_loop().call_soon(self.say)
+
+    def say(self) -> None:
+        while self._lines and not self.is_dead:
+            number = json.loads(self._lines[0]).get("id", 0)
+            if number not in self._asked | {0}:
+                return
+            line = self._lines.pop(0)[: self.left]
+            self.left -= len(line)
+            self.child.pipe_data_received(1, line)
+            if not self.left:
+                self.die()
+
+    def die(self) -> None:
+        if not self.is_dead:
+            self.is_dead = True
+            self.child.pipe_connection_lost(1, None)
+            self.child.process_exited()
+            self.child.connection_lost(None)
+
+
+class _Input(asyncio.WriteTransport):
+    def __init__(self, player: Player) -> None:
+        super().__init__()
+        self._player = player
+
+    def write(self, data: Any) -> None:
+        self._player.write(bytes(data))
+
+    def close(self) -> None:
+        pass
+
+
+class Stage:
+    """The loopback before a Codex that dies after ``size`` bytes, or never."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.size = 0
+        self.players: list[Player] = []
+        self._running: set[asyncio.Task[None]] = set()
+        backend = CodexBackend(("codex",))
+        backend._server = self  # type: ignore[assignment]
+        self.loopback = Loopback(backend)
+
+    async def start(self) -> None:
+        """Nothing: children start when they are wanted."""
+
+    async def stop(self) -> None:
+        for player in self.players:
+            player.die()
+        await asyncio.gather(*self._running)
+
+    async def child(self) -> Child:
+        """Return a new child, which is greeted."""
+        player = Player(self.tape, self.size)
+        self.players.append(player)
+        task = asyncio.create_task(player.child.run())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await _handshake(player.child)
+        return player.child
+
+
+@pytest.fixture
+def said() -> Iterator[bytearray]:
+    """All bytes that children say from now on."""
+    said, took = bytearray(), Child.pipe_data_received
+
+    def take(self: Child, fd: int, data: bytes) -> None:
+        said.extend(data if fd == 1 else b"")
+        took(self, fd, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Child, "pipe_data_received", take)
+        yield said
+
+
+@pytest.fixture
+async def tape(said: bytearray, stage: Any, monkeypatch: pytest.MonkeyPatch) -> Tape:
+    """What the real Codex says in one turn with a call, from its start on; no process is killed any more."""
+    stage.stub.reply = lambda body: Reply(WORDS)
+    assert CALL in await stage.text("hi")
+    async with asyncio.timeout(20):
+        while b'"id":7' not in said.replace(b" ", b""):
+            await asyncio.sleep(0.05)
+    await stage.loopback.stop()
+    monkeypatch.setattr(child_module, "kill_group", lambda leader: None)
+    return tape_of(bytes(said))
+
+
+@asynccontextmanager
+async def playing(tape: Tape) -> AsyncIterator[tuple[Stage, httpx.AsyncClient]]:
+    stage = Stage(tape)
+    await stage.loopback.start()
+    url = f"http://127.0.0.1:{stage.loopback.port}"
+    token = {TOKEN: stage.loopback.token}
+    async with httpx.AsyncClient(base_url=url, timeout=20, trust_env=False, headers=token) as client:
+        yield stage, client
+    await stage.loopback.stop()
+
+
+def looks_complete(client: Dialect, stream: bool, response: httpx.Response) -> bool:
+    """Return whether a client would take what it gets of the backend's answer for a whole one."""
+    kind = response.headers["content-type"]
+    rewriter = ResponseRewriter(plan(client, "responses", stream, TOOLS), Report(), content_type=kind)
+    body = b"".join(rewriter.feed(response.content) + rewriter.feed(b""))
+    if client == "responses":
+        return b'"type":"response.completed"' in body if stream else json.loads(body).get("status") == "completed"
+    return rewriter.status == 200 and b'"error"' not in body
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_a_child_that_is_gone_after_each_byte(tape: Tape, stream: bool) -> None:
+    """No hang and no false success, over either API; what was whole before it died is whole."""
+    edges = {end + beside for end in (tape.greeted, tape.called, tape.finished) for beside in (-2, -1, 0, 1)}
+    sizes = sorted({*range(tape.greeted, tape.size, STEP), *edges, tape.size})
+    async with playing(tape) as (stage, client):
+        for stage.size in (size for size in sizes if size > tape.greeted):
+            response = await client.post("/v1/responses", json={**QUESTION, "stream": stream})
+            # The end of a line is what a child's message is read by.
+            finished, called = stage.size >= tape.finished, stage.size >= tape.called
+            if response.status_code != 200:
+                assert not finished
+                assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_died")
+                continue
+            assert looks_complete("responses", stream, response) == finished, stage.size
+            # Behind a call a backend over chat fails too late, where it is a stream.
+            assert looks_complete("chat", stream, response) == (finished or (called and stream))
+
+
+async def test_a_client_that_leaves_after_each_byte(tape: Tape) -> None:
+    """The thread is unloaded each time, and whoever comes next is answered."""
+    async with playing(tape) as (stage, client):
+        stage.size = tape.size + 1
+        body = json.dumps({**QUESTION, "stream": True}).encode()
+        head = f"POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\n{TOKEN}: {stage.loopback.token}\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        whole = len((await client.post("/v1/responses", json={**QUESTION, "stream": True})).content)
+        for size in range(0, whole, STEP):
+            reader, writer = await asyncio.open_connection("127.0.0.1", stage.loopback.port)
+            writer.write(request)
+            got = b""
+            while len(got) < size and (chunk := await asyncio.wait_for(reader.read(size - len(got)), 20)):
+                got += chunk
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            writer.close()
+        assert (await client.post("/v1/responses", json=QUESTION)).json()["status"] == "completed"
+        async with asyncio.timeout(20):
+            while not all(
+                player.asked[-1] == "thread/unsubscribe" for player in stage.players if len(player.asked) > 4
+            ):
+                await asyncio.sleep(0.01)
+        assert len(stage.players) > whole // STEP // 2
