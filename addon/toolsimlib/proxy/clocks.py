@@ -5,7 +5,8 @@
 3. *The client's silence* counts from when it last got anything: ``keepalive``, since a client hears nothing while a
    call is being held back.
 
-mitmproxy's streams have no timers of their own: ``next_tick`` says when one of the two is worth a look again.
+mitmproxy's streams have no timers of their own: ``next_tick`` says when one of the two is worth a look again. A stream
+that is over stays in memory up to its next tick, with all that it holds, so that none is far away.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import time
 
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.settings import Limits
+
+MAX_TICK_SECONDS = 2.0
+"""Often enough to forget what is over, and rare enough to cost nothing."""
 
 
 class Clocks:
@@ -53,13 +57,13 @@ class Clocks:
         return time.monotonic() - self._started_at
 
     def next_tick(self) -> float:
-        """Return the seconds until the backend is overdue, or the client due for a sign of life."""
+        """Return the seconds until the backend may be overdue, or the client due for a sign of life."""
         now = time.monotonic()
         due = self._told_at + self._limits.keepalive
         if self._limits.idle_timeout:
             due = min(due, self._heard_at + self._limits.idle_timeout)
         # Never at once: the clocks of timers may differ a little.
-        return max(due - now, 0.01)
+        return min(max(due - now, 0.01), MAX_TICK_SECONDS)
 
     @property
     def is_overdue(self) -> bool:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.proxy.clocks import Clocks
+from toolsimlib.proxy.clocks import MAX_TICK_SECONDS, Clocks
 from toolsimlib.proxy.settings import Limits
 
 
@@ -10,7 +10,7 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     clocks, patient = Clocks(Limits(keepalive=10, connect_timeout=5, idle_timeout=12)), Clocks(Limits(idle_timeout=0))
-    assert (clocks.next_tick(), clocks.is_overdue, clocks.is_quiet) == (10, False, False)
+    assert (clocks.next_tick(), clocks.is_overdue, clocks.is_quiet) == (MAX_TICK_SECONDS, False, False)
     assert clocks.unreachable("gone").status == 502
     now += 5
     assert clocks.unreachable("gone").message == "The backend could not be reached within 5 s."
@@ -21,8 +21,10 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (clocks.is_quiet, clocks.next_tick()) == (True, 0.01)
     clocks.told()
     assert clocks.first_byte is None
-    assert (clocks.is_quiet, clocks.next_tick()) == (False, 7)
-    now += 7
+    assert (clocks.is_quiet, clocks.next_tick()) == (False, MAX_TICK_SECONDS)
+    now += 6
+    assert clocks.next_tick() == 1
+    now += 1
     for _ in range(2):
         clocks.answered()
         assert clocks.first_byte == 17
