@@ -104,6 +104,7 @@ def rewrite_request(
         request = read(client, document, report)
         if kept is not None:
             request, body = as_kept(request, kept), b""
+        request = replace(request, choice=_choice(request, policy))
         policy, attempts = settle(policy, request, backend, refused)
         planned = plan(request, backend, policy, report, attempts)
         if size > policy.max_tools_bytes:

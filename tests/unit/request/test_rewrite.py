@@ -661,3 +661,12 @@ def test_only_tools_that_nobody_serves(kind: str, forwarded: bool) -> None:
         assert written is not None
         assert json.loads(written.body).keys() == {"model", "input"}
         assert report.dropped == [f"tool:{kind}"]
+
+
+def test_a_call_that_the_operator_demands_is_enforced_like_a_clients_own():
+    """``tool_use_mode=enforced`` says more than words where the engine can be told; after an output it says nothing."""
+    policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
+    assert sent(chat(policy, tools=[F]))["response_format"]["type"] == "json_schema"
+    assert sent(responses(policy, tools=[F]))["text"]["format"]["type"] == "json_schema"
+    assert "text" not in sent(responses(policy, tools=[F], input=[USER, CALL, OUTPUT]))
+    assert "response_format" not in sent(chat(Policy(engine="llama.cpp", constrain="auto"), tools=[F]))
