@@ -262,11 +262,9 @@ class Exchange:
                 self.cut = True
                 frames = self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes))
                 data = b""
-            if (told := self._rewriter.at_once(data)) is not None:
-                yield self._sent(told)
-                return
             began = time.monotonic()
-            for step in self._rewriter.steps(data):
+            told = self._rewriter.at_once(data)
+            for step in self._rewriter.steps(data) if told is None else (told,):
                 frames += step
                 if time.monotonic() - began > TURN_SECONDS and not self.finished:
                     yield self._sent(frames)

@@ -98,9 +98,9 @@ class Answer:
             case Closed():
                 return self._close()
 
-    def at_once(self, deltas: Deltas) -> list[ClientEvent] | None:
-        """Take deltas that came together; None if they have to be fed one by one, and nothing was done."""
-        return [] if self.done else self._turn(deltas.like.choice).at_once(deltas)
+    def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
+        """Take those first ``deltas`` that need not be fed one by one, and return how many they are."""
+        return ([], len(deltas.texts)) if self.done else self._turn(deltas.like.choice).at_once(deltas)
 
     def end_of_input(self) -> list[ClientEvent]:
         """Take the end of the backend's bytes. Without the backend's terminator before it, the answer has failed."""

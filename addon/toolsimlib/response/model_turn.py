@@ -27,6 +27,8 @@ from toolsimlib.wire.sse import MAX_EVENT_BYTES
 _MAX_UNKNOWN = 8
 # Characters of text that are read in one step: up to 20 calls.
 _STEP_CHARS = 1024
+# Deltas that are looked at together: those behind the first that has to be read are looked at again.
+_MAX_AT_ONCE = 32
 _STREAM_STARTS = (b"data:", b"event:", b":")
 
 
@@ -71,10 +73,15 @@ class ModelTurn:
         return self._answer.cut
 
     def at_once(self, data: bytes) -> list[ClientEvent] | None:
-        """Return what takes no steps: deltas that are all alike. None: nothing was done, ``data`` has to be taken."""
+        """Return what takes no more than a step: deltas that are all alike. None: nothing was done."""
         repeats = self._decoder and self._decoder.repeats(data)
         like = repeats and self._likes.get(repeats.template)
-        return self._at_once(like, repeats.texts) if repeats and like else None
+        if not repeats or not like or sum(map(len, repeats.texts)) > _STEP_CHARS:
+            return None
+        told, count = self._answer.at_once(Deltas(like, repeats.texts))
+        if count < len(repeats.texts):
+            told += [event for events in self._deltas(like, repeats.texts[count:]) for event in events]
+        return told
 
     def steps(self, data: bytes) -> Iterator[list[ClientEvent]]:
         """Yield what ``data`` says, in steps of a few milliseconds each at the most, which must all be taken.
@@ -124,19 +131,17 @@ class ModelTurn:
             yield from self._told(events)
 
     def _deltas(self, like: TextDelta | ReasoningDelta, texts: list[str]) -> Iterator[list[ClientEvent]]:
-        """Take deltas at once if nothing but saying or holding them is to be done; else in halves, down to each."""
-        if (told := self._at_once(like, texts)) is not None:
-            yield told
-        elif len(texts) == 1:
-            for part in _parts(replace(like, text=texts[0])):
-                yield self._answer.feed(part)
-        else:
-            middle = len(texts) // 2
-            yield from self._deltas(like, texts[:middle])
-            yield from self._deltas(like, texts[middle:])
-
-    def _at_once(self, like: TextDelta | ReasoningDelta, texts: list[str]) -> list[ClientEvent] | None:
-        return self._answer.at_once(Deltas(like, texts)) if max(map(len, texts)) <= _STEP_CHARS else None
+        """Take deltas: as many at once as are only to be said or held back, the others one by one."""
+        at = 0
+        while at < len(texts):
+            some = texts[at : at + _MAX_AT_ONCE]
+            told, count = self._answer.at_once(Deltas(like, some)) if max(map(len, some)) <= _STEP_CHARS else ([], 0)
+            if count:
+                yield told
+            else:
+                for part in _parts(replace(like, text=texts[at])):
+                    yield self._answer.feed(part)
+            at += count or 1
 
     def _told(self, events: Iterable[BackendEvent]) -> Iterator[list[ClientEvent]]:
         if self._reader.unknown:

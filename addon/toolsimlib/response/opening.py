@@ -126,3 +126,11 @@ def may_begin(names: Sequence[str]) -> Callable[[str], object]:
     It looks at the first character of a line alone. ``names``: the tools on offer.
     """
     return _line_start("".join(sorted(map(re.escape, _FIRST.union(name[0] for name in names if name))))).search
+
+
+def begin_nothing(texts: Sequence[str], may_begin: Callable[[str], object]) -> int:
+    """Return how many of ``texts``, from the first on, are lines at which no call begins, nor may at their end."""
+    count = len(texts)
+    while count and "\n" in (text := "".join(texts[:count])) and may_begin(text):
+        count -= 1
+    return count

@@ -146,13 +146,15 @@ class Preview:
         return ""
 
 
-def grown(parser: Sentinel | Untagged, preview: Preview | None, deltas: Deltas) -> list[ClientEvent] | None:
-    """Let ``deltas`` grow the block that is open in ``parser``, and return what ``preview`` makes of them.
+def grown(parser: Sentinel | Untagged, preview: Preview | None, deltas: Deltas) -> tuple[list[ClientEvent], int]:
+    """Let ``deltas`` grow the block that is open in ``parser``; return what ``preview`` makes of them.
 
-    None: they do more than that, and nothing was done.
+    Those at the end may do more than that: how many of them grew it is returned too, as the next smaller half.
     """
-    fragments = parser.grows(deltas.texts, previews=preview is not None and preview.settled)
-    if fragments is None or preview is None:
-        return None if fragments is None else []
-    arguments = [text for fragment in fragments if (text := preview.feed(fragment))]
-    return [Deltas(CallDelta("", deltas.like.choice), arguments)] if arguments else []
+    texts, previews = deltas.texts, preview is not None and preview.settled
+    while texts and (fragments := parser.grows(texts, previews=previews)) is None:
+        texts = texts[: len(texts) // 2]
+    if not texts or preview is None:
+        return [], len(texts)
+    arguments = [text for fragment in fragments or () if (text := preview.feed(fragment))]
+    return ([Deltas(CallDelta("", deltas.like.choice), arguments)] if arguments else []), len(texts)

@@ -79,9 +79,9 @@ class ResponseRewriter:
         return [b"".join(chunks)] if chunks else []
 
     def at_once(self, data: bytes) -> list[bytes] | None:
-        """Return what takes no steps: frames that are all alike. None: nothing was done, ``data`` has to be fed."""
-        events = None if self.done or self._listener is not None else self._turn.at_once(data)
-        return None if events is None else [frame for event in events for frame in self._writer.write(event)]
+        """Return what takes one step: frames that are all alike. None: nothing was done, ``data`` has to be fed."""
+        events = None if self.done else self._turn.at_once(data)
+        return None if events is None else self._written(events)
 
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
         """Yield what ``feed`` returns, in steps of a few milliseconds each at the most, which must all be taken."""

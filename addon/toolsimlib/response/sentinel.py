@@ -100,9 +100,9 @@ class Sentinel:
         """Whether a block is open, so that text is being held back for it."""
         return bool(self._opening)
 
-    def passes(self, texts: Sequence[str]) -> bool:
-        """Return whether each of ``texts`` is prose from its beginning to its end: they need not be fed."""
-        return self._is_idle and not (self._tags.may_be_in("".join(texts)) and any(map(self._tags.are_in, texts)))
+    def passes(self, texts: Sequence[str]) -> int:
+        """Return how many of ``texts``, from the first on, are prose to their ends: they need not be fed."""
+        return self._tags.free(texts) if self._is_idle else 0
 
     def grows(self, texts: Sequence[str], *, previews: bool = False) -> list[str] | None:
         """Take ``texts`` if they only lengthen the string that is open in a block, and return their fragments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,6 +38,12 @@ class Tags:
         if not self.may_be_in(text):
             return False
         return self.opening.search(text) is not None or held_from(text, 0, self.beginnings) < len(text)
+
+    def free(self, texts: Sequence[str]) -> int:
+        """Return how many of ``texts``, from the first on, hold none."""
+        if not self.may_be_in("".join(texts)):
+            return len(texts)
+        return next((at for at, text in enumerate(texts) if self.are_in(text)), len(texts))
 
     def may_be_in(self, text: str) -> bool:
         """Return whether a first look finds what all tags begin with."""

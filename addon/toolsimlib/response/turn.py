@@ -59,7 +59,6 @@ class Turn:
     """One choice. ``over``: it takes nothing more; ``cut``: it ended before the backend did; ``reason``: why it ended.
 
     ``again``: whether it ended at what the model can be asked for once more.
-
     Each method takes one event of the backend and returns the client's events for it.
     """
 
@@ -114,17 +113,18 @@ class Turn:
             self.state(text)
         return self._flush()
 
-    def at_once(self, deltas: Deltas) -> list[ClientEvent] | None:
-        """Take deltas that came together if each is told as it stands, or grows a block; None: nothing was done."""
+    def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
+        """Take those first ``deltas`` that are told as they stand, or grow a block; return how many they are."""
+        parser, texts = self._parser, deltas.texts
         if isinstance(deltas.like, ReasoningDelta):
-            return [deltas] if self.state in (self.state_waiting, self.state_calling) else None
-        told: list[ClientEvent] | None = [deltas]
-        if self.state == self.state_speaking and (not self._parser or self._parser.passes(deltas.texts)):
-            self._blocks.position += sum(map(len, deltas.texts))
-        elif self.over or not self._parser or (told := grown(self._parser, self._preview, deltas)) is None:
-            return None
-        self.again.hear("".join(deltas.texts))
-        return told
+            return ([deltas], len(texts)) if self.state in (self.state_waiting, self.state_calling) else ([], 0)
+        if self.state == self.state_speaking and (count := parser.passes(texts) if parser else len(texts)):
+            told: list[ClientEvent] = [deltas if count == len(texts) else Deltas(deltas.like, texts[:count])]
+            self._blocks.position += sum(map(len, texts[:count]))
+        else:
+            told, count = grown(parser, self._preview, deltas) if parser and not self.over else ([], 0)
+        self.again.hear("".join(texts[:count]))
+        return told, count
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call."""

@@ -36,7 +36,7 @@ from toolsimlib.response.code_fence import CodeFence, Place
 from toolsimlib.response.form import Form, end_of
 from toolsimlib.response.held import Calls, FenceMark, Held
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.opening import CODE, MARK, TAUGHT, language_at, may_begin, opening_at
+from toolsimlib.response.opening import CODE, MARK, TAUGHT, begin_nothing, language_at, may_begin, opening_at
 from toolsimlib.response.pieces import Fragment
 from toolsimlib.response.pieces import Piece as TaggedPiece
 from toolsimlib.response.sentinel import Sentinel
@@ -91,10 +91,10 @@ class Untagged:
             return pieces  # type: ignore[return-value]  # A list of fewer kinds, which nobody else holds.
         return self._take(pieces)
 
-    def passes(self, texts: Sequence[str]) -> bool:
-        """Return whether ``texts`` are prose that begins nothing, and end within a line: they need not be fed."""
-        begins = not self._passes or ("\n" in (text := "".join(texts)) and self._may_begin(text))
-        return not begins and self._sentinel.passes(texts)
+    def passes(self, texts: Sequence[str]) -> int:
+        """Return how many of ``texts``, from the first on, are prose that begins nothing: they need not be fed."""
+        count = self._sentinel.passes(texts) if self._passes else 0
+        return begin_nothing(texts[:count], self._may_begin) if count else 0
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""

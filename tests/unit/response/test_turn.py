@@ -142,12 +142,12 @@ def test_deltas_that_come_together() -> None:
     deltas = Deltas(TextDelta("a"), ["b", "c"])
     for the_plan in (chat(), dataclasses.replace(chat(), tools=())):
         the_turn = Turn(the_plan, Report(), Judge(the_plan, Report()), count(1))
-        assert the_turn.at_once(deltas) is None
+        assert the_turn.at_once(deltas) == ([], 0)
         the_turn.text("said ")
-        assert the_turn.at_once(deltas) == [deltas]
+        assert the_turn.at_once(deltas) == ([deltas], 2)
     the_turn = Turn(chat(), Report(), Judge(chat(), Report()), count(1))
     the_turn.text("said ")
-    assert the_turn.at_once(Deltas(TextDelta("a"), ["b", "<tool_"])) is None
+    assert the_turn.at_once(Deltas(TextDelta("a"), ["b", "<tool_", "c"])) == ([Deltas(TextDelta("a"), ["b"])], 1)
 
 
 def test_structured_calls_join_the_turn() -> None:
