@@ -69,6 +69,7 @@ def ask(**more: object) -> bytes:
 CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
 PATTERNED = '<tool_call>{"name":"f","arguments":{"a":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%d!"}}</tool_call>'
 ENDLESS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
+BILLION = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?:(?:a{1000}){1000}){1000}"}}}
 
 
 def function(number: int, **more: object) -> dict[str, object]:
@@ -247,6 +248,12 @@ LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
     ("a schema of 10 MB", lambda: ask(tools=[function(0, strict=True, parameters=schema(10_000_000))]), BAD, {}),
     ("20,000 calls in a stream", lambda: ask(stream=True), OK, {"reaches": 1, "backend": "20,000 calls"}),
     ("20,000 calls at once", ask, OK, {"reaches": 1, "backend": "20,000 calls at once"}),
+    (
+        "a pattern of a thousand million",
+        lambda: ask(tools=[function(0, strict=True, parameters=BILLION)]),
+        BAD,
+        {},
+    ),
     (
         "endless patterns",
         lambda: ask(stream=True, tools=[function(0, name="f", parameters=ENDLESS)]),

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolsimlib.report import MAX_NAMES, Report, Tally
+from toolsimlib.report import MAX_NAMES, Report, Tally, code_of
 
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
 NO_TOOLS = "no tools"
 """Why there was no call: the request offered none."""
+
+_ODD = frozenset({"NO_CALL", "EMPTY_ANSWER", "FAILED_AFTER_CALLS"})
+"""Warnings of answers that look like success."""
 
 MARKERS = (":x:", ":warning:")
 """Emoji, by mitmproxy's names: something failed for the client; something to look at."""
@@ -68,7 +71,8 @@ def marker(report: Report, status: int | None) -> str:
     """Return the emoji that marks an exchange which someone should look at, "" for all others."""
     if status is not None and (report.error or status >= 400 or report.strict_failures):
         return MARKERS[0]
-    if status is None or report.parse_failures or report.truncated:
+    is_odd = any(code_of(each) in _ODD for each in report.warnings)
+    if status is None or report.parse_failures or report.truncated or is_odd:
         return MARKERS[1]
     return ""
 

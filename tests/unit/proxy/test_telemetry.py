@@ -71,6 +71,8 @@ def test_marker() -> None:
     assert marker(Report(), 429) == ":x:"
     assert marker(Report(parse_failures=["UNKNOWN_TOOL:f"]), 200) == ":warning:"
     assert marker(Report(truncated=True), 200) == ":warning:"
+    assert marker(Report(warnings=["NO_CALL"]), 200) == marker(Report(warnings=["EMPTY_ANSWER"]), 200) == ":warning:"
+    assert marker(Report(warnings=["UNANSWERED_CALL:f"]), 200) == ""
     assert marker(Report(error="aborted"), None) == ":warning:"
     assert {marker(Report(), 500), marker(Report(), None)} <= set(emoji.emoji)
 
