@@ -65,6 +65,8 @@ class Template:
     middle: bytes
     tail: bytes
     end: bytes
+    number: int = 0
+    """The number that the next repeat will have, if they count."""
 
     def with_text(self, text: str) -> ServerSentEvent:
         """Return the event of a repeat; see rule 3."""
@@ -73,19 +75,19 @@ class Template:
 
     def texts(self, data: bytes) -> list[str] | None:
         """Return the texts of ``data``, if that is nothing but repeats of this frame."""
-        head, middle, tail, end = self.head, self.middle, self.tail, self.end
-        if not data.startswith(head) or not data.endswith(end) or b"\0" in data:
+        middle, tail = self.middle, self.tail
+        if not data.startswith(self.head) or not data.endswith(self.end) or b"\0" in data:
             return None
-        start, stop = len(head), len(_BLANK_LINE) - len(end)
-        parts = [frame[start:stop] for frame in data.split(_BLANK_LINE)]
-        parts.pop()  # What stands behind the last blank line: nothing.
-        if (end + head).join(parts) != data[start : -len(end)]:
-            return None
-        if middle:
-            cut = [part.partition(middle) for part in parts]
+        if not middle:
+            parts = self._split(data)
+        elif (parts := self._split_in_order(data)) is None and (frames := self._split(data)) is not None:
+            cut = [frame.partition(middle) for frame in frames]
             if not _NUMBERS(b"\0".join([number for number, _, _ in cut])):
                 return None
             parts = [part for _, _, part in cut]
+            self.number = int(cut[-1][0]) + 1
+        if parts is None:
+            return None
         if tail:
             cut = [part.partition(tail) for part in parts]
             if not _WORDS(b"\0".join([word if found else b"?" for _, found, word in cut])):
@@ -103,6 +105,28 @@ class Template:
         if b"\\" in joined:
             texts = json.loads(f'["{'","'.join(texts)}"]')
         return texts
+
+    def _split(self, data: bytes) -> list[bytes] | None:
+        """Return what of each frame stands between head and end, None where they are others."""
+        head, end = self.head, self.end
+        start, stop = len(head), len(_BLANK_LINE) - len(end)
+        parts = [frame[start:stop] for frame in data.split(_BLANK_LINE)]
+        parts.pop()  # What stands behind the last blank line: nothing.
+        return parts if (end + head).join(parts) == data[start : -len(end)] else None
+
+    def _split_in_order(self, data: bytes) -> list[bytes] | None:
+        """Return what of each frame stands behind its number, if the numbers go on as expected; else None."""
+        head, middle, number = self.head, self.middle, self.number
+        end = self.end[: -len(_BLANK_LINE)]
+        parts = []
+        for frame in data.split(_BLANK_LINE)[:-1]:
+            start = b"%b%d%b" % (head, number, middle)
+            if not frame.startswith(start) or not frame.endswith(end):
+                return None
+            parts.append(frame[len(start) : -len(end)])
+            number += 1
+        self.number = number
+        return parts
 
 
 @dataclass(slots=True)

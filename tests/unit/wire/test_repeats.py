@@ -180,6 +180,22 @@ def test_numbers_may_change() -> None:
         assert template.texts(frame + frame.replace(b" 8,", number)) is None
 
 
+@given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.sampled_from(INSIDES))))
+def test_numbers_that_go_on_are_read_as_those_that_do_not(writes: list[tuple[list[int], bytes]]) -> None:
+    """One after the other, with gaps or again: a template that expects a number says what one that does not says."""
+    for envelope in (ENVELOPES[13], ENVELOPES[19], ENVELOPES[19].replace(b',"obfuscation":"7"', b"")):
+        template, number = learned(envelope.replace(b"%s", b"Hel")), 8
+        assert template is not None
+        for steps, inside in writes:
+            frames = []
+            for step in steps:
+                number += step
+                frames.append(envelope.replace(b"8,", b"%d," % number).replace(b"%s", inside))
+            anew = learned(envelope.replace(b"%s", b"Hel"))
+            assert anew is not None
+            assert template.texts(b"".join(frames)) == anew.texts(b"".join(frames))
+
+
 def test_the_word_that_hides_a_length_may_change() -> None:
     """OpenAI sends letters behind each text, as many as it likes; anything that is more than a word is no repeat."""
     template = learned(HIDDEN.replace(b"%s", b"Hel"))
