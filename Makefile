@@ -97,6 +97,8 @@ run: $(VENV)/.addon  ## Serve BACKEND (scripted, codex or a URL) on 127.0.0.1:PO
 	scripted|codex) set -- --set 'toolsim_backend=$(BACKEND)' ;; \
 	*) echo "BACKEND: got '$(BACKEND)', expected scripted, codex or a URL; did you mean http://$(BACKEND)?"; exit 2 ;; \
 	esac; \
+	case '$(OPTIONS)' in *toolsim_store=*) ;; \
+	*) set -- "$$@" --set "toolsim_store=sqlite:$${XDG_STATE_HOME:-$$HOME/.local/state}/toolsim/answers.sqlite" ;; esac; \
 	$(BIN)/python -c 'import socket; socket.create_server(("127.0.0.1", $(PORT))).close()' 2>/dev/null \
 		|| { echo "PORT: cannot listen on 127.0.0.1:$(PORT); is it taken? Another one: make run PORT=$$(($(PORT) + 1))"; exit 2; }; \
 	printf '%s\n' "$$WELCOME" | sed 's|"model": "any"|"model": "'"$${model:-any}"'"|'; \

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from bench import codex, cpu, delay, parser, rewriting, throughput
+from bench import codex, cpu, delay, parser, rewriting, store, throughput
 from bench.stage import Proxies, proxies
 from bench.table import HEADING, Row, save
 
@@ -27,6 +27,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
         "delay": partial(delay.measure, stage),
         "whole": partial(throughput.measure, stage),
         "memory": partial(throughput.measure_memory, stage),
+        "store": partial(store.measure, stage),
         "codex": codex.measure,
     }
 

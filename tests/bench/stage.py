@@ -90,6 +90,9 @@ class Proxies:
         options = {"toolsim_backend": backend, "toolsim_stream_arguments": arguments}
         return self._get(f"{backend} {arguments}", **options)
 
+    def storing(self, store: str) -> Mitmdump:
+        return self._get(f"storing {store}", toolsim_backend="auto", toolsim_store=store)
+
     def _get(self, name: str, **options: Any) -> Mitmdump:
         if name not in self._running:
             self._running[name] = self._stack.enter_context(Mitmdump(self._url, **options))

@@ -39,6 +39,7 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
         process = subprocess.Popen(
             ["make", "run", f"PORT={port}", f"OPTIONS=--set confdir={tmp_path} --set toolsim_log=json", *variables],
             cwd=ROOT,
+            env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
             stdout=file,
             stderr=file,
             stdin=subprocess.DEVNULL,
@@ -59,6 +60,7 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
 def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
     """Both printed commands work as they are: the first gets a call, the second words about the output."""
     with make_run(tmp_path) as (_, printed):
+        kept = tmp_path / "state/toolsim/answers.sqlite"
         ask, answer = CURL.findall(printed)
         first = json.loads(subprocess.run(["sh", "-c", ask], capture_output=True, check=True).stdout)
         word, call = first["output"]
@@ -66,6 +68,7 @@ def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
         assert (call["type"], call["name"]) == ("function_call", "get_weather")
         assert json.loads(call["arguments"]) == {"city": "Bonn"}
         second = json.loads(subprocess.run(["sh", "-c", answer], capture_output=True, check=True).stdout)
+        assert kept.exists()
         assert [item["type"] for item in second["output"]] == ["message"]
         assert "18 degrees, light rain" in second["output"][0]["content"][0]["text"]
         assert f"http://127.0.0.1:{re.findall(r':([0-9]+)/v1', ask)[0]}/v1 as base URL" in printed

@@ -59,7 +59,8 @@ def _run(words: list[str]) -> int:
         return demo.run(start, once=args.once)
     if args.command == "record":
         settings = (*start.settings, f"toolsim_capture={args.folder}")
-        start = serve.Start(start.backend, start.host, start.port, start.web, settings)
+        # What a recording refers to would not be there when it is replayed.
+        start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
     return serve.run(start)
 
 

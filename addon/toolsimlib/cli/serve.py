@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import importlib.util
 import logging
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mitmproxy.master import Master
 from mitmproxy.options import Options
@@ -31,13 +33,17 @@ WEB_PORT = 8081
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to start: ``backend`` is codex, scripted, a URL or a model file; ``settings`` are ``NAME=VALUE``."""
+    """What to start: ``backend`` is codex, scripted, a URL or a model file; ``settings`` are ``NAME=VALUE``.
+
+    ``remembers``: answers are kept in the user's state folder, unless the settings name a store.
+    """
 
     backend: str
     host: str = "127.0.0.1"
     port: int = 8080
     web: bool = False
     settings: tuple[str, ...] = ()
+    remembers: bool = True
 
 
 def script() -> str:
@@ -61,9 +67,17 @@ def arguments(start: Start) -> list[str]:
         words += ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
         if target.path and not any(each.startswith("toolsim_upstream=") for each in settings):
             settings.insert(0, f"toolsim_upstream={start.backend}")
+    if start.remembers and not any(each.startswith("toolsim_store=") for each in settings):
+        settings.append(f"toolsim_store=sqlite:{state_folder() / 'answers.sqlite'}")
     for each in settings:
         words += ["--set", each]
     return words
+
+
+def state_folder() -> Path:
+    """Return the folder of what programs keep for this user, where toolsim's is."""
+    local = os.environ.get("LOCALAPPDATA", "") if os.name == "nt" else ""
+    return Path(os.environ.get("XDG_STATE_HOME") or local or Path.home() / ".local" / "state") / "toolsim"
 
 
 def run(start: Start, *addons: object) -> int:

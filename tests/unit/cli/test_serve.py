@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toolsimlib.cli.serve import Start, arguments, check_free, script
+from toolsimlib.cli.serve import Start, arguments, check_free, script, state_folder
 from toolsimlib.command_line import UsageError
 
 
@@ -31,7 +32,18 @@ from toolsimlib.command_line import UsageError
 def test_arguments(start: Start, words: str) -> None:
     """They are a line that anybody could type, on this machine alone unless it is said otherwise."""
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
-    assert arguments(start) == ["-s", script(), *listen, *words.split()]
+    assert arguments(replace(start, remembers=False)) == ["-s", script(), *listen, *words.split()]
+
+
+def test_answers_are_kept_for_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In the state folder, unless a store is named, or none."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert arguments(Start("codex"))[-1] == f"toolsim_store=sqlite:{tmp_path}/toolsim/answers.sqlite"
+    for store in "toolsim_store=", "toolsim_store=memory":
+        assert [each for each in arguments(Start("codex", settings=(store,))) if "store" in each] == [store]
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert state_folder() == tmp_path / ".local" / "state" / "toolsim"
 
 
 def test_the_script_is_the_addon() -> None:

@@ -1,0 +1,97 @@
+"""What a store costs: a turn that is kept, one that continues another, and a lookup among very many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from bench.stage import Client, Proxies, cpu_seconds, resident_megabytes
+from bench.table import Row
+from support.mitmdump import Mitmdump
+from toolsimlib.store.in_memory import MemoryStore
+from toolsimlib.store.record import Bounds, Record, Store
+from toolsimlib.store.sqlite import SqliteStore
+
+MODEL = "prose-100-4-1"
+RECORDS = 100_000
+
+
+def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
+    """Yield the rows of a turn, then those of a store that is full."""
+    with tempfile.TemporaryDirectory() as folder:
+        off, on = proxies.toolsim(), proxies.storing(f"sqlite:{folder}/turns")
+        for stream in (False, True):
+            yield from turns(off, on, 100 if quick else 400, stream=stream)
+        records = 10_000 if quick else RECORDS
+        bounds = Bounds(records=records, bytes=1 << 40)
+        for name, store in ("memory", MemoryStore(bounds)), ("sqlite", SqliteStore(Path(folder) / "full", bounds)):
+            yield from asyncio.run(lookups(name, store, records))
+
+
+def turns(off: Mitmdump, on: Mitmdump, rounds: int, *, stream: bool) -> Iterator[Row]:
+    """Compare turns that are kept with those of a proxy without a store, which take turns: waiting, and working."""
+    proxies = (off, on)
+    clients = [Client(proxy.url) for proxy in proxies]
+    for client in clients:
+        for _ in range(5):
+            client.ask("responses", MODEL, stream=stream)
+    times: list[list[float]] = [[], []]
+    used = [cpu_seconds(proxy.pid) for proxy in proxies]
+    for _ in range(rounds):
+        for client, found in zip(clients, times, strict=True):
+            start = time.perf_counter()
+            client.ask("responses", MODEL, stream=stream)
+            found.append(1000 * (time.perf_counter() - start))
+    worked = [1000 * (cpu_seconds(proxy.pid) - before) / rounds for proxy, before in zip(proxies, used, strict=True)]
+    without, kept = map(statistics.median, times)
+    name = f"a turn that is kept, sqlite, {'streamed' if stream else 'whole'}"
+    yield Row("store", name, kept - without, "ms more", 0.5, kept, without)
+    yield Row("store", f"{name}, processor", worked[1] - worked[0], "ms more", 0.5, worked[1], worked[0])
+
+
+async def lookups(name: str, store: Store, records: int) -> Iterator[Row]:
+    """Fill a store to its limit and a tenth beyond, then read chains of one, by id and by name."""
+    random = Random(1)
+    value = json.dumps({"response": {"output": [{"text": "x" * 1000}]}, "input": []}).encode()
+    before = resident_megabytes(os.getpid())
+    batch: list[Record] = []
+    writes: list[float] = []
+    for number in range(records + records // 10):
+        batch.append(Record(f"resp_{number}", value + b" " * (number % 7 + 1), names=(f"msg_{number}",)))
+        if len(batch) == 100:
+            await store.put(f"p{number // 100 % 10}", batch)
+            batch = []
+    size = await store.size()
+    assert size.records == records
+    times: list[list[float]] = [[], []]
+    for _ in range(1000):
+        number = random.randrange(records // 2, records)
+        partition = f"p{number // 100 % 10}"
+        start = time.perf_counter()
+        assert await store.chain(partition, f"resp_{number}", 1 << 20)
+        times[0].append(1000 * (time.perf_counter() - start))
+        start = time.perf_counter()
+        assert await store.find(partition, [f"msg_{number}"])
+        times[1].append(1000 * (time.perf_counter() - start))
+        start = time.perf_counter()
+        await store.put("new", [Record(f"resp_{random.random()}", value, names=(str(random.random()),))])
+        writes.append(1000 * (time.perf_counter() - start))
+        # What goes for it is the oldest, which is never asked for.
+    grown = resident_megabytes(os.getpid()) - before
+    by_id, by_name, write = map(statistics.median, (*times, writes))
+    note = f"{grown:.0f} MB more in this process"
+    await store.close()
+    return iter(
+        [
+            Row("store", f"an answer among {records:,}, by id, {name}", by_id, "ms", 1.0, note=note),
+            Row("store", f"an answer among {records:,}, by an item's id, {name}", by_name, "ms", 1.0),
+            Row("store", f"one more where {records:,} are the limit, {name}", write, "ms"),
+        ]
+    )
