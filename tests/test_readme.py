@@ -75,7 +75,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Tools": ("tool_allowlist", "tool_denylist", "forward_hosted_tools", "max_tool_output_bytes"),
     "Memory": ("store", "store_max_answers", "store_max_bytes", "store_max_days"),
-    "MCP servers": ("mcp_config", "hosted_mcp", "mcp_hosts", "mcp_timeout", "mcp_max_calls"),
+    "MCP servers": (
+        "mcp_config",
+        "hosted_mcp",
+        "mcp_hosts",
+        "mcp_approval",
+        "mcp_approval_timeout",
+        "mcp_timeout",
+        "mcp_max_calls",
+    ),
     "Access": ("api_key", "cors_origins"),
     "Logs, metrics, recordings": ("log", "metrics_labels", "sse_telemetry", "capture"),
     "Limits": (

@@ -234,9 +234,14 @@ def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, back
 
 
 @pytest.mark.slow
-def test_no_secret_is_left_anywhere(proxy: Mitmdump, folder: Path) -> None:
+def test_no_secret_is_left_anywhere(
+    client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
+) -> None:
     """Neither in the log nor in flows of rounds, comments, or captures; a client's own request is its own."""
-    time.sleep(0.5)
+    backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
+    tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
+    client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
+    proxy.wait_for(r'"rounds": 2')
     assert "s3cret" not in proxy.log()
     for file in (folder / "captured").glob("*.flow"):
         assert b"s3cret-token" not in file.read_bytes()
@@ -246,7 +251,7 @@ def test_no_secret_is_left_anywhere(proxy: Mitmdump, folder: Path) -> None:
     for flow in flows:
         assert "s3cret" not in flow.comment + json.dumps(flow.metadata.get("toolsim"))
     for flow in rounds:
-        assert b"s3cret-token" not in (flow.request.content or b"").replace(b"Bearer s3cret-token", b"")
+        assert b'"authorization"' not in (flow.request.content or b"")
 
 
 @pytest.mark.slow

@@ -16,6 +16,12 @@ def codex() -> str | None:
     return os.environ.get("CODEX_BIN") or shutil.which("codex", path=installed) or shutil.which("codex")
 
 
+def mcp_server(name: str) -> str | None:
+    """Return a published MCP server: of the folder MCP_BIN, or of those that the JavaScript clients come with."""
+    folder = os.environ.get("MCP_BIN") or NODE_CLIENTS / "node_modules" / ".bin"
+    return shutil.which(f"mcp-server-{name}", path=folder)
+
+
 def agent(name: str) -> str | None:
     """Return an agent program of those that the tests install, None if it is not there."""
     return shutil.which(name, path=AGENTS / "node_modules" / ".bin")

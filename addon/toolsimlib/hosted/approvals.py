@@ -5,14 +5,17 @@
 2. An id is good for one answer, yes or no, for a while, and for the one who was asked: whoever shows another key to the
    proxy or to the backend does not find it.
 3. So many wait at a time; the oldest are forgotten, which is a no.
+4. Where the operator decides (``Desk``), the answer itself waits, for a while: silence is a no, and so is leaving.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -61,3 +64,46 @@ class Approvals:
             return None
         del self._asked[name]
         return asked if asked.until > self._clock() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call that an answer waits for. ``answer``: the id of the client's flow."""
+
+    answer: str
+    label: str
+    tool: str
+    arguments: str
+
+
+class Desk:
+    """Questions to the operator. ``changed`` is told of an answer whenever its questions are others than before."""
+
+    def __init__(self, changed: Callable[[str], None] = lambda answer: None) -> None:
+        self._changed = changed
+        self._waiting: dict[asyncio.Future[bool], Question] = {}
+
+    async def ask(self, question: Question, seconds: float) -> bool:
+        """Wait for a decision; a no if there is none in time."""
+        decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[decision] = question
+        self._changed(question.answer)
+        try:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(decision, seconds)
+            return False
+        finally:
+            del self._waiting[decision]
+            self._changed(question.answer)
+
+    def waiting(self, answer: str) -> list[Question]:
+        """Return the questions of an answer."""
+        return [each for each in self._waiting.values() if each.answer == answer]
+
+    def decide(self, answer: str, *, approve: bool) -> list[Question]:
+        """Decide all questions of an answer; return them."""
+        decided = [(decision, each) for decision, each in self._waiting.items() if each.answer == answer]
+        for decision, _ in decided:
+            if not decision.done():
+                decision.set_result(approve)
+        return [each for _, each in decided]

@@ -6,7 +6,8 @@
 2. A call is announced when it is whole, and run when its round is over; the model is shown its own words, the calls and
    their outputs, and asked again. Those of one round are run together.
 3. Calls of the client's functions in the same round end the answer, behind the outputs of the others. So does a call
-   that needs a yes: its item says so, and nothing is run until the next request brings the decision.
+   that needs a yes: its item says so, and nothing is run until the next request brings the decision. Where the operator
+   decides, the answer waits for him instead.
 4. A call that cannot be made, or that fails, is told to the model in words. No answer fails because of a server.
 5. The last round that the bounds allow is offered no tools, so that the model answers in words.
 """
@@ -21,7 +22,7 @@ from typing import Any
 from toolsimlib.conversation import Call, Called, CallOutput, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, TextDelta
-from toolsimlib.hosted.approvals import Approvals
+from toolsimlib.hosted.approvals import Approvals, Desk, Question
 from toolsimlib.hosted.catalogue import Catalogue, HostedTool, shown_name
 from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
 from toolsimlib.hosted.pool import Pool
@@ -41,6 +42,7 @@ _NO = "The user refused this call."
 _STALE = (
     "This approval is not known here: it was used already, has expired or was never asked for. The call was not run."
 )
+_OPERATOR = "The operator refused this call, or was not there to allow it. It was not run."
 _NOBODY = "This call needs a yes, which nobody can give here. It was not run."
 
 
@@ -55,6 +57,10 @@ class Hosting:
     """Whether a request may bring servers of its own."""
     hosts: tuple[str, ...] = ()
     max_calls: int = 32
+    desk: Desk | None = None
+    """Where the operator decides, in the place of clients."""
+    patience: float = 120.0
+    """Seconds that the operator may take."""
 
     def is_asked(self, body: bytes) -> bool:
         """Return whether a request may be about MCP, by its bytes."""
@@ -63,24 +69,36 @@ class Hosting:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call that was announced. ``outcome``: what came of it, where it cannot be made."""
+    """A call that was announced. ``asks``: it waits for the operator. ``outcome``: of one that cannot be made."""
 
     item: McpCall
     shown: str
-    server: Server | None
+    server: Server
+    asks: bool = False
     outcome: Outcome | None = None
 
 
 class HostedCalls:
-    """The MCP tools of one request. ``owner``: whose approvals these are. ``body``: the request of the next round."""
+    """The MCP tools of one request. ``owner``: whose approvals these are; ``answer``: the id of the client's flow.
+
+    ``body``: the request of the next round.
+    """
 
     def __init__(
-        self, hosting: Hosting, api: Api, body: Mapping[str, Any], policy: Policy, owner: str, report: Report
+        self,
+        hosting: Hosting,
+        api: Api,
+        body: Mapping[str, Any],
+        policy: Policy,
+        owner: str,
+        report: Report,
+        answer: str = "",
     ) -> None:
         self._hosting = hosting
         self._api = api
         self._policy = policy
         self._owner = owner
+        self._answer = answer
         self._report = report
         self._client_body = body
         self._servers: dict[str, Server] = {}
@@ -203,7 +221,7 @@ class HostedCalls:
     def _take(self, shown: str, arguments: str) -> list[ClientEvent]:
         found = self._catalogue.find(shown)
         assert found is not None
-        if found.asks and self._api.shows_hosted:
+        if found.asks and self._api.shows_hosted and self._hosting.desk is None:
             self._waits = True
             self._note("ASKED", f"{found.server.label}.{found.tool.name}")
             name = self._hosting.approvals.ask(found.server, found.tool.name, shown, arguments, self._owner)
@@ -211,11 +229,11 @@ class HostedCalls:
         item = McpCall(mcp_items.new_call_id(), found.server.label, found.tool.name, arguments)
         outcome = self._impossible(found)
         self._left -= 1
-        self._pending.append(_Pending(item, shown, found.server, outcome))
+        self._pending.append(_Pending(item, shown, found.server, found.asks, outcome))
         return item.begin() if self._api.shows_hosted else []
 
     def _impossible(self, found: HostedTool) -> Outcome | None:
-        if found.asks:
+        if found.asks and self._hosting.desk is None:
             return failed(_NOBODY, REFUSED)
         if self._left <= 0:
             return failed("The limit of calls in one answer has been reached.", LIMIT)
@@ -254,9 +272,13 @@ class HostedCalls:
         self._words, self._pending, self._open = [], [], None
 
     async def _outcome(self, pending: _Pending) -> Outcome:
-        if pending.outcome is not None or pending.server is None:
-            outcome = pending.outcome or failed("There is no such server.")
-            self._note(outcome.code, f"{pending.item.label}.{pending.item.name}")
+        outcome, item, desk = pending.outcome, pending.item, self._hosting.desk
+        if outcome is None and pending.asks and desk is not None:
+            question = Question(self._answer, item.label, item.name, item.arguments)
+            if not await desk.ask(question, self._hosting.patience):
+                outcome = failed(_OPERATOR, REFUSED)
+        if outcome is not None:
+            self._note(outcome.code, f"{item.label}.{item.name}")
             return outcome
         return await self._called(pending.server, pending.item)
 

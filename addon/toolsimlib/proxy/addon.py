@@ -89,7 +89,7 @@ class ToolSim:
         self._known = KnownBackends()
         self._recogniser = Recogniser(self._known)
         # Loaded with this one: their hooks are called too, each behind ours.
-        self.addons = [self._connections, self._recogniser]
+        self.addons = [self._connections, self._recogniser, self._servers.approve]
         self._is_running = False
 
     def load(self, loader: Loader) -> None:
@@ -354,7 +354,7 @@ class ToolSim:
             return False
         memory = exchange.memory
         keep = self._remembering.keeper(exchange) if memory is not None else None
-        hosting = self._servers.hosting(self._settings.origins, flow.request.headers.get("origin"))
+        hosting = self._servers.hosting(self._settings.origins, flow)
         handed_over = self._rounds.take(flow, api, policy, self._settings.bounds, hosting, memory, keep)
         if handed_over is None:
             return False

@@ -25,6 +25,20 @@ MCP_OPTIONS = (
         "toolsim_mcp_config, by their labels.",
     ),
     Option(
+        "mcp_approval",
+        "client",
+        "Who allows calls that need a yes. client: whoever asked, by an mcp_approval_request of the Responses API; "
+        "chat completions have nothing like it, and such a call is refused. operator: the answer waits for the command "
+        "toolsim.approve or toolsim.refuse, over either API.",
+        ("client", "operator"),
+    ),
+    Option(
+        "mcp_approval_timeout",
+        120,
+        "Seconds that an answer waits for the operator; then the call is refused.",
+        minimum=1,
+    ),
+    Option(
         "mcp_timeout",
         30,
         "Seconds that an MCP server may take for one call, or to start. A local one that takes longer is ended, and "

@@ -7,10 +7,13 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from mitmproxy.http import HTTPFlow
+
 from toolsimlib.hosted.approvals import Approvals
 from toolsimlib.hosted.pool import Pool
 from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.hosted_calls import Hosting
+from toolsimlib.proxy.approve import Approve
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.settings import Mcp
 
@@ -22,6 +25,7 @@ class Servers:
         self._mcp = Mcp()
         self._pool = Pool(self._mcp.timeout)
         self._approvals = Approvals()
+        self.approve = Approve()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -55,16 +59,21 @@ class Servers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def hosting(self, origins: Origins, origin: str | None) -> Hosting | None:
+    def hosting(self, origins: Origins, flow: HTTPFlow) -> Hosting | None:
         """Return who may be asked for a request; for one of a web page only if its origin is listed.
 
         A page cannot read what such a request is answered, but what its tools do would have been done.
         """
+        origin = flow.request.headers.get("origin")
         if not self._mcp.is_used or (origin is not None and not origins.allow(origin)):
             return None
+        self.approve.watch(flow)
         mcp = self._mcp
         servers = {each.label: each for each in mcp.servers}
-        return Hosting(self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts, mcp.max_calls)
+        desk = self.approve.desk if mcp.approval == "operator" else None
+        return Hosting(
+            self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts, mcp.max_calls, desk, mcp.patience
+        )
 
     async def stop(self) -> None:
         """End all servers that run here."""

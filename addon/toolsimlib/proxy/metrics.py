@@ -33,6 +33,8 @@ _OTHER = "other"
 
 _FAULTS = ("MALFORMED_JSON", "SCHEMA_MISMATCH", "UNKNOWN_TOOL", "MASKED_TOOL", "ARGUMENTS_TOO_LARGE")
 _ERRORS = ("backend_unavailable", "backend_timeout", "backend_truncated", "backend_bad_answer", "invalid_tool_call")
+# What comes of a call of an MCP tool (``hosted/outcome.py``, and what is asked first).
+_OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED", "LIMIT", "ASKED")
 _CUTOFFS = ("text after tools", "first call", "more than 1 calls")
 _TOKENS = ("input", "output", "cached", "reasoning")
 # By the report's field: an explanation, and the codes that are known beforehand.
@@ -143,6 +145,16 @@ class Metrics:
             "Turns that were ended before the backend ended, by reason.",
             known=self._known(reason=_CUTOFFS),
         )
+        self._rounds = Family(
+            "rounds_total",
+            "Turns of the model in answers that may take several.",
+            known=self._known(client=_APIS),
+        )
+        self._hosted_calls = Family(
+            "mcp_calls_total",
+            "Calls of MCP tools that this proxy ran or refused, by what came of them.",
+            known=self._known("tool", client=_APIS, outcome=_OUTCOMES),
+        )
         self._tallies = {
             key: Family(f"{key}_total", explanation, known=self._known("tool", reason=reasons))
             for key, (explanation, reasons) in _TALLIES.items()
@@ -163,6 +175,11 @@ class Metrics:
             self._first_bytes.observe(client | model, first_byte)
         for name in report.calls:
             self._calls.add(client | model | self._tool(name))
+        if report.rounds:
+            self._rounds.add(client | model, report.rounds)
+        for each in report.hosted_calls:
+            which, _, tool = each.partition(":")
+            self._hosted_calls.add(client | {"outcome": which} | model | self._tool(tool))
         for kind in _TOKENS:
             if number := report.tokens.get(kind):
                 self._tokens.add(client | {"kind": kind} | model, number)
@@ -180,7 +197,8 @@ class Metrics:
         under = Family("exchanges_open", "Exchanges that are under way.", "gauge")
         under.add({}, under_way)
         families: list[Family | Histogram] = [self._build, self._exchanges, self._durations, self._first_bytes]
-        families += [self._calls, self._tokens, self._errors, self._cutoffs, *self._tallies.values(), under, *more]
+        families += [self._calls, self._rounds, self._hosted_calls, self._tokens, self._errors, self._cutoffs]
+        families += [*self._tallies.values(), under, *more]
         return "\n".join(line for family in families for line in family.lines()) + "\n"
 
     def _tool(self, name: str) -> dict[str, str]:

@@ -102,7 +102,7 @@ class Rounds:
         origin = Origin(flow, body, document)
         report = Report(client=api.name)
         owner = owner_of(*(flow.request.headers.get(name, "") for name in ("authorization", "x-api-key")))
-        calls = HostedCalls(hosting, api, document, policy, owner, report) if hosting is not None else None
+        calls = HostedCalls(hosting, api, document, policy, owner, report, flow.id) if hosting is not None else None
         job = Job(api, document, request.form, policy, lambda each: self._ask(origin, each), bounds, report)
         job = replace(job, keep=keep if request.form.id else None, hosted=calls)
         return HandedOver(flow, report, topic_of(request.items), self._serve(), job)

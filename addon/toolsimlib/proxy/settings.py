@@ -53,6 +53,8 @@ class Mcp:
     hosts: tuple[str, ...] = ()
     timeout: float = 30.0
     max_calls: int = 32
+    approval: Literal["client", "operator"] = "client"
+    patience: float = 120.0
 
     @property
     def is_used(self) -> bool:
@@ -138,7 +140,8 @@ def parse(values: Any) -> Settings:
 
 def _mcp(parsed: Mapping[str, Any]) -> Mcp:
     runs = parsed["hosted_mcp"] == "run"
-    mcp = Mcp(parsed["mcp_config"], runs, parsed["mcp_hosts"], parsed["mcp_timeout"], parsed["mcp_max_calls"])
+    rest = ("mcp_hosts", "mcp_timeout", "mcp_max_calls", "mcp_approval", "mcp_approval_timeout")
+    mcp = Mcp(parsed["mcp_config"], runs, *(parsed[name] for name in rest))
     if mcp.is_used and not is_installed():
         raise OptionsError(f"toolsim_mcp_config and toolsim_hosted_mcp=run: {MISSING}")  # type: ignore[no-untyped-call]
     return mcp

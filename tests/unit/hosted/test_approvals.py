@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from toolsimlib.hosted.approvals import MAX_SECONDS, MAX_WAITING, Approvals, owner_of
+import asyncio
+
+import pytest
+from toolsimlib.hosted.approvals import MAX_SECONDS, MAX_WAITING, Approvals, Desk, Question, owner_of
 from toolsimlib.hosted.servers import Server
 
 SERVER = Server("files", ("x",))
@@ -43,3 +46,22 @@ def test_they_do_not_wait_for_ever() -> None:
     first, *_, last = [ask(approvals) for _ in range(MAX_WAITING + 1)]
     assert approvals.take(first, "me") is None
     assert approvals.take(last, "me") is not None
+
+
+async def test_the_operator_decides() -> None:
+    """All calls that an answer waits for; silence is a no, and so is leaving."""
+    changed: list[str] = []
+    desk = Desk(changed.append)
+    mine, other = Question("mine", "files", "drop", "{}"), Question("other", "files", "drop", "{}")
+    asked = [asyncio.create_task(desk.ask(each, 30)) for each in (mine, mine, other)]
+    await asyncio.sleep(0)
+    assert desk.waiting("mine") == [mine, mine]
+    assert desk.decide("mine", approve=True) == [mine, mine]
+    assert await asyncio.gather(*asked[:2]) == [True, True]
+    asked[2].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked[2]
+    assert desk.waiting("other") == desk.waiting("mine") == []
+    assert await desk.ask(mine, 0.01) is False
+    assert desk.decide("mine", approve=True) == []
+    assert changed.count("mine") == 6

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 from support.rounds import Script, body_of, run
-from toolsimlib.hosted.approvals import Approvals
+from toolsimlib.hosted.approvals import Approvals, Desk
 from toolsimlib.hosted.catalogue import RemoteTool
 from toolsimlib.hosted.outcome import Outcome, failed
 from toolsimlib.hosted.servers import EVERY, Server
@@ -75,7 +75,7 @@ def job_of(
     policy = replace(policy or Policy(), backend=script.backend)
     report = Report()
     fields: dict[str, Any] = {"servers": {"free": FREE, "shy": SHY}, "approvals": APPROVALS} | (hosting or {})
-    calls = HostedCalls(Hosting(servers, **fields), api, body, policy, owner, report)
+    calls = HostedCalls(Hosting(servers, **fields), api, body, policy, owner, report, "mine")
     ask = lambda each: script.ask(client, stream, each)  # noqa: E731
     return Job(api, body, api.read(body).form, policy, ask, bounds or Bounds(), report, hosted=calls)
 
@@ -229,6 +229,31 @@ def test_nobody_can_approve_over_chat() -> None:
     assert answer["choices"][0]["message"]["content"] == "Then not."
     assert servers.calls == []
     assert "needs a yes" in str(script.asked[1])
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("approve", [True, False, None])
+def test_the_operator_decides_within_the_answer(approve: bool | None, client: Dialect) -> None:
+    """Over either API the answer waits; a yes runs the call once, a no and silence do not."""
+
+    async def answered() -> tuple[Servers, Script]:
+        desk, servers = Desk(), Servers()
+        script = Script([block("shy__read", a=1), "Well."], "chat")
+        job = job_of(script, servers, client=client, hosting={"desk": desk, "patience": 0.5})
+        task = asyncio.create_task(run(job))
+        while not (waiting := desk.waiting("mine")):
+            await asyncio.sleep(0.01)
+        assert [(each.label, each.tool, each.arguments) for each in waiting] == [("shy", "read", '{"a": 1}')]
+        assert servers.calls == []
+        if approve is not None:
+            desk.decide("mine", approve=approve)
+        status, _ = await task
+        assert status == 200
+        return servers, script
+
+    servers, script = asyncio.run(answered())
+    assert servers.calls == ([("shy", "read", {"a": 1})] if approve else [])
+    assert ("The operator refused this call" in str(script.asked[1])) != bool(approve)
 
 
 def test_the_last_round_has_no_tools() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mitmproxy.http import HTTPFlow
+from mitmproxy.test import tflow
 from toolsimlib.hosted.servers import Server
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.mcp_servers import Servers
@@ -13,11 +15,18 @@ MCP = Mcp((Server("files", ("x",)),))
 ORIGINS = Origins(("app://obsidian.md",))
 
 
+def asked(origin: str | None = None) -> HTTPFlow:
+    flow = tflow.tflow()
+    if origin is not None:
+        flow.request.headers["origin"] = origin
+    return flow
+
+
 def test_nobody_is_asked_by_default() -> None:
     """Not for any request."""
     servers = Servers()
     assert not servers.is_used
-    assert servers.hosting(ORIGINS, None) is None
+    assert servers.hosting(ORIGINS, asked()) is None
 
 
 async def test_a_web_page_has_to_be_listed() -> None:
@@ -26,7 +35,7 @@ async def test_a_web_page_has_to_be_listed() -> None:
     servers.update(MCP)
     assert servers.is_used
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
-        assert (servers.hosting(ORIGINS, origin) is not None) == may
+        assert (servers.hosting(ORIGINS, asked(origin)) is not None) == may
     await servers.stop()
 
 
@@ -34,11 +43,11 @@ async def test_what_is_asked_for() -> None:
     """With servers of the file every request; else one that may be about MCP, by its bytes."""
     servers = Servers()
     servers.update(MCP)
-    hosting = servers.hosting(ORIGINS, None)
+    hosting = servers.hosting(ORIGINS, asked())
     assert hosting is not None
     assert hosting.is_asked(b"{}")
     servers.update(replace(MCP, servers=(), runs_clients=True))
-    hosting = servers.hosting(ORIGINS, None)
+    hosting = servers.hosting(ORIGINS, asked())
     assert hosting is not None
     assert not hosting.is_asked(b'{"input":"hi"}')
     assert hosting.is_asked(b'{"tools":[{"type":"mcp"}]}')
@@ -49,15 +58,20 @@ async def test_options_that_change_end_the_servers_that_run() -> None:
     """And only if they are about servers."""
     servers = Servers()
     servers.update(MCP)
-    first = servers.hosting(ORIGINS, None)
+    first = servers.hosting(ORIGINS, asked())
     servers.update(replace(MCP, max_calls=3))
-    second = servers.hosting(ORIGINS, None)
+    second = servers.hosting(ORIGINS, asked())
     servers.update(replace(MCP, timeout=3.0))
-    third = servers.hosting(ORIGINS, None)
+    third = servers.hosting(ORIGINS, asked())
     assert first is not None
     assert second is not None
     assert third is not None
     assert first.pool is second.pool
     assert second.max_calls == 3
+    assert second.desk is None
+    servers.update(replace(MCP, approval="operator"))
+    fourth = servers.hosting(ORIGINS, asked())
+    assert fourth is not None
+    assert fourth.desk is servers.approve.desk
     assert third.pool is not first.pool
     await servers.stop()

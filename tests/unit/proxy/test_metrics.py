@@ -49,6 +49,18 @@ def test_series_are_there_before_their_first_event() -> None:
     assert f'toolsim_build_info{{version="{__version__}",' in text
 
 
+def test_rounds_and_calls_of_mcp_tools_are_counted() -> None:
+    """By what came of them; the tool is a label where it is asked for."""
+    report = Report(client="chat", backend="chat", rounds=3, hosted_calls=["OK:files.read", "LIMIT:files.read"])
+    plain, labelled = Metrics(), Metrics(["tool"])
+    assert value(plain.text(0), 'mcp_calls_total{client="chat",outcome="SERVER_FAILED"}') == 0
+    for each in (plain, labelled):
+        each.count(report, 200, 1.0)
+        assert value(each.text(0), 'rounds_total{client="chat"}') == 3
+    assert value(plain.text(0), 'mcp_calls_total{client="chat",outcome="OK"}') == 1
+    assert value(labelled.text(0), 'mcp_calls_total{client="chat",outcome="LIMIT",tool="files.read"}') == 1
+
+
 def test_an_exchange_is_counted() -> None:
     """A tool's name behind a code makes no series of its own, nor does the model; big numbers stay exact."""
     counted = Metrics()

@@ -1,0 +1,78 @@
+"""The operator's yes and no, as commands: answers that wait for one are shown in the list of flows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+from mitmproxy import command, ctx
+from mitmproxy.flow import Flow
+from mitmproxy.hooks import UpdateHook
+from mitmproxy.http import HTTPFlow
+from mitmproxy.types import Data
+
+from toolsimlib.hosted.approvals import Desk, Question
+from toolsimlib.proxy.notes import REPORT
+
+logger = logging.getLogger(__name__)
+
+WAITS = "waits for a yes: "
+"""How the comment of a flow begins whose answer waits."""
+
+
+class Approve:
+    """The commands ``toolsim.waiting``, ``toolsim.approve``, ``toolsim.refuse``, and the desk where they decide."""
+
+    def __init__(self) -> None:
+        self.desk = Desk(self._changed)
+        self._flows: WeakValueDictionary[str, HTTPFlow] = WeakValueDictionary()
+
+    def watch(self, flow: HTTPFlow) -> None:
+        """Remember a client's flow, whose answer may have to wait."""
+        self._flows[flow.id] = flow
+
+    @command.command("toolsim.waiting")  # type: ignore[untyped-decorator]
+    def waiting(self, flows: Sequence[Flow]) -> Data:
+        """List the calls that wait for a yes: server, tool, arguments."""
+        questions = [each for name in _answers(flows) for each in self.desk.waiting(name)]
+        table: Any = [[each.label, each.tool, each.arguments] for each in questions] or [["nothing", "", ""]]
+        data: Data = table
+        return data
+
+    @command.command("toolsim.approve")  # type: ignore[untyped-decorator]
+    def approve(self, flows: Sequence[Flow]) -> None:
+        """Allow the calls that these answers wait for, once."""
+        self._decide(flows, approve=True)
+
+    @command.command("toolsim.refuse")  # type: ignore[untyped-decorator]
+    def refuse(self, flows: Sequence[Flow]) -> None:
+        """Refuse the calls that these answers wait for; the model is told so."""
+        self._decide(flows, approve=False)
+
+    def _decide(self, flows: Sequence[Flow], *, approve: bool) -> None:
+        decided = [each for name in _answers(flows) for each in self.desk.decide(name, approve=approve)]
+        what = ", ".join(f"{each.label}.{each.tool}" for each in decided) or "nothing: no call waits in these flows"
+        logger.warning("toolsim: %s %s", "approved" if approve else "refused", what)
+
+    def _changed(self, answer: str) -> None:
+        questions = self.desk.waiting(answer)
+        for each in questions[-1:]:
+            logger.warning("toolsim: the call %s.%s waits for toolsim.approve or toolsim.refuse", each.label, each.tool)
+        flow = self._flows.get(answer)
+        if flow is None or (flow.comment and not flow.comment.startswith(WAITS)):
+            return
+        flow.comment = _comment(questions)
+        ctx.master.addons.trigger(UpdateHook([flow]))
+
+
+def _comment(questions: Sequence[Question]) -> str:
+    # Without arguments: a comment goes wherever the flow goes.
+    return WAITS + ", ".join(f"{each.label}.{each.tool}" for each in questions) if questions else ""
+
+
+def _answers(flows: Sequence[Flow]) -> list[str]:
+    """Return the ids of the client's flows that these are, or are rounds of."""
+    reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
+    return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

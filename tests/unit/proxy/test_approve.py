@@ -1,0 +1,45 @@
+"""The operator's yes and no."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mitmproxy.test import taddons, tflow
+from toolsimlib.hosted.approvals import Question
+from toolsimlib.proxy.approve import WAITS, Approve
+
+
+async def test_an_answer_waits_and_says_so() -> None:
+    """Its flow names the call without its arguments; the commands take that flow, or one of its rounds."""
+    approve = Approve()
+    with taddons.context(approve) as context:
+        for of_round in (False, True):
+            for command, expected in (("toolsim.approve", True), ("toolsim.refuse", False)):
+                flow, part = tflow.tflow(), tflow.tflow()
+                part.metadata["toolsim"] = {"part_of": flow.id}
+                approve.watch(flow)
+                asked = asyncio.create_task(approve.desk.ask(Question(flow.id, "files", "drop", '{"a":1}'), 30))
+                await asyncio.sleep(0)
+                assert flow.comment == f"{WAITS}files.drop"
+                chosen = [part if of_round else flow]
+                assert context.master.commands.call("toolsim.waiting", chosen) == [["files", "drop", '{"a":1}']]
+                context.master.commands.call(command, [tflow.tflow()])
+                assert not asked.done()
+                context.master.commands.call(command, chosen)
+                assert await asked is expected
+                assert flow.comment == ""
+                assert context.master.commands.call("toolsim.waiting", chosen) == [["nothing", "", ""]]
+
+
+async def test_a_persons_comment_stays() -> None:
+    """And a flow that is gone waits all the same."""
+    approve = Approve()
+    flow = tflow.tflow()
+    flow.comment = "mine"
+    with taddons.context(approve):
+        approve.watch(flow)
+        for name in (flow.id, "gone"):
+            asked = asyncio.create_task(approve.desk.ask(Question(name, "files", "drop", "{}"), 0.05))
+            await asyncio.sleep(0)
+            assert flow.comment == "mine"
+            assert await asked is False
