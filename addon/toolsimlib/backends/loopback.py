@@ -45,6 +45,7 @@ from toolsimlib.events import (
 from toolsimlib.wire.dialect import Api, Writer, api_of_path
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.responses.request import model_settings
+from toolsimlib.wire.sse import UNBUFFERED
 
 # Images travel as data URLs inside the JSON body; OpenAI's own limit is 512 MB for a whole request.
 MAX_BODY_BYTES = 512 * 1024 * 1024
@@ -250,7 +251,8 @@ class _Answers(_Handler):
             assert writer is not None
             for frame in writer.write(out):
                 self.set_header("Content-Type", "text/event-stream")
-                self.set_header("Cache-Control", "no-cache")
+                for name, value in UNBUFFERED.items():
+                    self.set_header(name, value)
                 self.write(frame)
                 # One frame per chunk: some clients only read whole frames.
                 await self.flush()

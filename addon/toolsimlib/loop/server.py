@@ -17,7 +17,7 @@ from toolsimlib.loop.runner import Job, Refused, answer
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.kept import told
-from toolsimlib.wire.sse import comment
+from toolsimlib.wire.sse import UNBUFFERED, comment
 
 TOKEN = "toolsim-rounds"
 """The header that names a job: nobody can guess one, and each is good for one request."""
@@ -100,7 +100,8 @@ class _Answers(AnsweringHandler):
             if frames:
                 has_begun = True
                 self.set_header("Content-Type", "text/event-stream; charset=utf-8")
-                self.set_header("Cache-Control", "no-cache")
+                for name, value in UNBUFFERED.items():
+                    self.set_header(name, value)
                 # Whole frames in one piece: some clients read nothing else.
                 self.write(b"".join(frames))
                 await self.flush()

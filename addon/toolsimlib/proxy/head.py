@@ -10,12 +10,10 @@ from mitmproxy.http import Response
 from toolsimlib.errors import ApiError
 from toolsimlib.wire.errors import NO_WORDS, read_error
 from toolsimlib.wire.lenient import loaded
+from toolsimlib.wire.sse import UNBUFFERED
 
 # Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
-
-# Proxies in front of us would hold a stream back: nginx until its buffer is full, others to compress it.
-_UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 
 
 def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
@@ -35,7 +33,7 @@ def set_head(response: Response, content_type: str) -> None:
         response.headers.pop(name, None)
     response.headers["content-type"] = content_type
     if content_type.startswith("text/event-stream"):
-        response.headers.update(_UNBUFFERED)
+        response.headers.update(UNBUFFERED)
     if response.http_version == "HTTP/1.0":
         response.http_version = "HTTP/1.1"
 

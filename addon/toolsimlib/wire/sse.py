@@ -9,6 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
+"""Headers of a stream. Proxies in front would hold it back: nginx until its buffer is full, others to compress it."""
+
 _BOM = b"\xef\xbb\xbf"
 # The largest real events hold a whole Response, images included; beyond this a backend has lost its way.
 MAX_EVENT_BYTES = 256 * 1024 * 1024

@@ -88,6 +88,7 @@ async def test_responses_stream_and_whole_agree(client: httpx.AsyncClient) -> No
     whole = (await client.post(f"{url}/responses", json={"input": "x"})).json()
     async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
         assert source.response.headers["content-type"] == "text/event-stream"
+        assert source.response.headers["cache-control"] == "no-cache, no-transform"
         events = [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
     await loopback.stop()
     kinds = [event["type"] for event in events]

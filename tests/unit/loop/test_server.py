@@ -62,6 +62,7 @@ async def test_streamed_and_whole(server: RunnerServer) -> None:
     """A job is answered in its API and form; only once, and only for who knows it."""
     streamed = await post(server, job(Round1(*WORDS)))
     assert streamed.headers["content-type"].startswith("text/event-stream")
+    assert streamed.headers["cache-control"] == "no-cache, no-transform"
     assert "server" not in streamed.headers
     assert '"content":"Hello"' in streamed.text
     assert streamed.text.endswith("data: [DONE]\n\n")
