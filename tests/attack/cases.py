@@ -231,6 +231,14 @@ def _tunnel(host: str) -> Attack:
     return Attack(f"tunnel to the built-in backend: {host}", "scripted", sends, r"HTTP/1.1 200 .*HTTP/1.1 403 ")
 
 
+def _keyless_tunnel(host: str) -> Attack:
+    def sends(ports: Ports) -> bytes:
+        connect = request(f"{host}:{ports.builtin}", method="CONNECT", host=f"{host}:{ports.builtin}", close=False)
+        return connect + request("/v1/responses", b'{"input":"x"}')
+
+    return Attack(f"tunnel without the key: {host}", "locked scripted", sends, r"HTTP/1.1 200 .*HTTP/1.1 401 ")
+
+
 OK, TOO_LARGE, BAD = r"HTTP/1.1 200 ", r"HTTP/1.1 413 .*request_too_large", r"HTTP/1.1 400 .*invalid_request_error"
 # Bodies up to the limits, by what they are made of.
 LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
@@ -279,6 +287,7 @@ ATTACKS = [
     ),
     *map(_circle, ("LOCALHOST", "127.1", "0.0.0.0", "127.0.0.1", "localhost.", "[::ffff:127.0.0.1]")),
     *map(_tunnel, ("127.0.0.1", "127.1", "0.0.0.0", "localhost")),
+    *map(_keyless_tunnel, ("127.1", "0.0.0.0", "127.0.0.1")),
     Attack(
         "tunnel to itself",
         "regular",

@@ -75,6 +75,7 @@ def worlds(hole: int) -> Iterator[Any]:
             "over chat": (backend.url, {"toolsim_backend": "chat"}),
             "regular": (None, {}),
             "scripted": (None, {"toolsim_backend": "scripted", "toolsim_scripted_delay": 0}),
+            "locked scripted": (None, {"toolsim_backend": "scripted", "toolsim_api_key": KEY}),
             "hole": (f"http://127.0.0.1:{hole}", {"toolsim_connect_timeout": 2}),
         }
         started: dict[str, World] = {}
@@ -83,7 +84,7 @@ def worlds(hole: int) -> Iterator[Any]:
             if name not in started:
                 target, more = options[name]
                 proxy = stack.enter_context(Mitmdump(target, **more))
-                if name == "scripted":
+                if "scripted" in name:
                     proxy.wait_for("scripted backend answers")
                 started[name] = World(proxy, backend, hole)
             return started[name]
