@@ -19,6 +19,8 @@ Feature = Literal["tools", "constraint"]
 
 FIND_TOOLS = "find_tools"
 """The tool of ours by which a model looks up others, and the reason for the round that follows its call."""
+GUESSED_CALL = "GUESSED_CALL"
+"""A call of a tool of which the model has only seen the name, and that does not fit: it is such a look-up too."""
 OutputMode = Literal["openai-json", "obsidian-xml"]
 """The form of calls for the client."""
 OUTPUT_MODES: Mapping[str, OutputMode] = {

@@ -21,7 +21,7 @@ from typing import Any
 
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.loop.words import reply_to, words_of
-from toolsimlib.plan import FIND_TOOLS, Policy
+from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Policy
 from toolsimlib.request.names_first import looked_up, only_named
 from toolsimlib.request.rewrite import is_after_outputs, tools_on_offer
 from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain
@@ -147,5 +147,5 @@ class Course:
         if self._policy.unknown_tool == "retry" and not self._asked:
             asks |= {UNKNOWN_TOOL}
         if self._policy.catalog_budget and self._finds < _MAX_FINDS:
-            asks |= {FIND_TOOLS}
+            asks |= {FIND_TOOLS} if self._finds else {FIND_TOOLS, GUESSED_CALL}
         return asks | {EMPTY_ANSWER} if self._policy.fix_empty_final and not self._has_fixed else asks

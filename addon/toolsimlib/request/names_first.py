@@ -9,7 +9,8 @@ sees nothing of it.
 1. Names come first only in a round that may be followed by another; in any other request the catalogue is whole.
 2. A tool that the conversation has called before is shown whole: it is likely to be called again, and what was looked
    up for an earlier answer is no part of the conversation.
-3. Every tool is on offer, looked up or not: a call that fits its schema counts.
+3. Every tool is on offer, looked up or not: a call that fits its schema counts. One that does not is the
+   first look-up: shown names alone, Qwen2.5-Coder-0.5B never asks, and guesses (``response/judge.py``).
 4. Where the client has a ``find_tools`` of its own, or a single tool, the catalogue is whole.
 """
 

@@ -17,13 +17,14 @@ changes the text of the JSON is not. Either is accepted only if the result satis
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import StructuredCall
-from toolsimlib.plan import Plan, Tool
+from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool
 from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
@@ -185,7 +186,8 @@ class Judge:
         if found is None or self._too_large(found.text):
             return None
         if tool.kind != "custom" and not self._fits(tool, written, found):
-            return None
+            look_up = self._look_up_of(tool) if found.value and not _is_schema(found.value, tool) else None
+            return Accepted(look_up, (code,)) if look_up else None
         mends = (*written.mends, *found.mends)
         if mends and tool.strict:
             return None
@@ -286,6 +288,8 @@ class Judge:
         broken = self._checker.mismatch(tool, found.value)
         # Several calls in one block are each judged as if it stood alone; every other repair must satisfy the schema.
         repaired = mends or any(code != SEVERAL_CALLS for code in codes)
+        if broken is not None and (look_up := self._look_up_of(tool)):
+            return look_up
         if broken is not None:
             self._report.mismatches.append(entry(tool.name, broken.outline))
             expected = f"arguments that conform to its schema; {broken.mismatch}"
@@ -298,6 +302,15 @@ class Judge:
             self._warn(SCHEMA_MISMATCH, tool.name)
         self._count(self._report.repairs, (*codes, *mends), tool.name)
         return Call(tool, found.text)
+
+    def _look_up_of(self, tool: Tool) -> Call | None:
+        """Return the look-up for which a call stands that does not fit: of a tool whose entry the model has not seen.
+
+        None for any other tool, and once anything was looked up. Weak models rather guess than ask.
+        """
+        if tool.name not in self._plan.named or GUESSED_CALL not in self._plan.asks:
+            return None
+        return Call(self._tools[FIND_TOOLS], json.dumps({"names": [tool.name]}))
 
     def _custom(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
         """Judge a call to a custom tool: any input is good, so it has only to be found."""

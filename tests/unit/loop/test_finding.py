@@ -87,6 +87,37 @@ def test_a_backend_that_dies_after_a_lookup() -> None:
     assert job.report.calls == []
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    "guess",
+    [
+        '<tool_call>{"name":"add","arguments":{"x":1}}</tool_call>',
+        '```json\n{"name": "add", "arguments": {"x": 1}}\n```',
+        '{"name": "add", "arguments": {"a": "one"}}',
+    ],
+)
+def test_a_guess_that_does_not_fit_is_a_lookup(guess: str, stream: bool) -> None:
+    """A model that calls what it has not seen is shown the entry; one that has guessed right has called."""
+    seen, script, job = play(guess, CALL, stream=stream)
+    assert seen.items == [ADD]
+    assert '"a": <number>' in str(script.asked[1][-1])
+    assert job.report.asked_again == ["find_tools"]
+    assert play(CALL, stream=stream)[0].items == [ADD]
+
+
+def test_what_was_called_before_is_judged_as_ever() -> None:
+    """Its entry was shown: a call of it that does not fit is none, or for a strict tool an error."""
+    call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_001", "content": "18"},
+    ]
+    bad = '<tool_call>{"name":"add","arguments":{"x":1}}</tool_call>'
+    assert play(bad, messages=messages)[0].error == "invalid_tool_call"
+    assert play(bad, bad)[0].error == "invalid_tool_call"
+
+
 def test_arguments_that_do_not_fit_are_no_lookup() -> None:
     """Such a block is text."""
     odd = FIND.replace('["add"]', '"add"').replace("names", "name")
