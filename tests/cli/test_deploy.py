@@ -60,6 +60,21 @@ def test_what_is_copied_is_there(compose: Any) -> None:
     assert {"ollama", "prometheus"} < compose["services"].keys()
 
 
+def test_proxies_that_share_a_store() -> None:
+    """Their command line is taken, the balancer names them and finds nothing wrong with its configuration."""
+    services = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
+    for name in "one", "two":
+        words = services[name]["command"]
+        assert parser().parse_args([words[0], "http://backend:8000/v1", *words[2:]]).host == "0.0.0.0"
+        assert f"server {name} {name}:8080" in (DEPLOY / "haproxy.cfg").read_text()
+    assert services["balancer"]["ports"] == ["127.0.0.1:8080:8080"]
+    if shutil.which("haproxy") is None:
+        pytest.skip("needs haproxy")
+    command = ["haproxy", "-c", "-f", str(DEPLOY / "haproxy.cfg")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 def test_the_unit_is_one(tmp_path: Path) -> None:
     """systemd finds nothing wrong with it."""
     if shutil.which("systemd-analyze") is None:

@@ -100,14 +100,12 @@ class Memory:
             errors.add({"what": what}, count)
         return [records, size, evicted, errors]
 
-    def configure(self, address: Address | None, bounds: Bounds) -> Store | None:
-        """Use this store from now on, None = none; return the one to be closed, if there was another."""
+    def configure(self, address: Address | None, bounds: Bounds) -> None:
+        """Use this store from now on, None = none, unless it is the one that is used already."""
         wanted = (address, bounds) if address is not None else None
-        if wanted == self._address:
-            return None
-        old, self._address = self._store, wanted
-        self._store = open_store(*wanted) if wanted is not None else None
-        return old
+        if wanted != self._address:
+            self._address = wanted
+            self._store = open_store(*wanted) if wanted is not None else None
 
     async def recall(self, partition: str, references: References, max_bytes: int) -> Recalled | ApiError:
         """Return what a request refers to, or the error of one that cannot be answered."""

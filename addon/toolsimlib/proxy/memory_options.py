@@ -9,8 +9,9 @@ MEMORY_OPTIONS = (
         "store",
         "",
         "Where finished answers of the Responses API are kept, so that later requests can refer to them. Empty: "
-        "nowhere. memory: in this process. sqlite:PATH: in a file of this machine, made if it is not there. An answer "
-        "is kept unless its request says store: false; each client key reads only its own.",
+        "nowhere. memory: in this process. sqlite:PATH: in a file of this machine, made if it is not there. "
+        "redis://HOST:PORT (or rediss://, unix://): in a Redis server, which several proxies may share. An answer is "
+        "kept unless its request says store: false; each client key reads only its own.",
     ),
     Option(
         "store_max_answers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,15 +24,16 @@ class Address:
 
 def read_address(text: str) -> Address | None:
     """Return the address that ``text`` says, None for no store. Raises ValueError, in words for people."""
+    if text in ("", "memory"):
+        return Address("memory") if text else None
     kind, _, rest = text.partition(":")
     match kind:
-        case "":
-            if not rest:
-                return None
-        case "memory" if not rest:
-            return Address("memory")
-        case "sqlite" if place := (rest.removeprefix("//") or rest):
+        case "sqlite" if place := rest.removeprefix("//"):
             return Address("sqlite", str(Path(place).expanduser()))
+        case "redis" | "rediss" | "unix" if rest.startswith("//") and len(rest) > 2:
+            if importlib.util.find_spec("redis") is None:
+                raise ValueError("a Redis server needs the extra [redis]: pip install '.[redis]'")
+            return Address("redis", text)
     raise ValueError(f"got {text!r}, expected {EXPECTED}")
 
 
@@ -40,5 +42,9 @@ def open_store(address: Address, bounds: Bounds) -> Store:
     match address.kind:
         case "sqlite":
             return SqliteStore(Path(address.place), bounds)
-        case _:
+        case "redis":
+            from toolsimlib.store.redis_server import RedisStore
+
+            return RedisStore(address.place, bounds)
+        case "memory":
             return MemoryStore(bounds)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.redis_server import RedisServer
 from toolsimlib.store.in_memory import MemoryStore
 from toolsimlib.store.record import Bounds, Store
+from toolsimlib.store.redis_server import RedisStore
 from toolsimlib.store.sqlite import SqliteStore
 
 
@@ -27,19 +29,31 @@ class Clock:
 Opened = Callable[[Bounds, Clock], AbstractAsyncContextManager[Store]]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
     """Open a new store of one kind, and close it."""
-    numbers = count()
+    numbers = _numbers
+    server: RedisServer | None = request.getfixturevalue("redis_server") if request.param == "redis" else None
 
     @asynccontextmanager
     async def opened(bounds: Bounds, clock: Clock) -> AsyncIterator[Any]:
-        kind = request.param
-        store: Store = (
-            MemoryStore(bounds, clock)
-            if kind == "memory"
-            else SqliteStore(tmp_path / str(next(numbers)), bounds, clock)
-        )
+        kind, number = request.param, next(numbers)
+        store: Store
+        if server is not None:
+            store = RedisStore(server.url, bounds, clock, f"toolsim{number}:")
+        else:
+            store = (
+                MemoryStore(bounds, clock) if kind == "memory" else SqliteStore(tmp_path / str(number), bounds, clock)
+            )
         try:
             yield store
         finally:

@@ -20,6 +20,8 @@ from toolsimlib.store.sqlite import SqliteStore
         ("sqlite:/a/b", Address("sqlite", "/a/b")),
         ("sqlite:///a/b", Address("sqlite", "/a/b")),
         ("sqlite:~/b", Address("sqlite", str(Path.home() / "b"))),
+        ("redis://h:1/2", Address("redis", "redis://h:1/2")),
+        ("rediss://h", Address("redis", "rediss://h")),
     ],
 )
 def test_addresses(text: str, address: Address | None) -> None:
@@ -27,7 +29,9 @@ def test_addresses(text: str, address: Address | None) -> None:
     assert read_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x"])
+@pytest.mark.parametrize(
+    "text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"]
+)
 def test_what_is_none(text: str) -> None:
     """Anything else is refused with what was expected."""
     with pytest.raises(ValueError, match="expected memory, sqlite:PATH"):

@@ -1,0 +1,216 @@
+"""A store in a Redis server, for several proxies: any of them continues what another has begun.
+
+Each thing that is asked is one script, which the server runs as a whole: so nothing half-written is ever read, versions
+are compared where they are kept, and the bounds hold over all proxies together. Beside ``PREFIX``:
+
+    r:PARTITION:ID    a hash: value, parent, version, size, names
+    n:PARTITION:NAME  the id of the record that holds this name
+    used              a sorted set: by when each record was last used
+    bytes             the sum of all sizes
+
+Nothing is tried again by itself: a write whose answer was lost may have been done. Connections that have died while
+they were idle are made anew. The server must not evict keys by its own rule (``maxmemory-policy noeviction``, its
+default), and what it keeps over a restart is its own matter (``appendonly yes``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
+
+SECONDS = 2.0
+"""How long one thing may take, connecting included."""
+PREFIX = "toolsim:"
+_MAX_CONNECTIONS = 64
+
+# Shared by all scripts: what they are given first, and how a record is forgotten.
+_COMMON = """
+local prefix, partition, now, seconds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local used, bytes = prefix .. 'used', prefix .. 'bytes'
+local function member_of(id) return partition .. ':' .. id end
+local function is_there(id)
+  local score = redis.call('ZSCORE', used, member_of(id))
+  return score and tonumber(score) >= now - seconds
+end
+local function forget(member)
+  local key = prefix .. 'r:' .. member
+  local held = redis.call('HMGET', key, 'size', 'names')
+  redis.call('ZREM', used, member)
+  if not held[1] then return end
+  local whose, id = string.match(member, '^([^:]*):(.*)$')
+  for _, name in ipairs(cjson.decode(held[2])) do
+    local pointer = prefix .. 'n:' .. whose .. ':' .. name
+    if redis.call('GET', pointer) == id then redis.call('DEL', pointer) end
+  end
+  redis.call('DEL', key)
+  redis.call('DECRBY', bytes, held[1])
+end
+local function expire()
+  local old = redis.call('ZRANGEBYSCORE', used, '-inf', '(' .. string.format('%.6f', now - seconds), 'LIMIT', 0, 1000)
+  for _, member in ipairs(old) do forget(member) end
+  return #old
+end
+local function size()
+  return {redis.call('ZCARD', used), tonumber(redis.call('GET', bytes) or '0')}
+end
+"""
+_PUT = (
+    _COMMON
+    + """
+local max_records, max_bytes, max_chain = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local evicted = expire()
+for id, version in pairs(cjson.decode(ARGV[8])) do
+  local held = redis.call('HGET', prefix .. 'r:' .. member_of(id), 'version') or '0'
+  if tonumber(held) ~= version then return {'conflict', id} end
+end
+for at = 9, #ARGV, 5 do
+  local id, parent, length, names, value = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+  local key = prefix .. 'r:' .. member_of(id)
+  local version = tonumber(redis.call('HGET', key, 'version') or '0') + 1
+  if version > 1 then forget(member_of(id)) end
+  local chain, each = {}, parent
+  while each ~= '' and #chain < max_chain and is_there(each) do
+    chain[#chain + 1] = each
+    each = redis.call('HGET', prefix .. 'r:' .. member_of(each), 'parent') or ''
+  end
+  -- The oldest of a chain goes first.
+  for place = #chain, 1, -1 do
+    redis.call('ZADD', used, string.format('%.6f', now + (#chain - place) * 1e-6), member_of(chain[place]))
+  end
+  redis.call('ZADD', used, string.format('%.6f', now + #chain * 1e-6), member_of(id))
+  redis.call('HSET', key, 'value', value, 'parent', parent, 'version', version, 'size', length, 'names', names)
+  redis.call('INCRBY', bytes, length)
+  for _, name in ipairs(cjson.decode(names)) do redis.call('SET', prefix .. 'n:' .. partition .. ':' .. name, id) end
+end
+local held = size()
+while held[1] > max_records or held[2] > max_bytes do
+  local oldest = redis.call('ZRANGE', used, 0, 0)
+  if #oldest == 0 then break end
+  forget(oldest[1])
+  evicted = evicted + 1
+  held = size()
+end
+return {'put', held[1], held[2], evicted}
+"""
+)
+_CHAIN = (
+    _COMMON
+    + """
+local left, max_chain, id, found = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], {}
+while id ~= '' and #found < max_chain and is_there(id) do
+  local key = prefix .. 'r:' .. member_of(id)
+  left = left - redis.call('HSTRLEN', key, 'value')
+  if left < 0 then return 'large' end
+  local held = redis.call('HMGET', key, 'value', 'parent', 'version')
+  if not held[1] then break end
+  found[#found + 1] = {id, held[1], held[2], held[3]}
+  id = held[2]
+end
+return found
+"""
+)
+_FIND = (
+    _COMMON
+    + """
+local found = {}
+for at = 5, #ARGV do
+  local id = redis.call('GET', prefix .. 'n:' .. partition .. ':' .. ARGV[at])
+  if id and is_there(id) then
+    local held = redis.call('HMGET', prefix .. 'r:' .. member_of(id), 'value', 'parent', 'version')
+    if held[1] then found[#found + 1] = {ARGV[at], id, held[1], held[2], held[3]} end
+  end
+end
+return found
+"""
+)
+_DELETE = (
+    _COMMON
+    + """
+expire()
+local was = redis.call('EXISTS', prefix .. 'r:' .. member_of(ARGV[5]))
+forget(member_of(ARGV[5]))
+return was
+"""
+)
+_SIZE = _COMMON + "return size()"
+
+
+class RedisStore:
+    """Keeps records in the server at ``url``. ``clock``: seconds since 1970, which all proxies have to agree on."""
+
+    def __init__(self, url: str, bounds: Bounds, clock: Callable[[], float] = time.time, prefix: str = PREFIX) -> None:
+        self._bounds = bounds
+        self._clock = clock
+        self._prefix = prefix
+        self._redis: Any = Redis.from_url(
+            url,
+            socket_timeout=SECONDS,
+            socket_connect_timeout=SECONDS / 2,
+            max_connections=_MAX_CONNECTIONS,
+            retry=Retry(NoBackoff(), 0),
+        )
+        scripts = {"put": _PUT, "chain": _CHAIN, "find": _FIND, "delete": _DELETE, "size": _SIZE}
+        self._scripts = {name: self._redis.register_script(text) for name, text in scripts.items()}
+
+    async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
+        """As ``Store``."""
+        check(records, self._bounds)
+        rows = [
+            each
+            for record in records
+            for each in (record.id, record.parent, record.size, json.dumps(record.names), record.value)
+        ]
+        limits = (self._bounds.records, self._bounds.bytes, MAX_CHAIN)
+        said = await self._run("put", partition, *limits, json.dumps(expected or {}), *rows)
+        if said[0] == b"conflict":
+            raise Conflict(f"{said[1].decode()} was changed meanwhile")
+        return Size(*said[1:])
+
+    async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
+        """As ``Store``."""
+        found = await self._run("chain", partition, max_bytes, MAX_CHAIN, id)
+        if found == b"large":
+            raise too_long(max_bytes)
+        return [_record(*row) for row in reversed(found)]
+
+    async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
+        """As ``Store``."""
+        asked = list(dict.fromkeys(names))
+        found = await self._run("find", partition, *asked) if asked else []
+        return {name.decode(): _record(*row) for name, *row in found}
+
+    async def delete(self, partition: str, id: str) -> bool:
+        """As ``Store``."""
+        return bool(await self._run("delete", partition, id))
+
+    async def size(self) -> Size:
+        """As ``Store``."""
+        return Size(*await self._run("size", ""))
+
+    async def close(self) -> None:
+        """As ``Store``."""
+        await self._redis.aclose()
+
+    async def _run(self, script: str, partition: str, *arguments: str | int | bytes) -> Any:
+        common = (self._prefix, partition, f"{self._clock():.6f}", self._bounds.seconds)
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await self._scripts[script](args=[*common, *arguments])
+        except TimeoutError as late:
+            raise StoreError(f"the Redis server took more than {SECONDS:g} s") from late
+        except (RedisError, OSError) as problem:
+            raise StoreError(f"the Redis server: {problem}") from problem
+
+
+def _record(id: bytes, value: bytes, parent: bytes, version: bytes) -> Record:
+    return Record(id.decode(), value, parent.decode(), (), int(version))

@@ -1,0 +1,167 @@
+"""Two proxies behind a balancer, one Redis: any of them continues any conversation, while each of the three goes once.
+
+The model says which conversation it was shown and how much of it; so whatever is lost or crossed is seen at once.
+``TOOLSIM_CONVERSATIONS`` plays more of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from memory.test_references import ask
+from support.mitmdump import Mitmdump
+from support.redis_server import RedisServer
+from support.text_backend import Exchange, TextBackend, Turn, says
+
+pytestmark = pytest.mark.slow
+CONVERSATIONS = int(os.environ.get("TOOLSIM_CONVERSATIONS", "30"))
+TURNS = 5
+HAPROXY = """
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 60s
+    timeout server 60s
+    retries 2
+    option redispatch
+frontend clients
+    bind 127.0.0.1:{port}
+    default_backend proxies
+backend proxies
+    balance roundrobin
+    server one 127.0.0.1:{one} check inter 200ms
+    server two 127.0.0.1:{two} check inter 200ms
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    reserved = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in reserved]
+    for each in reserved:
+        each.close()
+    return ports
+
+
+@contextmanager
+def balancer(folder: Path, port: int, one: int, two: int) -> Iterator[None]:
+    program = shutil.which("haproxy")
+    if program is None:
+        pytest.skip("needs haproxy (Debian: haproxy)")
+    (folder / "haproxy.cfg").write_text(HAPROXY.format(port=port, one=one, two=two))
+    process = subprocess.Popen([program, "-f", str(folder / "haproxy.cfg")], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def echo(exchange: Exchange) -> Turn:
+    """Say which conversation this is, by its first words, and how many questions it holds."""
+    said = [text for role, text in exchange.transcript if role == "user"]
+    return says(f"{said[0]} {len(said)}")
+
+
+class Tally:
+    """What became of the turns."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def note(self, what: str) -> None:
+        with self._lock:
+            self.counts[what] += 1
+
+
+def converse(url: str, number: int, tally: Tally) -> None:
+    """Hold one conversation; a turn that fails with a clear error is asked again."""
+    previous: dict[str, Any] = {}
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=f"key-{number % 3}", max_retries=0, timeout=20) as client:
+        for turn in range(1, TURNS + 1):
+            for _ in range(60):
+                try:
+                    answer = ask(client, turn % 2 == 0, input=f"conversation-{number}", **previous)
+                except openai.BadRequestError as error:
+                    raise AssertionError(f"lost after it was answered: {error}") from error
+                except openai.APIError as error:
+                    tally.note(f"clear error: {type(error).__name__}")
+                    time.sleep(0.2)
+                    continue
+                except Exception as error:  # A stream that broke off.
+                    tally.note(f"broken off: {type(error).__name__}")
+                    time.sleep(0.2)
+                    continue
+                assert answer.output_text == f"conversation-{number} {turn}", "crossed, or lost in part"
+                tally.note("answered")
+                if answer.store:
+                    previous = {"previous_response_id": answer.id}
+                    break
+                # Not promised: asked again, as a client does that wants to go on.
+                tally.note("not kept, and said so")
+                time.sleep(0.2)
+            else:
+                raise AssertionError(f"turn {turn} of conversation {number} never came")
+    tally.note("conversations")
+
+
+def test_conversations_survive(tmp_path: Path) -> None:
+    """One proxy is killed and comes back, Redis is killed and comes back: every conversation ends right."""
+    port, *ports = free_ports(3)
+    tally, redis = Tally(), RedisServer(append=True)
+
+    def proxy(at: int, backend: TextBackend) -> Mitmdump:
+        return Mitmdump(
+            backend.url,
+            toolsim_backend="chat",
+            toolsim_store=redis.url,
+            arguments=["--listen-port", str(ports[at])],
+            allow_crashes=True,
+        )
+
+    with ExitStack() as stack:
+        stack.enter_context(redis)
+        backend = stack.enter_context(TextBackend(echo))
+        stack.enter_context(balancer(tmp_path, port, *ports))
+        stack.enter_context(proxy(0, backend))
+        pool = stack.enter_context(ThreadPoolExecutor(16))
+        second = proxy(1, backend)
+        second.__enter__()
+        url = f"http://127.0.0.1:{port}"
+        held = [pool.submit(converse, url, number, tally) for number in range(CONVERSATIONS)]
+
+        def wait_for(share: float) -> None:
+            while tally.counts["answered"] < share * CONVERSATIONS * TURNS:
+                assert not any(each.done() and each.exception() for each in held)
+                time.sleep(0.05)
+
+        wait_for(0.2)
+        assert second._process is not None
+        second._process.kill()
+        second._process.wait()
+        wait_for(0.4)
+        second = proxy(1, backend)
+        second.__enter__()
+        wait_for(0.6)
+        redis.stop()
+        time.sleep(0.5)
+        redis.__enter__()
+        for each in held:
+            each.result()
+        second.__exit__(None, None, None)
+    assert tally.counts["conversations"] == CONVERSATIONS
+    print(re.sub(r"^Counter", "", str(tally.counts)))

@@ -1,0 +1,68 @@
+"""The store in a Redis server: several proxies, and a server that goes (``test_record.py`` has what all stores do)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+from support.redis_server import RedisServer
+from toolsimlib.store.record import Bounds, Conflict, Record, StoreError
+from toolsimlib.store.redis_server import RedisStore
+
+MANY = 1 << 20
+
+
+async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
+    """What one has put, another reads at once; neither overwrites what it has not seen, and bounds hold for both."""
+    one, other = (RedisStore(redis_server.url, Bounds(records=3), prefix="two:") for _ in "12")
+    await one.put("p", [Record("x", b"1")], {"x": 0})
+    assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
+    await other.put("p", [Record("x", b"2")], {"x": 1})
+    with pytest.raises(Conflict):
+        await one.put("p", [Record("x", b"3")], {"x": 1})
+    for number in range(6):
+        size = await (one, other)[number % 2].put("p", [Record(f"y{number}", b"1", names=(f"n{number}",))])
+    assert size.records == 3
+    assert await one.find("p", ["n0"]) == {}
+    await one.close()
+    await other.close()
+
+
+async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
+    """In bounded time; what was appended is there again, and no password is told."""
+    server = RedisServer(append=True)
+    store = RedisStore(server.url.replace("//", "//:secret-word@"), Bounds())
+    with pytest.raises(StoreError) as caught:
+        await store.put("p", [Record("x", b"1")])
+    assert "secret-word" not in str(caught.value)
+    store = RedisStore(server.url, Bounds())
+    with server:
+        await store.put("p", [Record("x", b"1", names=("n",))])
+    began = time.monotonic()
+    for _ in "12":
+        with pytest.raises(StoreError, match="Redis"):
+            await store.chain("p", "x", MANY)
+    assert time.monotonic() - began < 5
+    with server:
+        assert await store.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
+        await store.close()
+
+
+async def test_a_server_that_hangs_is_an_error_in_time() -> None:
+    """A server that says nothing does not hold up anybody for longer than that."""
+    with RedisServer() as server:
+        store = RedisStore(server.url, Bounds())
+        await store.put("p", [Record("x", b"1")])
+        assert server._process is not None
+        os.kill(server._process.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        asked = [store.put("p", [Record(str(number), b"1")]) for number in range(100)]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert {type(each) for each in results} == {StoreError}
+        assert time.monotonic() - began < 5
+        os.kill(server._process.pid, signal.SIGCONT)
+        assert len(await store.chain("p", "x", MANY)) == 1
+        await store.close()
