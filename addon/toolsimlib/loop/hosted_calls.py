@@ -9,7 +9,8 @@
    that needs a yes: its item says so, and nothing is run until the next request brings the decision. Where the operator
    decides, the answer waits for him instead.
 4. A call that cannot be made, or that fails, is told to the model in words. No answer fails because of a server.
-5. The last round that the bounds allow is offered no tools, so that the model answers in words.
+5. A client that is shown no calls gets them into its next request's history all the same (``hidden.py``).
+6. The last round that the bounds allow is offered no tools, so that the model answers in words.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from toolsimlib.hosted.catalogue import Catalogue, HostedTool, shown_name
 from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
 from toolsimlib.hosted.pool import Pool
 from toolsimlib.hosted.servers import Server, read_tool
+from toolsimlib.loop.hidden import Hidden
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report, entry
 from toolsimlib.wire import mcp_items
 from toolsimlib.wire.dialect import Api
-from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import count, string
 from toolsimlib.wire.mcp_items import Decision, McpCall
 from toolsimlib.wire.tools import read_tools
@@ -48,7 +50,10 @@ _NOBODY = "This call needs a yes, which nobody can give here. It was not run."
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """What the operator decided about MCP servers, and who asks them. ``servers``: those of the file, by label."""
+    """What the operator decided about MCP servers, and who asks them. ``servers``: those of the file, by label.
+
+    ``hidden``: calls that clients were not shown.
+    """
 
     pool: Pool
     approvals: Approvals
@@ -57,6 +62,7 @@ class Hosting:
     """Whether a request may bring servers of its own."""
     hosts: tuple[str, ...] = ()
     max_calls: int = 32
+    hidden: Hidden = field(default_factory=Hidden)
     desk: Desk | None = None
     """Where the operator decides, in the place of clients."""
     patience: float = 120.0
@@ -99,6 +105,10 @@ class HostedCalls:
         self._policy = policy
         self._owner = owner
         self._answer = answer
+        # With the servers that it named: what those said is for whoever may ask them.
+        self._whose = owner + dump([each for _, each in mcp_items.declared(body)])
+        self._conversation = b""
+        self._ran: list[Called] = []
         self._report = report
         self._client_body = body
         self._servers: dict[str, Server] = {}
@@ -135,6 +145,9 @@ class HostedCalls:
         taken = [tool.name for tool in read_tools(body)[0]]
         self._catalogue = Catalogue(taken, self._policy.tool_allowlist, self._policy.tool_denylist)
         told = await self._listed(mcp_items.listed(body))
+        if (hidden := self._api.hidden) is not None:
+            self._conversation = hidden.key(body, self._whose)
+            body = hidden.restored(body, self._whose, hosting.hidden.find)
         decided: dict[str, Called] = {}
         for decision in decisions:
             events, pair = await self._decided(decision)
@@ -263,6 +276,9 @@ class HostedCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
         words, self._words = "".join(self._words)[:_MAX_WORDS], []
         if pairs:
+            if self._api.hidden is not None:
+                self._ran += pairs
+                self._hosting.hidden.keep(self._conversation, self._ran)
             self.body = self._api.called(body, words, pairs)
             if "tool_choice" in body:
                 self.body = {**self.body, "tool_choice": mcp_items.after_calls(body["tool_choice"])}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
@@ -12,6 +13,7 @@ from mitmproxy.http import HTTPFlow
 from toolsimlib.hosted.approvals import Approvals
 from toolsimlib.hosted.pool import Pool
 from toolsimlib.hosted.servers import Server
+from toolsimlib.loop.hidden import Hidden
 from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.proxy.approve import Approve
 from toolsimlib.proxy.cors import Origins
@@ -25,6 +27,7 @@ class Servers:
         self._mcp = Mcp()
         self._pool = Pool(self._mcp.timeout)
         self._approvals = Approvals()
+        self._hidden = Hidden()
         self.approve = Approve()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -71,9 +74,8 @@ class Servers:
         mcp = self._mcp
         servers = {each.label: each for each in mcp.servers}
         desk = self.approve.desk if mcp.approval == "operator" else None
-        return Hosting(
-            self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts, mcp.max_calls, desk, mcp.patience
-        )
+        own = Hosting(self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts, mcp.max_calls)
+        return replace(own, hidden=self._hidden, desk=desk, patience=mcp.patience)
 
     async def stop(self) -> None:
         """End all servers that run here."""

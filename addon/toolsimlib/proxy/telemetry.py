@@ -48,6 +48,9 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
             yield _counted(tally, sorted(set(tally.entries)))
     if report.rounds > 1:
         yield f"{report.rounds} rounds"
+    if report.hosted_calls:
+        named = [each.removeprefix("OK:") for each in report.hosted_calls]
+        yield f"MCP: {', '.join(named[:MAX_NAMES])}"
     if report.asked_again:
         yield f"asked again: {', '.join(report.asked_again[:MAX_NAMES])}"
     if report.round:

@@ -21,6 +21,7 @@ from toolsimlib.conversation import Called, ClientRequest, HostedItem, Item, Mes
 from toolsimlib.errors import ApiError
 from toolsimlib.events import BackendEvent, ClientEvent, ToolKind
 from toolsimlib.plan import AnswerForm, Dialect, OutputMode, Policy
+from toolsimlib.wire.chat import hidden as chat_hidden
 from toolsimlib.wire.chat import request as chat
 from toolsimlib.wire.chat.reader import ChatReader
 from toolsimlib.wire.chat.writer import ChatWriter
@@ -75,6 +76,14 @@ class Compose(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenCalls:
+    """For calls that a client is not shown: the key of a request's conversation, and a request with such calls."""
+
+    key: Callable[[Mapping[str, Any], str], bytes]
+    restored: Callable[[Mapping[str, Any], str, Callable[[bytes], Sequence[Called]]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Api:
     """One API. ``ending``: how the paths of its requests end.
 
@@ -82,9 +91,10 @@ class Api:
     answer has a place for text behind its calls (an output list does, a chat message does not). ``output_mode``: the
     operator's form of its calls. ``is_kept``: whether later requests can refer to its answers.
     ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang). ``shows_hosted``: whether
-    an answer has items for what hosted tools do. ``continued``: a client's body with one more turn, of the model's
-    words ("" = none) and what is said to them; ``called``: of words, calls and their outputs. ``call_id``: the id that
-    the writer gives a call, by its kind and number.
+    an answer has items for what hosted tools do; ``hidden``: where it has none, how that comes back into a history.
+    ``continued``: a client's body with one more turn, of the model's words ("" = none) and what is said to them;
+    ``called``: of words, calls and their outputs. ``call_id``: the id that the writer gives a call, by its kind and
+    number.
     """
 
     name: Dialect
@@ -95,6 +105,7 @@ class Api:
     takes_structural_tags: bool
     is_kept: bool
     shows_hosted: bool
+    hidden: HiddenCalls | None
     uses_tools: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Mapping[str, Any]], ClientRequest]
     adopt: Callable[[ClientRequest], tuple[list[Item], list[str]]]
@@ -117,6 +128,7 @@ CHAT = Api(
     takes_structural_tags=True,
     is_kept=False,
     shows_hosted=False,
+    hidden=HiddenCalls(chat_hidden.whole_key, chat_hidden.with_hidden),
     uses_tools=chat.uses_tools,
     read=chat.read_request,
     adopt=chat.adopt,
@@ -137,6 +149,7 @@ RESPONSES = Api(
     takes_structural_tags=False,
     is_kept=True,
     shows_hosted=True,
+    hidden=None,
     uses_tools=responses.uses_tools,
     read=responses.read_request,
     adopt=responses.adopt,

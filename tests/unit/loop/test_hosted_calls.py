@@ -16,6 +16,7 @@ from toolsimlib.hosted.catalogue import RemoteTool
 from toolsimlib.hosted.outcome import Outcome, failed
 from toolsimlib.hosted.servers import EVERY, Server
 from toolsimlib.loop.course import Bounds
+from toolsimlib.loop.hidden import Hidden
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
 from toolsimlib.loop.runner import Job
 from toolsimlib.plan import Dialect, Policy
@@ -130,6 +131,24 @@ def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
     assert text == "Well. \n\nIt is so."
     assert len(servers.calls) == 1
     assert "free__read" in str(script.asked[1])
+
+
+def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
+    """The next turn knows the calls and their outputs, beside a call of the client's; nobody else's does."""
+    hosting = {"hidden": Hidden()}
+    text = "Well. " + block("free__read", a=1) + block("echo", b=2)
+    answer, _, _, _ = play(text, client="chat", hosting=hosting)
+    said = answer["choices"][0]["message"]
+    assert [call["function"]["name"] for call in said["tool_calls"]] == ["echo"]
+    output = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "two"}
+    history = [{"role": "user", "content": "hi"}, said, output]
+    for owner, known in (("me", True), ("you", False)):
+        more: Any = {"client": "chat", "hosting": hosting, "messages": history, "owner": owner}
+        _, script, servers, _ = play("Done.", **more)
+        shown = json.dumps(script.asked[0])
+        assert ("free__read" in shown.partition("CATALOG")[2].partition("user")[2]) == known
+        assert ("read: {" in shown) == known
+        assert servers.calls == []
 
 
 def test_streamed_and_whole_say_the_same() -> None:

@@ -86,3 +86,9 @@ def test_comment_of_a_refusal() -> None:
 def test_fields_leave_the_places_of_blocks_out() -> None:
     """The log holds counts and names; where a block stood is for the view."""
     assert "blocks" not in fields(Report(blocks=[{"choice": 0}]), 200, 0)
+
+
+def test_calls_of_mcp_tools_are_named() -> None:
+    """Those that failed with what became of them."""
+    report = Report(client="chat", rounds=2, hosted_calls=["OK:files.read", "REFUSED:files.drop"])
+    assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)

@@ -1,0 +1,54 @@
+"""The calls that a client was not shown, for its next requests.
+
+A chat message has no place for calls of tools that the client does not run: it reads the words alone, and sends only
+these again. The model would not know what it had found out. So the calls of an answer are kept here, and stand before
+that answer again when its conversation goes on.
+
+A conversation is known by all of its messages, by whose it is and by the servers that it named: whoever can show the
+same words under the same key has had that very answer. So many answers are kept, and so many bytes; the longest unused
+go first, and what is gone the model can find out again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from toolsimlib.conversation import Called, Text
+
+MAX_ANSWERS = 1_000
+MAX_BYTES = 16 * 1024 * 1024
+
+
+class Hidden:
+    """Calls with their outputs, by the conversation that they answered."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, tuple[tuple[Called, ...], int]] = OrderedDict()
+        self._size = 0
+
+    def keep(self, conversation: bytes, calls: Sequence[Called]) -> None:
+        """Keep the calls of an answer, in the place of those that were known of it."""
+        self._forget(conversation)
+        size = sum(_size(each) for each in calls)
+        self._kept[conversation] = tuple(calls), size
+        self._size += size
+        while len(self._kept) > MAX_ANSWERS or self._size > MAX_BYTES:
+            self._forget(next(iter(self._kept)))
+
+    def find(self, conversation: bytes) -> tuple[Called, ...]:
+        """Return the calls that stand before the answer to a conversation."""
+        if conversation not in self._kept:
+            return ()
+        self._kept.move_to_end(conversation)
+        return self._kept[conversation][0]
+
+    def _forget(self, conversation: bytes) -> None:
+        _, size = self._kept.pop(conversation, ((), 0))
+        self._size -= size
+
+
+def _size(called: Called) -> int:
+    call, output = called
+    text = sum(len(part.text) for part in output.parts if isinstance(part, Text))
+    return len(call.arguments) + text + 200

@@ -1,0 +1,43 @@
+"""Calls that a chat client never saw, in the place where they were made: before the message that they led to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from toolsimlib.conversation import Called
+from toolsimlib.wire.chat.request import called
+from toolsimlib.wire.json_codec import dump
+
+
+def conversations(messages: Sequence[Any], whose: str) -> Iterator[bytes]:
+    """Yield the key of the conversation before each message, and that of the whole; ``whose``: part of each key."""
+    key = blake2b(whose.encode("utf-8", "surrogatepass"), digest_size=32)
+    yield key.digest()
+    for message in messages:
+        key.update(dump(message).encode() + b"\n")
+        yield key.digest()
+
+
+def whole_key(body: Mapping[str, Any], whose: str) -> bytes:
+    """Return the key of a request's conversation."""
+    *_, key = conversations(_messages(body), whose)
+    return key
+
+
+def with_hidden(body: Mapping[str, Any], whose: str, find: Callable[[bytes], Sequence[Called]]) -> dict[str, Any]:
+    """Return a request with the calls that ``find`` knows of the conversation before each of the model's messages."""
+    messages = _messages(body)
+    shown: dict[str, Any] = {**body, "messages": []}
+    for key, message in zip(conversations(messages, whose), messages, strict=False):
+        is_models = isinstance(message, dict) and message.get("role") == "assistant"
+        if is_models and (calls := find(key)):
+            shown = called(shown, "", calls)
+        shown["messages"].append(message)
+    return shown
+
+
+def _messages(body: Mapping[str, Any]) -> list[Any]:
+    messages = body.get("messages")
+    return messages if isinstance(messages, list) else []

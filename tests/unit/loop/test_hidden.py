@@ -1,0 +1,34 @@
+"""What a client was not shown, kept for a while."""
+
+from __future__ import annotations
+
+from toolsimlib.conversation import Call, Called, CallOutput, Text
+from toolsimlib.loop.hidden import MAX_ANSWERS, MAX_BYTES, Hidden
+
+
+def pair(text: str = "x") -> Called:
+    return Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text(text),))
+
+
+def test_calls_are_found_by_their_conversation() -> None:
+    """The last that were kept of it; of another there are none."""
+    hidden = Hidden()
+    hidden.keep(b"a", [pair("x")])
+    hidden.keep(b"a", [pair("x"), pair("y")])
+    assert hidden.find(b"a") == (pair("x"), pair("y"))
+    assert hidden.find(b"b") == ()
+
+
+def test_there_is_an_end_to_what_is_kept() -> None:
+    """In number and in bytes; what is used stays."""
+    hidden = Hidden()
+    for number in range(MAX_ANSWERS + 1):
+        hidden.keep(str(number).encode(), [pair()])
+        hidden.find(b"0")
+    assert hidden.find(b"0")
+    assert hidden.find(b"1") == ()
+    hidden.keep(b"large", [pair("x" * (MAX_BYTES - 1_000))])
+    assert hidden.find(b"large")
+    assert hidden.find(b"2") == ()
+    hidden.keep(b"larger", [pair("x" * MAX_BYTES)])
+    assert hidden.find(b"larger") == ()
