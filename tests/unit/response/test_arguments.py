@@ -59,6 +59,7 @@ def found(written: Written, *, repair: bool = True) -> Arguments | None:
         (Written("", "f", arguments=Json("", '{"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
         (Written("", "f", arguments=Json("", '{"a":1}}')), Arguments('{"a":1}', {"a": 1}, mends=("EXTRA_BRACE",))),
         (Written("", "f", arguments=Json("", '{"a":1,} X')), None),
+        (Written("", "f", arguments=Json("", ' {"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
     ],
 )
 def test_json(written: Written, expected: Arguments | None) -> None:

@@ -17,6 +17,7 @@ from toolsimlib.report import Report
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.sentinel import Block
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
+from toolsimlib.response.written import Json, Written
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text(encoding="utf-8"))
 AUTO = Choice()
@@ -392,3 +393,11 @@ def test_the_operators_bound_on_schemas_counts() -> None:
     assert isinstance(verdict, Call)
     assert [each for each in report.warnings if each.startswith("SCHEMA_MISMATCH")] == []
     assert report.warnings
+
+
+def test_an_untagged_call_of_a_custom_tool() -> None:
+    """Its input is not held against the schema of a function; without any it is a name and no call."""
+    judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
+    (accepted,) = judge.untagged([Written("", "run", arguments=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
+    assert (accepted.call.arguments, accepted.repairs) == ("x", ("CODE",))
+    assert judge.untagged([Written("", "run", arguments=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None

@@ -135,6 +135,8 @@ def test_why_a_turn_ended_early() -> None:
     strict = plan("chat", "chat", True, [STRICT], policy={"strict_policy": "message"})
     told, report, _ = tell(strict, [TextDelta(CALL.replace("1", '"x"'))])
     assert (told[-1], report.tool_cutoff) == (Ended({0: "stop"}), "strict failure")
+    assert isinstance(told[0], TextDelta)
+    assert told[0].text.startswith("The model called the tool add and failed (SCHEMA_MISMATCH)")
 
 
 def test_deltas_that_come_together() -> None:
