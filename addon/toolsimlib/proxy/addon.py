@@ -165,7 +165,7 @@ class ToolSim:
         if has_passed or self._connections.is_circle(client):
             flow.response = error_response(LOOP)
             return
-        partition = partition_of(request.headers)
+        partition = partition_of(request.headers) if self._memory.is_on else ""
         decision = route.decide(_incoming(flow), self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
             flow.response = self._answer(decision)

@@ -24,7 +24,7 @@ from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsimlib.proxy.cors import cors_headers, preflight_headers
 from toolsimlib.proxy.settings import Settings
 from toolsimlib.wire.dialect import Api, api_of_path
-from toolsimlib.wire.responses.resources import resource_of
+from toolsimlib.wire.responses.resources import is_action, resource_of
 
 METRICS = "/toolsim/metrics"
 MODELS = "/models"
@@ -117,6 +117,11 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         return Answer(page="metrics")
     if is_kept:
         return Serve()
+    if takes_over and request.method == "POST" and is_action(request.path):
+        message = (
+            f"{plain} is not served here: neither the tools nor the history would be those that the model is shown."
+        )
+        return Answer(ApiError(message, "invalid_request_error", "unsupported_endpoint", status=404), headers=cors)
     if api_of_path(request.path) and request.headers.get("upgrade", "").lower() == "websocket":
         error = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
         return Answer(error, headers=cors | {"upgrade": "HTTP/1.1", "connection": "upgrade"})

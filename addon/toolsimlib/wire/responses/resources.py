@@ -94,6 +94,11 @@ def resource_of(path: str) -> Resource | None:
     return None
 
 
+def is_action(path: str) -> bool:
+    """Return whether a path is one of the API's that would count or compact what only a whole turn can know."""
+    return path.partition("?")[0].rstrip("/").endswith(tuple(f"/responses/{action}" for action in _ACTIONS))
+
+
 def wrong_method(call: Call) -> ApiError | None:
     """Return the error for a method that a resource does not have."""
     allowed = METHODS[call.resource.kind]

@@ -1,0 +1,61 @@
+"""Answers that took several rounds are kept as those that took one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory.conftest import connect
+from memory.test_references import CALL, TOOLS, ask, both_modes, shown
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, says
+
+pytestmark = pytest.mark.slow
+STRICT = [{**TOOLS[0], "strict": True}]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rounds") / "store"
+
+
+@pytest.fixture(scope="module")
+def asking(backend: TextBackend, file: Path) -> Iterator[Mitmdump]:
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_retry=1, toolsim_store=f"sqlite:{file}") as proxy:
+        yield proxy
+
+
+@both_modes
+def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend, stream: bool) -> None:
+    """The good call is kept, and the bad one is in no later request; conversations go on over turns of both kinds."""
+    bad = CALL.replace('"Bonn"', "5")
+    backend.play([says("I look. ", bad), says(CALL), says("18 degrees."), says("Rain.")])
+    with connect(asking) as client:
+        conversation: Any = {"conversation": client.conversations.create().id}
+        first = ask(client, stream, input="Weather?", tools=STRICT, **conversation)
+        (call,) = [item for item in first.output if item.type == "function_call"]
+        assert client.responses.retrieve(first.id).to_dict() == first.to_dict()
+        output = {"type": "function_call_output", "call_id": call.call_id, "output": "18"}
+        second = ask(client, stream, input=[output], tools=STRICT, **conversation)
+        assert second.output_text == "18 degrees."
+        ask(client, stream, input="Tomorrow?", tools=STRICT, **conversation)
+        said = shown(backend)
+        assert len(backend.exchanges) == 4
+        assert '"city":5' not in said.replace(" ", "")
+        places = [said.index(words) for words in ("Weather?", "Bonn", "=18]", "18 degrees.", "Tomorrow?")]
+        assert places == sorted(places)
+        assert len({item.id for item in (*first.output, *second.output)}) == len(first.output) + len(second.output)
+
+
+@both_modes
+def test_a_store_that_fails(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
+    """An answer of several rounds that cannot be kept says so as well."""
+    (tmp_path / "store").write_bytes(b"This is no database. " * 500)
+    backend.play([says(CALL.replace('"Bonn"', "5")), says(CALL)])
+    options: dict[str, Any] = {"toolsim_retry": 1, "toolsim_store": f"sqlite:{tmp_path / 'store'}"}
+    with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy, connect(proxy) as client:
+        answer = ask(client, stream, input="Weather?", tools=STRICT)
+        assert (answer.store, answer.output[-1].type) == (False, "function_call")
+        assert len(backend.exchanges) == 2
