@@ -401,3 +401,12 @@ def test_an_untagged_call_of_a_custom_tool() -> None:
     (accepted,) = judge.untagged([Written("", "run", arguments=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
     assert (accepted.call.arguments, accepted.repairs) == ("x", ("CODE",))
     assert judge.untagged([Written("", "run", arguments=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None
+
+
+def test_a_violation_says_which_tool_was_meant() -> None:
+    """Or that nobody can say."""
+    judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), Report())
+    for body, meant in (('{"name":"f","arguments":{}}', "the tool f"), ("{}", "a tool whose name cannot be read")):
+        (verdict,) = judge.block(json_block(body))
+        assert isinstance(verdict, Violation)
+        assert verdict.error.message.startswith(f"The model called {meant} and failed (")

@@ -165,6 +165,14 @@ def test_text_behind_the_finish_is_passed_over() -> None:
     assert told == [TextDelta("a"), Ended({0: "stop"})]
 
 
+def test_each_choice_speaks_for_itself() -> None:
+    """Text, white space and calls of a second choice are told as its own."""
+    events = [TextDelta(text, choice=1) for text in ("x", "y", CALL, " ", "z")]
+    told, _, _ = tell(responses(), [*events, Finished("stop", 1), Closed()])
+    texts = [TextDelta(text, 1) for text in ("x", "y")]
+    assert told == [*texts, *whole_call(1, choice=1), TextDelta(" z", 1), Ended({1: "tool_calls"})]
+
+
 def test_legacy_functions_make_one_call() -> None:
     """The legacy shape has place for one call."""
     told, _, answer = tell(chat(legacy_functions=True), [TextDelta(CALL * 2)])
