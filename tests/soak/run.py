@@ -64,7 +64,7 @@ class Soak:
         with RawBackend() as backend:
             backend.play(self._answer)
             # On a machine that is busy with this, connecting takes as long as anything else.
-            options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0, "toolsim_connect_timeout": 60}
+            options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0, "toolsim_connect_timeout": PATIENCE}
             with Mitmdump(backend.url, **options) as proxy:
                 asyncio.run(self._load(proxy, backend))
                 time.sleep(1)
