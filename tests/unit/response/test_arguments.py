@@ -135,7 +135,7 @@ def test_elements_are_written_as_they_are() -> None:
         (((None, value('"x"')), ("flag", value("true"))), '{"text":"x","flag":true}'),
         ((("other", value("[1]")),), '{"other":[1]}'),
         (((None, value('"x"')), ("text", value('"y"'))), None),
-        (((None, value("1")),) * 8, None),
+        (((None, value("1")),) * 20, None),
     ],
 )
 def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], ...], expected: str | None) -> None:
