@@ -54,8 +54,9 @@ logger = logging.getLogger(__name__)
 
 MODE_HEADER = "x-proxy-output-mode"
 
-# How long one stream is rewritten before others have their turn: a chunk of it may hold a thousand calls. By the clock,
-# since to ask for the processor's time takes longer than a delta; on a busy machine turns are shorter then.
+# How long one stream is rewritten before others have their turn: a chunk of it may hold a thousand calls. On the
+# processor: by the clock nearly every turn is long on a busy machine, and what a backend says meanwhile queues up. But
+# the clock is asked first, since to ask for the processor's time takes longer than a delta.
 TURN_SECONDS = 0.003
 _EVENT_STREAM = "text/event-stream"
 # Statuses whose answers have no body: nothing can be streamed in them.
@@ -262,14 +263,15 @@ class Exchange:
                 self.cut = True
                 frames = self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes))
                 data = b""
-            began = time.monotonic()
+            began, busy = time.monotonic(), time.thread_time()
             told = self._rewriter.at_once(data)
             for step in self._rewriter.steps(data) if told is None else (told,):
                 frames += step
-                if time.monotonic() - began > TURN_SECONDS and not self.finished:
+                is_long = time.monotonic() - began > TURN_SECONDS and time.thread_time() - busy > TURN_SECONDS
+                if is_long and not self.finished:
                     yield self._sent(frames)
                     yield None
-                    began, frames = time.monotonic(), []
+                    began, busy, frames = time.monotonic(), time.thread_time(), []
             self.cut = self.cut or self._rewriter.cut
         except Exception:
             frames += self._crashed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from itertools import count
 from typing import Any
 
 import pytest
@@ -305,6 +306,15 @@ def test_others_have_their_turn() -> None:
     frames = b"".join(chunk for turn in turns for chunk in turn or ())
     assert frames.count(b'"name":"f"') == b"".join(whole.feed(data)).count(b'"name":"f"') == 2_000
     assert all(chunk.endswith(b"\n\n") for turn in turns for chunk in turn or ())
+
+
+def test_a_busy_machine_makes_no_turn_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time in which others run is not the stream's own: it does not wait for them once more."""
+    made = exchange()
+    made.begin(answered(content_type=SSE))
+    ticks = count(step=1)
+    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
+    assert None not in list(made.turns(chat_frame("word ") * 5))
 
 
 def test_stream_beyond_the_limit() -> None:
