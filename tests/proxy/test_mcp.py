@@ -271,3 +271,23 @@ def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
     for pid in found:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.slow
+def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_path: Path) -> None:
+    """What was asked is remembered, and is for whoever was asked, though the backend gets one key for all."""
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"shy": BAD}}))
+    options: dict[str, Any] = {"toolsim_store": "memory", "toolsim_mcp_config": str(tmp_path / "mcp.json")}
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_upstream_key="shared", **options) as proxy:
+        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60)
+        backend.play([says(block("shy__echo", text="x")), says("Not mine."), says("Well done."), says("Bye.")])
+        first = client.responses.create(model="m", input="go")
+        yes: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[-1].id, "approve": True}
+        echoed: Any = [{"role": "user", "content": "go"}, first.output[-1].to_dict(), yes]
+        other = client.with_options(api_key="other").responses.create(model="m", input=echoed)
+        assert kinds(other) == ["message"]
+        second = client.responses.create(model="m", previous_response_id=first.id, input=[yes])
+        assert kinds(second) == ["mcp_call", "message"]
+        client.responses.create(model="m", previous_response_id=second.id, input="and?")
+        assert 'output={"text":"x"}]' in str(backend.exchanges[-1].transcript)
+        assert {exchange.headers["authorization"] for exchange in backend.exchanges} == {"Bearer shared"}

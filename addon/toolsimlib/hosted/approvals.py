@@ -17,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 
 from toolsimlib.hosted.servers import Server
 
@@ -27,7 +26,7 @@ MAX_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call that waits. ``owner``: who was asked, as a digest."""
+    """A call that waits. ``owner``: who was asked."""
 
     server: Server
     tool: str
@@ -35,11 +34,6 @@ class Asked:
     arguments: str
     owner: str
     until: float
-
-
-def owner_of(*credentials: str) -> str:
-    """Return a client's name here: nothing that could be used elsewhere."""
-    return sha256("\0".join(credentials).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Approvals:

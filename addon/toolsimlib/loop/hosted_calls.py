@@ -52,7 +52,7 @@ _NOBODY = "This call needs a yes, which nobody can give here. It was not run."
 class Hosting:
     """What the operator decided about MCP servers, and who asks them. ``servers``: those of the file, by label.
 
-    ``hidden``: calls that clients were not shown.
+    ``hidden``: calls that clients were not shown. ``owner``: who asks, as a digest of the key that was shown.
     """
 
     pool: Pool
@@ -63,6 +63,7 @@ class Hosting:
     hosts: tuple[str, ...] = ()
     max_calls: int = 32
     hidden: Hidden = field(default_factory=Hidden)
+    owner: str = ""
     desk: Desk | None = None
     """Where the operator decides, in the place of clients."""
     patience: float = 120.0
@@ -85,10 +86,7 @@ class _Pending:
 
 
 class HostedCalls:
-    """The MCP tools of one request. ``owner``: whose approvals these are; ``answer``: the id of the client's flow.
-
-    ``body``: the request of the next round.
-    """
+    """The MCP tools of one request. ``answer``: the client's flow, by its id. ``body``: the next round's request."""
 
     def __init__(
         self,
@@ -96,17 +94,16 @@ class HostedCalls:
         api: Api,
         body: Mapping[str, Any],
         policy: Policy,
-        owner: str,
         report: Report,
         answer: str = "",
     ) -> None:
         self._hosting = hosting
         self._api = api
         self._policy = policy
-        self._owner = owner
+        self._owner = hosting.owner
         self._answer = answer
         # With the servers that it named: what those said is for whoever may ask them.
-        self._whose = owner + dump([each for _, each in mcp_items.declared(body)])
+        self._whose = hosting.owner + dump([each for _, each in mcp_items.declared(body)])
         self._conversation = b""
         self._ran: list[Called] = []
         self._report = report

@@ -165,7 +165,9 @@ class ToolSim:
         if has_passed or self._connections.is_circle(client):
             flow.response = error_response(LOOP)
             return
-        partition = partition_of(request.headers) if self._memory.is_on else ""
+        needs_owner = self._memory.is_on or self._servers.is_used
+        partition = partition_of(request.headers) if needs_owner else ""
+        self._servers.begin(flow, partition)
         decision = route.decide(_incoming(flow), self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
             flow.response = self._answer(decision)

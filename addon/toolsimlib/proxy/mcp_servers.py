@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from mitmproxy.http import HTTPFlow
 
@@ -28,6 +29,7 @@ class Servers:
         self._pool = Pool(self._mcp.timeout)
         self._approvals = Approvals()
         self._hidden = Hidden()
+        self._owners: WeakKeyDictionary[HTTPFlow, str] = WeakKeyDictionary()
         self.approve = Approve()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -62,6 +64,11 @@ class Servers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def begin(self, flow: HTTPFlow, owner: str) -> None:
+        """Remember whose request this is, while its key is still there: it may be exchanged for the backend's."""
+        if self._mcp.is_used:
+            self._owners[flow] = owner
+
     def hosting(self, origins: Origins, flow: HTTPFlow) -> Hosting | None:
         """Return who may be asked for a request; for one of a web page only if its origin is listed.
 
@@ -75,7 +82,8 @@ class Servers:
         servers = {each.label: each for each in mcp.servers}
         desk = self.approve.desk if mcp.approval == "operator" else None
         own = Hosting(self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts, mcp.max_calls)
-        return replace(own, hidden=self._hidden, desk=desk, patience=mcp.patience)
+        owner = self._owners.get(flow, "")
+        return replace(own, hidden=self._hidden, owner=owner, desk=desk, patience=mcp.patience)
 
     async def stop(self) -> None:
         """End all servers that run here."""

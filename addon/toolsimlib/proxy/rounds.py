@@ -27,7 +27,6 @@ from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
-from toolsimlib.hosted.approvals import owner_of
 from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
 from toolsimlib.loop.runner import Heard, Job, Keep, Refused, Told
@@ -101,8 +100,7 @@ class Rounds:
             return None
         origin = Origin(flow, body, document)
         report = Report(client=api.name)
-        owner = owner_of(*(flow.request.headers.get(name, "") for name in ("authorization", "x-api-key")))
-        calls = HostedCalls(hosting, api, document, policy, owner, report, flow.id) if hosting is not None else None
+        calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
         job = Job(api, document, request.form, policy, lambda each: self._ask(origin, each), bounds, report)
         job = replace(job, keep=keep if request.form.id else None, hosted=calls)
         return HandedOver(flow, report, topic_of(request.items), self._serve(), job)

@@ -75,8 +75,10 @@ def job_of(
     api, body = APIS[client], body_of(client, stream, **more)
     policy = replace(policy or Policy(), backend=script.backend)
     report = Report()
-    fields: dict[str, Any] = {"servers": {"free": FREE, "shy": SHY}, "approvals": APPROVALS} | (hosting or {})
-    calls = HostedCalls(Hosting(servers, **fields), api, body, policy, owner, report, "mine")
+    fields: dict[str, Any] = {"servers": {"free": FREE, "shy": SHY}, "approvals": APPROVALS, "owner": owner} | (
+        hosting or {}
+    )
+    calls = HostedCalls(Hosting(servers, **fields), api, body, policy, report, "mine")
     ask = lambda each: script.ask(client, stream, each)  # noqa: E731
     return Job(api, body, api.read(body).form, policy, ask, bounds or Bounds(), report, hosted=calls)
 

@@ -39,6 +39,18 @@ async def test_a_web_page_has_to_be_listed() -> None:
     await servers.stop()
 
 
+async def test_whose_a_request_is_is_known_from_its_beginning() -> None:
+    """By the key that it came with."""
+    servers = Servers()
+    servers.update(MCP)
+    mine, other = asked(), asked()
+    servers.begin(mine, "me")
+    servers.begin(other, "you")
+    told = [servers.hosting(ORIGINS, each) for each in (mine, other)]
+    assert [each.owner for each in told if each is not None] == ["me", "you"]
+    await servers.stop()
+
+
 async def test_what_is_asked_for() -> None:
     """With servers of the file every request; else one that may be about MCP, by its bytes."""
     servers = Servers()
