@@ -9,13 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 from bench import codex, cpu, delay, parser, rewriting, store, throughput
 from bench.stage import Proxies, proxies
-from bench.table import HEADING, Row, save
+from bench.table import BUILD, HEADING, Row, save
 
-BUILD = Path(__file__).parents[2] / "build"
 Measure = Callable[[bool], Iterator[Row]]
 
 

@@ -1,19 +1,24 @@
 """The parser, and the whole way of an answer in the process, in microseconds of CPU per delta of four characters.
 
 The reference of the parser is the least that any in Python must do with a delta: look for a tag, and keep the text.
-That of the whole way is the JSON of its frames, read and written. Peers: the parsers of vLLM and SGLang come only with
-their engines, and with torch; ``@ai-sdk-tool/parser`` runs in another language, inside an SDK's own streams.
+That of the whole way is the JSON of its frames, read and written. The peer is ``@ai-sdk-tool/parser`` from npm, by its
+own Hermes protocol and inside the SDK's streams (``peer.mjs``). There is no other: vLLM's Hermes parser (0.33.0) cannot
+be imported without torch, nor SGLang's (0.5.23) without numpy and torch.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import math
+import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
-from bench.table import Row
+from bench.table import BUILD, Row
 from bench.texts import call, object_call, pieces, prose
 from support.answers import plan, tool
 from support.wire import backend_answer
@@ -26,6 +31,12 @@ STEP = 4
 RUNS = 7
 MAX_BYTES = 10_000_000
 SIZES = (2_000, 100_000, 500_000)
+# The peer's time grows with the square of a call's length: at 100 KB it takes minutes.
+PEER_SIZES = (2_000, 20_000)
+PEER = "@ai-sdk-tool/parser@4.1.26"
+PEER_SCRIPT = Path(__file__).with_name("peer.mjs")
+PEER_SECONDS = 300
+TEXTS = (("prose", prose, 1.0), ("string call", call, 2.0), ("object call", object_call, 2.0))
 
 
 def reference() -> Callable[[str], object]:
@@ -78,6 +89,7 @@ def measure(quick: bool) -> Iterator[Row]:
     gc.disable()
     try:
         yield from measure_parser(SIZES[:2] if quick else SIZES)
+        yield from measure_peer(PEER_SIZES)
         for backend in ("chat", "responses"):
             for client in ("chat", "responses"):
                 for together in (1, 8):
@@ -89,9 +101,29 @@ def measure(quick: bool) -> Iterator[Row]:
 
 
 def measure_parser(sizes: Sequence[int]) -> Iterator[Row]:
-    for name, make_text, goal in (("prose", prose, 1.0), ("string call", call, 2.0), ("object call", object_call, 2.0)):
+    for name, make_text, goal in TEXTS:
         for size in sizes:
             deltas = pieces(make_text(size), STEP)
             pairs = [(per_delta(sentinel, deltas), per_delta(reference, deltas)) for _ in range(RUNS)]
             ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
             yield Row("parser", f"{name}, {size / 1000:g} KB", ours, "µs/delta", goal, ours, theirs)
+
+
+def measure_peer(sizes: Sequence[int]) -> Iterator[Row]:
+    """Yield our time over the peer's; it is installed under ``build/`` if it is not there."""
+    folder = BUILD / "peer"
+    if not shutil.which("npm"):
+        yield Row("parser", PEER, math.nan, "× peer", note="no npm")
+        return
+    if not (folder / "node_modules").is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, PEER], check=True)
+    for name, make_text, _ in TEXTS:
+        for size in sizes:
+            deltas = pieces(make_text(size), STEP)
+            asked = json.dumps({"deltas": deltas, "runs": 3}).encode()
+            command = ["node", PEER_SCRIPT]
+            told = subprocess.run(command, cwd=folder, input=asked, stdout=subprocess.PIPE, timeout=PEER_SECONDS)
+            theirs = json.loads(told.stdout)["micros"]
+            ours = statistics.median(per_delta(sentinel, deltas) for _ in range(RUNS))
+            yield Row("parser", f"{name}, {size / 1000:g} KB, {PEER}", ours / theirs, "× peer", 1.0, ours, theirs)

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 
+BUILD = Path(__file__).parents[2] / "build"
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
