@@ -71,10 +71,11 @@ def test_whole_turn(addon: ToolSim) -> None:
 
 @pytest.mark.parametrize("body", [b"not json", {"messages": []}, [1], {"messages": [], "tools": []}])
 def test_not_ours(body: object, addon: ToolSim) -> None:
-    """Nothing of such a flow is touched; all that is told is that there were no tools."""
+    """Such a flow is signed, and not touched otherwise; all that is told is that there were no tools."""
     flow = asked(body)
     before, headers = flow.request.raw_content, flow.request.headers.copy()
     run(addon, flow)
+    assert flow.request.headers.pop("via").startswith("1.1 toolsim-")
     assert (flow.request.raw_content, flow.request.headers) == (before, headers)
     assert flow.response is not None
     assert flow.response.json() == ANSWER

@@ -102,7 +102,7 @@ async def test_mitmproxys_hooks() -> None:
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
         context.configure(addon, toolsim_connect_timeout=7)
-        connections, _ = addon.addons
+        connections, *_ = addon.addons
         assert context.master.addons.get("connections") is connections
         assert connections.timeout == 7
         data = ServerConnectionHookData(server(("127.0.0.1", 50000)), client(("10.0.0.9", 1)))
