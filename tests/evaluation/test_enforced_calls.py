@@ -78,10 +78,11 @@ def ask(client: openai.OpenAI, case: Case) -> Outcome:
     choice = {"type": "function", "name": name} if case.named else "required"
     given = {"tools": flat, "tool_choice": choice, "temperature": 0.7, "max_output_tokens": TOKENS}
     if case.stream:
+        response: Any = None
         with client.responses.stream(model="m", input=case.question, **given) as events:
-            for _ in events:
-                pass
-            response: Any = events.get_final_response()
+            # get_final_response() knows no answer that was cut off.
+            for event in events:
+                response = getattr(event, "response", response)
     else:
         response = client.responses.create(model="m", input=case.question, **given)
     calls = [(item.name, item.arguments) for item in response.output if item.type == "function_call"]
