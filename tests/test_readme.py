@@ -20,7 +20,7 @@ from toolsimlib.cli.main import parser
 from toolsimlib.cli.usage import check_settings
 from toolsimlib.evaluation import flags, suites
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.options import OPTIONS, Option
+from toolsimlib.proxy.options.table import OPTIONS, Option
 from toolsimlib.recordings import pytest_plugin
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request

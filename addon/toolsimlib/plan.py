@@ -75,7 +75,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator decided by options; ``proxy/options.py`` documents each one.
+    """What the operator decided by options; ``proxy/options/table.py`` documents each one.
 
     Where an option may be ``auto`` and the backend's engine decides, the default is what ``auto`` means for an unknown
     one: ``request/engine.py`` decides it for a request.

@@ -16,7 +16,7 @@ from typing import Any
 
 from toolsimlib.cli.probe import Answer, Unreachable, ask
 from toolsimlib.command_line import UsageError
-from toolsimlib.proxy.turn_line import printable
+from toolsimlib.proxy.reporting.turn_line import printable
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 from toolsimlib.wire.lenient import mappings, string
 

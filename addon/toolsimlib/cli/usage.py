@@ -10,8 +10,9 @@ from pathlib import Path
 from mitmproxy.options import Options
 
 from toolsimlib.command_line import UsageError, nearest
-from toolsimlib.proxy import options, startup
+from toolsimlib.proxy import startup
 from toolsimlib.proxy.address import parse_url
+from toolsimlib.proxy.options import table
 
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
 MODEL_SUFFIX = ".gguf"
@@ -68,9 +69,9 @@ def setting(text: str) -> str:
     name, sign, _ = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")
-    ours = [option.name for option in options.OPTIONS]
+    ours = [option.name for option in table.OPTIONS]
     if name in ours:
-        raise argparse.ArgumentTypeError(f"{name}: no such option; did you mean {options.PREFIX}{name}?")
+        raise argparse.ArgumentTypeError(f"{name}: no such option; did you mean {table.PREFIX}{name}?")
     return text
 
 
@@ -85,7 +86,7 @@ def check_settings(given: Iterable[str], *, host: str) -> None:
         manager.set(*given, defer=True)
     except Exception as problem:
         raise UsageError(str(problem)) from problem
-    options.register(manager, {})
+    table.register(manager, {})
     if problems := startup.take_problems(manager):
         raise UsageError(problems[0])
 
@@ -97,10 +98,10 @@ def check_known(manager: Options, given: Iterable[str]) -> None:
     """
     for each in given:
         name = each.partition("=")[0]
-        if name.startswith(options.PREFIX):
+        if name.startswith(table.PREFIX):
             continue
         if name not in manager:
-            known = [*manager.keys(), *(option.full_name for option in options.OPTIONS)]  # type: ignore[no-untyped-call]
+            known = [*manager.keys(), *(option.full_name for option in table.OPTIONS)]  # type: ignore[no-untyped-call]
             raise UsageError(f"{name}: no such option{nearest(name, known)}")
         try:
             manager.set(each)

@@ -17,7 +17,7 @@ from toolsimlib.evaluation.flags import DEFAULT_MODELS, ENV, words
 from toolsimlib.evaluation.profiles import Sampling
 from toolsimlib.evaluation.scenarios import ScenarioSettings
 from toolsimlib.evaluation.ways import CONTENT_TAGS
-from toolsimlib.proxy.options import OPTIONS
+from toolsimlib.proxy.options.table import OPTIONS
 from toolsimlib.runtime.loop import LoopSettings
 
 APIS = ("chat", "responses")

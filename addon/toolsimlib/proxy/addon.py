@@ -19,31 +19,32 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
-from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import FIND_TOOLS, Policy
-from toolsimlib.proxy import chunks, cut, flow_list, metrics, options, resend, route, sides, startup
+from toolsimlib.proxy import chunks, cut, resend, route, sides, startup
 from toolsimlib.proxy.address import is_listener
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together, is_local
 from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.exchange import OPEN, Exchange
-from toolsimlib.proxy.greeting import Greeting
 from toolsimlib.proxy.head import error_response
 from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
 from toolsimlib.proxy.known import KnownBackends
-from toolsimlib.proxy.log import Log
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory, partition_of
-from toolsimlib.proxy.metrics import Metrics
 from toolsimlib.proxy.notes import PAGE, is_stored, policy_for
+from toolsimlib.proxy.options import table
+from toolsimlib.proxy.options.settings import Settings, parse
 from toolsimlib.proxy.part import Part, part_of
 from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.remembering import Remembering
+from toolsimlib.proxy.reporting import flow_list, metrics
+from toolsimlib.proxy.reporting.greeting import Greeting
+from toolsimlib.proxy.reporting.log import Log
+from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.proxy.rounds import Rounds
-from toolsimlib.proxy.settings import Settings, parse
-from toolsimlib.proxy.via import Via
+from toolsimlib.proxy.via import LOOP, Via
 from toolsimlib.proxy.worker import Crew
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import Api
@@ -55,8 +56,6 @@ KEEPALIVE_SECONDS = 10.0
 
 # Longer than a stream's turn: whoever waits has a dozen small things to do before the next answer is out.
 PAUSE_SECONDS = 0.006
-
-LOOP = ApiError("The request has come back to the proxy that sent it.", code="loop_detected", status=508)
 
 
 class ToolSim:
@@ -94,7 +93,7 @@ class ToolSim:
 
     def load(self, loader: Loader) -> None:
         """Register the options. Raises OptionsError if one was given wrongly: better no proxy than one without us."""
-        for warning in options.register(loader, os.environ):
+        for warning in table.register(loader, os.environ):
             logger.warning(warning)
         if problems := startup.take_problems(loader.master.options):
             for problem in problems:
@@ -108,9 +107,9 @@ class ToolSim:
     def configure(self, updated: Iterable[str]) -> None:
         """Parse the options. Raises OptionsError for a bad value."""
         updated = set(updated)
-        if updated & {"termlog_verbosity", "rfile", options.PREFIX + "log"}:
+        if updated & {"termlog_verbosity", "rfile", table.PREFIX + "log"}:
             self._log.configure(ctx.options.toolsim_log)
-        if not any(name.startswith(options.PREFIX) or name in ("mode", "listen_host") for name in updated):
+        if not any(name.startswith(table.PREFIX) or name in ("mode", "listen_host") for name in updated):
             return
         settings = parse(ctx.options)
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
@@ -342,7 +341,7 @@ class ToolSim:
 
     def _policy(self, flow: HTTPFlow) -> Policy:
         is_builtin = self._builtin.is_at(flow.request.host, flow.request.port)
-        names = {options.PREFIX + name: name for name in Policy.__dataclass_fields__}
+        names = {table.PREFIX + name: name for name in Policy.__dataclass_fields__}
         changed = ctx.options.has_changed
         by_hand = [name for full, name in names.items() if full in self._by_hand or changed(full)]  # type: ignore[no-untyped-call]
         return policy_for(flow, self._settings.policy, by_hand, is_builtin=is_builtin)

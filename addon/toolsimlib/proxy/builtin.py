@@ -18,7 +18,7 @@ from toolsimlib.backends.loopback import TOKEN, Loopback, TextBackend
 from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.address import LOOPBACK, is_loopback, leads_here
-from toolsimlib.proxy.settings import Settings
+from toolsimlib.proxy.options.settings import Settings
 
 logger = logging.getLogger(__name__)
 

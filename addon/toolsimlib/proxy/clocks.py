@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 
 from toolsimlib.errors import ApiError
-from toolsimlib.proxy.settings import Limits
+from toolsimlib.proxy.options.settings import Limits
 
 MAX_TICK_SECONDS = 2.0
 """Often enough to forget what is over, and rare enough to cost nothing."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.proxy import telemetry
 from toolsimlib.proxy.attempt import note_missed_calls
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.known import KnownBackends
-from toolsimlib.proxy.log import Log
-from toolsimlib.proxy.metrics import Metrics
 from toolsimlib.proxy.notes import COMMENT, REPORT
+from toolsimlib.proxy.reporting import summary
+from toolsimlib.proxy.reporting.log import Log
+from toolsimlib.proxy.reporting.metrics import Metrics
 
 
 def close(
@@ -29,7 +29,7 @@ def close(
     log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
     if not is_ours:
         # Why are there no calls? None of a recording's business, so that it has no report.
-        _remark(flow, telemetry.NO_TOOLS)
+        _remark(flow, summary.NO_TOOLS)
         return
     if exchange.part is None:
         # What happened in rounds is counted once, with the answer that they are part of.
@@ -38,8 +38,8 @@ def close(
         outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
         flow.metadata[REPORT] = report.as_dict() | outcome
         words = exchange.topic.words if exchange.topic is not None else ""
-        _remark(flow, telemetry.comment(report, status, words, exchange.place))
-        flow.marked = flow.marked or telemetry.marker(report, status)
+        _remark(flow, summary.comment(report, status, words, exchange.place))
+        flow.marked = flow.marked or summary.marker(report, status)
         exchange.recorder.store_in(flow)
 
 

@@ -15,7 +15,7 @@ from mitmproxy.types import Data
 
 from toolsimlib.pages.read_answer import read_answer
 from toolsimlib.pages.show_request import conversation_rows, read_conversation
-from toolsimlib.proxy import view
+from toolsimlib.proxy.reporting import view
 from toolsimlib.report import tallies
 from toolsimlib.wire.lenient import string
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
-from toolsimlib.proxy.telemetry import HEADERS
+from toolsimlib.proxy.reporting.summary import HEADERS
 
 # Headers of answers that a page's script needs and cannot read without permission.
 _EXPOSED = ", ".join(("retry-after", "x-request-id", *HEADERS))

@@ -33,18 +33,19 @@ from mitmproxy.net.http import status_codes
 from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Topic
 from toolsimlib.plan import Dialect, Plan, Policy
-from toolsimlib.proxy import resend, sides, telemetry
+from toolsimlib.proxy import resend, sides
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.clocks import Clocks
-from toolsimlib.proxy.head import error_response, set_head, told_problem
+from toolsimlib.proxy.head import WITHOUT_BODY, error_response, set_head, told_problem
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, answer_too_large, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.notes import NOTE, policy_as_dict
+from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.part import Part
+from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.rounds import HandedOver
-from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import JSON, ResponseRewriter
@@ -59,8 +60,6 @@ MODE_HEADER = "x-proxy-output-mode"
 # the clock is asked first, since to ask for the processor's time takes longer than a delta.
 TURN_SECONDS = 0.003
 _EVENT_STREAM = "text/event-stream"
-# Statuses whose answers have no body: nothing can be streamed in them.
-_WITHOUT_BODY = (204, 205)
 
 
 class Exchange:
@@ -185,7 +184,7 @@ class Exchange:
             self.ours = False
             response.stream = not is_present
             if self.handed_over is not None and not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
-                response.headers.update(telemetry.headers(self.report))
+                response.headers.update(summary.headers(self.report))
             if (self.plan or self.handed_over or response.status_code >= 400) and not is_present:
                 self.recorder.begin(response.copy())
                 response.stream = self._pass
@@ -193,7 +192,7 @@ class Exchange:
         content_type = response.headers.get("content-type", "")
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         is_stream = content_type.partition(";")[0].strip().lower() == _EVENT_STREAM
-        is_empty = response.status_code in _WITHOUT_BODY
+        is_empty = response.status_code in WITHOUT_BODY
         if not (self.plan.stream and is_stream and encoding == "identity") or is_present or is_empty:
             # A stream that is compressed although we asked for none cannot be read in pieces: it is rewritten whole.
             response.stream = False
@@ -318,7 +317,7 @@ class Exchange:
         set_head(response, done.content_type)
         response.status_code = done.status
         response.reason = status_codes.RESPONSES.get(response.status_code, "")
-        response.headers.update(telemetry.headers(self.report))
+        response.headers.update(summary.headers(self.report))
         response.content = done.body
 
     # -- the clocks --

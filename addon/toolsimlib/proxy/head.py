@@ -15,6 +15,9 @@ from toolsimlib.wire.sse import UNBUFFERED
 # Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
 
+# Statuses whose answers have no body: nothing can be streamed in them.
+WITHOUT_BODY = (204, 205)
+
 
 def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error as a whole HTTP answer in the API's own shape."""

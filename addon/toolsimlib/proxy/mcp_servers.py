@@ -18,7 +18,7 @@ from toolsimlib.loop.hidden import Hidden
 from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.proxy.approve import Approve
 from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.settings import Mcp
+from toolsimlib.proxy.options.settings import Mcp
 
 
 class Servers:

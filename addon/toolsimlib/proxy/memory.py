@@ -23,7 +23,7 @@ from hashlib import sha256
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Kept
 from toolsimlib.proxy.jobs import Done
-from toolsimlib.proxy.metrics import Family
+from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address, open_store
 from toolsimlib.store.record import Bounds, Conflict, Record, Size, Store, StoreError, TooLarge

@@ -16,8 +16,9 @@ from hashlib import sha256
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.proxy import sides, telemetry
+from toolsimlib.proxy import sides
 from toolsimlib.proxy.notes import COMMENT, REPORT, SENT
+from toolsimlib.proxy.reporting import summary
 
 
 class Resent:
@@ -67,5 +68,5 @@ def forget(flow: HTTPFlow) -> None:
         flow.comment = ""
     if flow.metadata.pop(REPORT, None) is None:
         return
-    if flow.marked in telemetry.MARKERS:
+    if flow.marked in summary.MARKERS:
         flow.marked = ""

@@ -22,7 +22,7 @@ from typing import Literal
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsimlib.proxy.cors import cors_headers, preflight_headers
-from toolsimlib.proxy.settings import Settings
+from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.wire.dialect import Api, api_of_path
 from toolsimlib.wire.responses.resources import is_action, resource_of
 

@@ -26,8 +26,8 @@ from mitmproxy.optmanager import OptManager
 from mitmproxy.proxy.mode_specs import ProxyMode
 
 from toolsimlib.proxy.builtin import check_together
-from toolsimlib.proxy.options import OPTIONS, PREFIX, Option, Value
-from toolsimlib.proxy.settings import parse
+from toolsimlib.proxy.options.settings import parse
+from toolsimlib.proxy.options.table import OPTIONS, PREFIX, Option, Value
 
 _OURS = re.compile(r"toolsim[\W_]*", re.IGNORECASE)
 _BY_NAME = {option.full_name: option for option in OPTIONS}

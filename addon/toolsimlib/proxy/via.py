@@ -16,6 +16,10 @@ from hashlib import sha256
 from mitmproxy.connection import Client
 from mitmproxy.http import Headers
 
+from toolsimlib.errors import ApiError
+
+LOOP = ApiError("The request has come back to the proxy that sent it.", code="loop_detected", status=508)
+
 _HEADER = "via"
 
 

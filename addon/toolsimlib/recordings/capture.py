@@ -33,11 +33,12 @@ from mitmproxy.http import Headers, HTTPFlow, Message, Response
 from mitmproxy.io import FlowWriter
 
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import options, sides
+from toolsimlib.proxy import sides
 from toolsimlib.proxy.exchange import OPEN
 from toolsimlib.proxy.keep import BoundedBuffer
 from toolsimlib.proxy.notes import NOTE, REPORT, builtin_policy, policy_as_dict
-from toolsimlib.proxy.settings import parse
+from toolsimlib.proxy.options import table
+from toolsimlib.proxy.options.settings import parse
 from toolsimlib.recordings.redact import Redactor
 from toolsimlib.recordings.stream_text import parse_json
 from toolsimlib.wire.dialect import CHAT, api_of_path
@@ -70,7 +71,7 @@ class Capture:
 
     def configure(self, updated: Iterable[str]) -> None:
         """Create the folder. Raises OptionsError if that is impossible."""
-        if not any(name.startswith(options.PREFIX) for name in updated):
+        if not any(name.startswith(table.PREFIX) for name in updated):
             return
         settings = parse(ctx.options)
         self._policy = builtin_policy(settings.policy) if settings.builtin else settings.policy

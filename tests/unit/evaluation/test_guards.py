@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolsimlib.evaluation.guards import GUARDS, TIGHT, cases, scripts
 from toolsimlib.evaluation.scenarios import SCENARIOS
-from toolsimlib.proxy.options import OPTIONS
+from toolsimlib.proxy.options.table import OPTIONS
 
 
 def test_no_prompt_is_a_part_of_another() -> None:

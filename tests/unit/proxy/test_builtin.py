@@ -14,7 +14,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
 from toolsimlib.backends.loopback import TOKEN, Loopback
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
-from toolsimlib.proxy.settings import Settings
+from toolsimlib.proxy.options.settings import Settings
 
 
 @pytest.fixture

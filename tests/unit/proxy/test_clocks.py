@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from toolsimlib.proxy.clocks import MAX_TICK_SECONDS, Clocks
-from toolsimlib.proxy.settings import Limits
+from toolsimlib.proxy.options.settings import Limits
 
 
 def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.known import KnownBackends
-from toolsimlib.proxy.log import Log
-from toolsimlib.proxy.metrics import Metrics
 from toolsimlib.proxy.notes import REPORT
-from toolsimlib.proxy.settings import Limits
+from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.proxy.reporting.log import Log
+from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.report import Report
 
 

@@ -14,7 +14,7 @@ from toolsimlib.plan import AnswerForm, Plan, Policy, Tool
 from toolsimlib.proxy.clocks import MAX_TICK_SECONDS
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import run
-from toolsimlib.proxy.settings import Limits
+from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import ResponseRewriter
 

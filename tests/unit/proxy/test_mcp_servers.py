@@ -9,7 +9,7 @@ from mitmproxy.test import tflow
 from toolsimlib.hosted.servers import Server
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.mcp_servers import Servers
-from toolsimlib.proxy.settings import Mcp
+from toolsimlib.proxy.options.settings import Mcp
 
 MCP = Mcp((Server("files", ("x",)),))
 ORIGINS = Origins(("app://obsidian.md",))

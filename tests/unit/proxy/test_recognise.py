@@ -13,8 +13,8 @@ from mitmproxy.test import taddons, tflow
 from toolsimlib.proxy import recognise
 from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.known import Backend, KnownBackends
+from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.recognise import Recogniser
-from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
 
 VLLM = {"/version": b'{"version": "0.11.0"}'}

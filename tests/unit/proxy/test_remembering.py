@@ -15,8 +15,8 @@ from toolsimlib.plan import Policy
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, run
 from toolsimlib.proxy.memory import UNAVAILABLE, Memory
+from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.remembering import Remembering
-from toolsimlib.proxy.settings import Limits
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds

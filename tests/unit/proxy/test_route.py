@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
+from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.route import (
     Answer,
     Forward,
@@ -21,7 +22,6 @@ from toolsimlib.proxy.route import (
     is_bearer,
     join,
 )
-from toolsimlib.proxy.settings import Settings
 from toolsimlib.store.opening import Address
 from toolsimlib.wire.dialect import CHAT as CHAT_API
 from toolsimlib.wire.dialect import RESPONSES

@@ -11,8 +11,9 @@ from mitmproxy import options as mitmproxy_options
 from mitmproxy import optmanager
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.test import taddons
-from toolsimlib.proxy import options, startup
+from toolsimlib.proxy import startup
 from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.options import table
 
 
 class Loader:
@@ -31,7 +32,7 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
     manager.set(*given, defer=True)
     optmanager.load(manager, yaml)
     manager.update(**known)
-    options.register(Loader(manager), {})  # type: ignore[arg-type]
+    table.register(Loader(manager), {})  # type: ignore[arg-type]
     found = startup.take_problems(manager)
     # What is left can be applied.
     manager.process_deferred()
@@ -138,7 +139,7 @@ def test_what_is_right_is_left_alone(yaml: str) -> None:
 
 def test_every_default_passes() -> None:
     """Given explicitly, as text."""
-    defaults = {option.full_name: option.default for option in options.OPTIONS}
+    defaults = {option.full_name: option.default for option in table.OPTIONS}
     given = [
         f"{name}={str(default).lower() if isinstance(default, bool) else default}"
         for name, default in defaults.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from toolsimlib.proxy.turn_line import printable, turn_line
+from toolsimlib.proxy.reporting.turn_line import printable, turn_line
 from toolsimlib.report import Report
 
 CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolsimlib.proxy import telemetry
+from toolsimlib.proxy.reporting import summary
 from toolsimlib.report import Report, code_of
 
-_MARKS = {telemetry.MARKERS[0]: "✗", telemetry.MARKERS[1]: "⚠", "": "✓"}
+_MARKS = {summary.MARKERS[0]: "✗", summary.MARKERS[1]: "⚠", "": "✓"}
 _MAX_NAMES = 8
 _MAX_NAME_CHARS = 60
 _MAX_PROBLEM_CHARS = 200
@@ -32,7 +32,7 @@ def turn_line(report: Report, status: int | None, seconds: float, *, problem: st
     phrases = [printable(report.model, _MAX_NAME_CHARS) or "no model named", _way(report)]
     phrases += _outcome(report, status, problem, is_ours=is_ours)
     phrases.append(f"{seconds:.1f} s")
-    return f"{_MARKS[telemetry.marker(report, status)]} {' · '.join(phrases)}"
+    return f"{_MARKS[summary.marker(report, status)]} {' · '.join(phrases)}"
 
 
 def printable(text: str, most: int) -> str:

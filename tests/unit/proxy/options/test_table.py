@@ -10,8 +10,8 @@ import pytest
 from mitmproxy.addonmanager import Loader
 from mitmproxy.options import Options
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.options import OPTIONS, register
-from toolsimlib.proxy.settings import Settings, parse
+from toolsimlib.proxy.options.settings import Settings, parse
+from toolsimlib.proxy.options.table import OPTIONS, register
 
 
 def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settings, list[str]]:

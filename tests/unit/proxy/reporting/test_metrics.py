@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from toolsimlib.proxy import metrics
-from toolsimlib.proxy.metrics import Metrics
+from toolsimlib.proxy.reporting import metrics
+from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.report import Report
 from toolsimlib.version import __version__
 

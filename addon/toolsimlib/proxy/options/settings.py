@@ -18,7 +18,7 @@ from toolsimlib.loop.course import Bounds
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream, parse_url
 from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.options import OPTIONS, Option
+from toolsimlib.proxy.options.table import OPTIONS, Option
 from toolsimlib.request.fields import read_fields
 from toolsimlib.request.transforms import expand
 from toolsimlib.store.opening import Address, read_address

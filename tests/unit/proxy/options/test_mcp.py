@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from mitmproxy.exceptions import OptionsError
-from toolsimlib.proxy import settings as room
-from toolsimlib.proxy.mcp_options import MCP_OPTIONS
-from toolsimlib.proxy.settings import Mcp
-from unit.proxy.test_options import load
+from toolsimlib.proxy.options import settings as room
+from toolsimlib.proxy.options.mcp import MCP_OPTIONS
+from toolsimlib.proxy.options.settings import Mcp
+from unit.proxy.options.test_table import load
 
 FILE = {"mcpServers": {"files": {"command": "npx"}}}
 

@@ -12,7 +12,7 @@ import pytest
 from mitmproxy.addons.termlog import TermLog
 from mitmproxy.test import taddons
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.log import Log
+from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.report import Report
 
 TURN = Report(client="chat", backend="chat", model="m", tools=["f"], calls=["f"])

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.edge_options import EDGE_OPTIONS
-from toolsimlib.proxy.options import OPTIONS
+from toolsimlib.proxy.options.edge import EDGE_OPTIONS
+from toolsimlib.proxy.options.table import OPTIONS
 
 
 def test_they_decide_nothing_about_answers() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolsimlib.proxy.option import Option
+from toolsimlib.proxy.options.option import Option
 
 MCP_OPTIONS = (
     Option(

@@ -15,8 +15,8 @@ from support.raw_backend import Answer, RawBackend
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.builtin import BuiltinBackend
-from toolsimlib.proxy.greeting import Greeting, ask_models, backend_url
-from toolsimlib.proxy.settings import Settings
+from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.reporting.greeting import Greeting, ask_models, backend_url
 
 UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
 
@@ -110,7 +110,7 @@ async def test_a_slow_backend_is_not_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is worth a warning, after a while."""
-    monkeypatch.setattr("toolsimlib.proxy.greeting.ASK_SECONDS", 0.01)
+    monkeypatch.setattr("toolsimlib.proxy.reporting.greeting.ASK_SECONDS", 0.01)
 
     async def models() -> None:
         await asyncio.sleep(60)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsimlib.proxy.option import Option, Value, from_environment
+from toolsimlib.proxy.options.option import Option, Value, from_environment
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mitmproxy.utils import emoji
-from toolsimlib.proxy.telemetry import comment, fields, headers, marker
+from toolsimlib.proxy.reporting.summary import comment, fields, headers, marker
 from toolsimlib.report import MAX_NAMES, Report
 
 

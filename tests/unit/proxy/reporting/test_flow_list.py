@@ -11,7 +11,7 @@ from mitmproxy.test import taddons, tflow
 from mitmproxy.tools.web import webaddons
 from mitmproxy.tools.web.app import Application
 from mitmproxy.tools.web.web_columns import AVAILABLE_WEB_COLUMNS
-from toolsimlib.proxy import flow_list
+from toolsimlib.proxy.reporting import flow_list
 from tornado import web
 
 STATIC = Path(webaddons.__file__).parent / "static"

@@ -1,8 +1,8 @@
-"""The options of the store, which are part of the one table (``options.py``)."""
+"""The options of the store."""
 
 from __future__ import annotations
 
-from toolsimlib.proxy.option import Option
+from toolsimlib.proxy.options.option import Option
 
 MEMORY_OPTIONS = (
     Option(

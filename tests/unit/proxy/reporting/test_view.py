@@ -8,9 +8,9 @@ from mitmproxy import contentviews
 from mitmproxy.contentviews import Metadata, prettify_message
 from mitmproxy.http import HTTPFlow, Request, Response
 from mitmproxy.test import taddons, tflow
-from toolsimlib.proxy import view
 from toolsimlib.proxy.commands import Inspect
 from toolsimlib.proxy.keep import BodyRecorder
+from toolsimlib.proxy.reporting import view
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 CLIENT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [TOOL]}

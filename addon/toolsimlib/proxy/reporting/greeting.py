@@ -17,9 +17,9 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from toolsimlib.proxy.address import url_host
 from toolsimlib.proxy.builtin import BuiltinBackend
+from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.reporting.turn_line import printable
 from toolsimlib.proxy.route import METRICS, MODELS
-from toolsimlib.proxy.settings import Settings
-from toolsimlib.proxy.turn_line import printable
 from toolsimlib.version import __version__
 from toolsimlib.wire.lenient import loaded, mappings, string
 

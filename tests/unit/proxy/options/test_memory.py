@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from mitmproxy import options
 from mitmproxy.exceptions import OptionsError
-from toolsimlib.proxy import settings
-from toolsimlib.proxy.memory_options import MEMORY_OPTIONS
-from toolsimlib.proxy.options import OPTIONS, register
+from toolsimlib.proxy.options import settings
+from toolsimlib.proxy.options.memory import MEMORY_OPTIONS
+from toolsimlib.proxy.options.table import OPTIONS, register
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds
 

@@ -23,8 +23,8 @@ from mitmproxy import ctx
 from mitmproxy.addons.termlog import TermLogHandler
 from mitmproxy.log import MitmFormatter
 
-from toolsimlib.proxy import telemetry
-from toolsimlib.proxy.turn_line import turn_line
+from toolsimlib.proxy.reporting import summary
+from toolsimlib.proxy.reporting.turn_line import turn_line
 from toolsimlib.report import Report
 
 logger = logging.getLogger(__name__)
@@ -69,8 +69,8 @@ class Log:
         """Tell of a finished turn; the arguments are those of ``turn_line``."""
         if self._form == "off":
             return
-        level = logging.WARNING if telemetry.marker(report, status) else logging.INFO
-        fields = telemetry.fields(report, status, seconds) | ({"problem": problem} if problem else {})
+        level = logging.WARNING if summary.marker(report, status) else logging.INFO
+        fields = summary.fields(report, status, seconds) | ({"problem": problem} if problem else {})
         said = (
             turn_line(report, status, seconds, problem=problem, is_ours=is_ours)
             if self._form == "text"

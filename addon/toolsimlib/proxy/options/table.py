@@ -1,6 +1,6 @@
 """All options in one table, and their registration with mitmproxy. ``settings.py`` reads their values.
 
-Those of the edge stand in ``edge_options.py``, the others here.
+Those of the edge, of MCP and of the store stand in tables of their own, the others here.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from mitmproxy.addonmanager import Loader
 from mitmproxy.optmanager import OptManager
 
-from toolsimlib.proxy.edge_options import EDGE_OPTIONS
-from toolsimlib.proxy.mcp_options import MCP_OPTIONS
-from toolsimlib.proxy.memory_options import MEMORY_OPTIONS
-from toolsimlib.proxy.option import PREFIX, Option, Value, from_environment
+from toolsimlib.proxy.options.edge import EDGE_OPTIONS
+from toolsimlib.proxy.options.mcp import MCP_OPTIONS
+from toolsimlib.proxy.options.memory import MEMORY_OPTIONS
+from toolsimlib.proxy.options.option import PREFIX, Option, Value, from_environment
 from toolsimlib.request.forms import FORMS
 
 __all__ = ["OPTIONS", "PREFIX", "Option", "Value", "register"]

@@ -12,8 +12,8 @@ from mitmproxy.options import Options
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
-from toolsimlib.proxy.options import OPTIONS, register
-from toolsimlib.proxy.settings import Limits, Settings, parse
+from toolsimlib.proxy.options.settings import Limits, Settings, parse
+from toolsimlib.proxy.options.table import OPTIONS, register
 
 
 def load(*specs: str) -> Settings:

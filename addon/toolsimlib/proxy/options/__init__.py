@@ -1,0 +1,1 @@
+"""The options: tables of them by group, and the settings that they amount to."""
