@@ -311,6 +311,7 @@ class ToolSim:
         if rounds is not None:
             await rounds
         await self._servers.stop()
+        await self._memory.close()
 
     def _done(self, job: Job, take: Callable[[Done], None]) -> Awaitable[None] | None:
         """Do a job and take what came of it: at once, or awaited where others would have to wait for it."""

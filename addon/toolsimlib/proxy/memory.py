@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import sys
@@ -75,6 +76,7 @@ class Memory:
     def __init__(self) -> None:
         self._store: Store | None = None
         self._address: tuple[Address, Bounds] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
         self.size = Size()
         self.evicted = 0
         self.errors: dict[str, int] = dict.fromkeys(("read", "write"), 0)
@@ -101,16 +103,28 @@ class Memory:
         return [records, size, evicted, errors]
 
     def configure(self, address: Address | None, bounds: Bounds) -> None:
-        """Use this store from now on, None = none, unless it is the one that is used already."""
+        """Use this store from now on, None = none, unless it is the one that is used already.
+
+        The one before it is closed once what is being written to it is written; what turns under way bring, goes to
+        the new one.
+        """
         wanted = (address, bounds) if address is not None else None
         if wanted != self._address:
             self._address = wanted
-            self._store = open_store(*wanted) if wanted is not None else None
+            left, self._store = self._store, open_store(*wanted) if wanted is not None else None
+            self._leave(left)
+
+    async def close(self) -> None:
+        """Write what is being written and leave the store, in bounded time. It may be asked again all the same."""
+        self._leave(self._store)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     async def recall(self, partition: str, references: References, max_bytes: int) -> Recalled | ApiError:
         """Return what a request refers to, or the error of one that cannot be answered."""
         store = self._store
-        assert store is not None
+        if store is None:
+            return UNAVAILABLE
         first = references.previous or references.conversation
         try:
             records = await store.chain(partition, first, max_bytes) if first else []
@@ -137,6 +151,9 @@ class Memory:
         ``answer``: the Response object; ``names``: the ids of its items.
         """
         own, references = turn.own or b"[]", turn.references
+        if self._store is None:
+            # It was taken away while the model answered.
+            return LOST if references.conversation else False
         value = b'{"response":' + answer + b',"input":' + own + b"}"
         record = Record(turn.kept.id, value, references.previous, (*turn.names, *names))
         try:
@@ -156,7 +173,8 @@ class Memory:
         ``respond`` is asked with the record's value, and asked again where somebody else has written meanwhile.
         """
         store = self._store
-        assert store is not None
+        if store is None:
+            return Done(Report(), UNAVAILABLE)
         doing = "read"
         try:
             for _ in range(_MAX_TRIES):
@@ -186,10 +204,9 @@ class Memory:
 
     async def _add(self, partition: str, conversation: str, record: Record, own: bytes, answer: bytes) -> None:
         """Keep an answer, and add its items to its conversation."""
-        assert self._store is not None
         output = (parse_object(answer) or {}).get("output")
         for _ in range(_MAX_TRIES):
-            found = await self._store.chain(partition, conversation, sys.maxsize)
+            found = await self._used().chain(partition, conversation, sys.maxsize)
             if not found:
                 raise StoreError(f"the conversation {conversation} has been deleted")
             value = appended(found[0].value, own, output)
@@ -201,9 +218,26 @@ class Memory:
         raise StoreError(f"the conversation {conversation} changes too often")
 
     async def _put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> None:
-        assert self._store is not None
-        self.size = await self._store.put(partition, records, expected)
+        self.size = await self._used().put(partition, records, expected)
         self.evicted += self.size.evicted
+
+    def _used(self) -> Store:
+        """Return the store of this moment, which may be another one than before an ``await``."""
+        if self._store is None:
+            raise StoreError("it has been taken away")
+        return self._store
+
+    def _leave(self, store: Store | None) -> None:
+        """Close a store beside everything else."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            # Nothing can have been opened yet.
+            return
+        if store is not None:
+            task = loop.create_task(store.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     def _failed(self, what: str, problem: StoreError) -> None:
         """Count an error; only the first of several is a warning."""

@@ -88,7 +88,10 @@ class Store(Protocol):
         """Return what there is, of all partitions together."""
 
     async def close(self) -> None:
-        """Release everything. The store may be asked again all the same."""
+        """Finish what is under way and release everything, in bounded time. The store may be asked again all the same.
+
+        What is still not done then is an error for whoever waits for it. Raises nothing.
+        """
 
 
 def check(records: Sequence[Record], bounds: Bounds) -> None:

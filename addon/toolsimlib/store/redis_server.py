@@ -19,6 +19,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.asyncio import Redis
@@ -152,6 +153,9 @@ class RedisStore:
         self._bounds = bounds
         self._clock = clock
         self._prefix = prefix
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._redis: Any = Redis.from_url(
             url,
             socket_timeout=SECONDS,
@@ -199,10 +203,17 @@ class RedisStore:
 
     async def close(self) -> None:
         """As ``Store``."""
-        await self._redis.aclose()
+        with suppress(TimeoutError, RedisError, OSError):
+            async with asyncio.timeout(SECONDS):
+                await self._idle.wait()
+        with suppress(TimeoutError, RedisError, OSError):
+            async with asyncio.timeout(SECONDS):
+                await self._redis.aclose()
 
     async def _run(self, script: str, partition: str, *arguments: str | int | bytes) -> Any:
         common = (self._prefix, partition, f"{self._clock():.6f}", self._bounds.seconds)
+        self._under_way += 1
+        self._idle.clear()
         try:
             async with asyncio.timeout(SECONDS):
                 return await self._scripts[script](args=[*common, *arguments])
@@ -210,6 +221,10 @@ class RedisStore:
             raise StoreError(f"the Redis server took more than {SECONDS:g} s") from late
         except (RedisError, OSError) as problem:
             raise StoreError(f"the Redis server: {problem}") from problem
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
 
 
 def _record(id: bytes, value: bytes, parent: bytes, version: bytes) -> Record:

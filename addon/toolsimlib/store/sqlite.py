@@ -80,8 +80,8 @@ class SqliteStore:
     """Keeps records in the file ``path``, which is made when it is first needed. ``clock``: seconds since 1970."""
 
     def __init__(self, path: Path, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
-        self._reader = _Connection(path, "read")
-        self._writer = _Connection(path, "write")
+        self._path = path
+        self._reader, self._writer = _connections(path)
         self._bounds = bounds
         self._clock = clock
 
@@ -109,8 +109,10 @@ class SqliteStore:
 
     async def close(self) -> None:
         """As ``Store``."""
-        await self._reader.close()
-        await self._writer.close()
+        left, (self._reader, self._writer) = (self._reader, self._writer), _connections(self._path)
+        # One behind the other: the last to leave tidies up, which it can only while it is alone.
+        for connection in left:
+            await connection.close()
 
     def _put(
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
@@ -200,6 +202,7 @@ class _Connection:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"toolsim-store-{name}")
         self._base: sqlite3.Connection | None = None
         self._waiting = 0
+        self._is_left = False
 
     async def run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``work`` returns. Raises StoreError."""
@@ -214,11 +217,11 @@ class _Connection:
             raise StoreError(f"the store took more than {SECONDS:g} s") from late
 
     async def close(self) -> None:
+        """Close behind all that waits. What has not begun in time never will: the end of the process would wait."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, self._close)
-        try:
-            await asyncio.wait_for(future, SECONDS)
-        except TimeoutError:
-            return
+        await asyncio.wait([future], timeout=SECONDS)
+        self._is_left = True
+        self._threads.shutdown(wait=False)
 
     def _one_less(self, future: asyncio.Future[Any]) -> None:
         self._waiting -= 1
@@ -227,6 +230,8 @@ class _Connection:
             future.exception()
 
     def _run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._is_left:
+            raise StoreError("the store was closed before it got to this")
         try:
             if self._base is None:
                 self._base = _open(self._path)
@@ -262,6 +267,10 @@ class _Connection:
                 base.close()
             except sqlite3.Error:
                 return
+
+
+def _connections(path: Path) -> tuple[_Connection, _Connection]:
+    return _Connection(path, "read"), _Connection(path, "write")
 
 
 _opening = Lock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from toolsimlib.backends.loopback import Loopback
 from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.exchange import OPEN
+from toolsimlib.proxy.memory import Turn
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 ANSWER = {
@@ -191,6 +193,16 @@ def test_reload_keeps_exchanges(addon: ToolSim) -> None:
     later.response(flow)
     assert flow.response.json()["choices"][0]["finish_reason"] == "tool_calls"
     assert OPEN == {}
+
+
+async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
+    """One that another one replaces, and the one that is there at the end: nothing of theirs stays open."""
+    for name in "one", "two":
+        addon.context.configure(addon, toolsim_store=f"sqlite:{tmp_path / name}")
+        assert await addon._memory.keep(Turn("p", own=b"[]"), b"{}", []) is True
+        assert (tmp_path / f"{name}-wal").exists()
+    await addon.done()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["one", "two"]
 
 
 def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:

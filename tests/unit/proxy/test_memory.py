@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Kept
+from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.memory import LOST, UNAVAILABLE, Memory, Turn, partition_of
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, Conflict, Record, Size, StoreError
@@ -138,6 +140,40 @@ def test_a_store_is_opened_anew_only_where_it_changes(tmp_path: Path) -> None:
     made.configure(None, Bounds())
     assert not made.is_on
     assert made.families() == []
+
+
+async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
+    """Another one takes its place, or none at the end: what was being written is written, and nothing stays open."""
+    made, file = Memory(), tmp_path / "store"
+    made.configure(Address("sqlite", str(file)), Bounds())
+    kept = [asyncio.create_task(made.keep(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
+    await asyncio.sleep(0)
+    made.configure(Address("sqlite", str(tmp_path / "other")), Bounds())
+    assert await asyncio.gather(*kept) == [True] * 20
+    await made.keep(turn("resp_20"), ANSWER, [])
+    await made.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "store"]
+    made.configure(Address("sqlite", str(file)), Bounds())
+    assert isinstance(await made.recall("p", References("resp_19"), MANY), Recalled)
+    await made.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "store"]
+
+
+async def _never(_: bytes | None) -> Done:
+    raise AssertionError("there is nothing to be asked about")
+
+
+async def test_a_store_that_is_taken_away_under_a_turn() -> None:
+    """What needs it is an error in the API's shape, what does not is answered and says that it is not kept."""
+    made = memory()
+    made.configure(None, Bounds())
+    assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE
+    assert await made.keep(turn("resp_1"), ANSWER, []) is False
+    assert await made.keep(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
+    done = await made.serve("p", "resp_1", _never)
+    assert done.error == UNAVAILABLE
+    assert made.errors == {"read": 0, "write": 0}
+    await made.close()
 
 
 def test_partitions() -> None:

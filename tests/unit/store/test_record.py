@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toolsimlib.store.record import Bounds, Conflict, Record, StoreError, TooLarge
+from toolsimlib.store.record import Bounds, Conflict, Record, Size, StoreError, TooLarge
 from unit.store.conftest import Clock, Opened
 
 MANY = 1 << 20
@@ -26,6 +26,18 @@ async def test_what_was_put_is_there(opened: Opened) -> None:
         assert await store.find("b", ["n"]) == {}
         assert not await store.delete("b", "x")
         assert (await store.size()).records == 1
+
+
+async def test_closing_loses_nothing_that_is_under_way(opened: Opened) -> None:
+    """What was asked before is done and answered; the store may be asked again after."""
+    async with opened(Bounds(), Clock()) as store:
+        puts = [asyncio.create_task(store.put("p", [Record(str(number), b"1")])) for number in range(50)]
+        await asyncio.sleep(0)
+        await store.close()
+        assert [type(each) for each in await asyncio.gather(*puts, return_exceptions=True)] == [Size] * 50
+        assert (await store.size()).records == 50
+        await store.put("p", [Record("again", b"1")])
+        await store.close()
 
 
 async def test_a_chain_is_read_from_its_beginning(opened: Opened) -> None:

@@ -63,6 +63,12 @@ async def test_a_server_that_hangs_is_an_error_in_time() -> None:
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert {type(each) for each in results} == {StoreError}
         assert time.monotonic() - began < 5
+        last = asyncio.create_task(store.put("p", [Record("last", b"1")]))
+        await asyncio.sleep(0)
+        await store.close()
+        assert time.monotonic() - began < 9
+        with pytest.raises(StoreError):
+            await last
         os.kill(server._process.pid, signal.SIGCONT)
         assert len(await store.chain("p", "x", MANY)) == 1
         await store.close()

@@ -105,6 +105,25 @@ async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pyte
     await store.close()
 
 
+async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that does not get done is left: what is behind it is not written any more, and each has its answer."""
+    monkeypatch.setattr(sqlite, "SECONDS", 0.1)
+    store = SqliteStore(tmp_path / "store", Bounds())
+    await store.put("p", [Record("x", b"1")])
+    began = time.monotonic()
+    slow = asyncio.create_task(store._writer.run(lambda _: time.sleep(0.6)))
+    behind = asyncio.create_task(store.put("p", [Record("y", b"1")]))
+    await asyncio.sleep(0)
+    await store.close()
+    assert time.monotonic() - began < 0.5
+    results = await asyncio.gather(slow, behind, return_exceptions=True)
+    assert [type(each) for each in results] == [StoreError] * 2
+    await asyncio.sleep(0.7)
+    assert [len(await store.chain("p", id, MANY)) for id in "xy"] == [1, 0]
+    await store.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["store"]
+
+
 async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) -> None:
     """SQLite's own "full": nothing of the write is there, and when there is room again, writing works."""
     store = SqliteStore(tmp_path / "store", Bounds())
