@@ -24,4 +24,4 @@ def test_each_guard_is_a_case_under_its_name() -> None:
     """Names are unique, and told to the harness with the options that they need."""
     made = cases()
     assert len({case.id for case in made}) == len(GUARDS)
-    assert {case.options for case in made} == {(), TIGHT}
+    assert {case.options for case in made} == {(), TIGHT, ("toolsim_catalog_budget=300",)}
