@@ -4,7 +4,7 @@
    ends the choice where it stands, and a later round goes on from there.
 2. A verdict counts where it says what a call would have needed. A block that talks about the syntax says nothing.
 3. A call that the length limit cut off is no mistake: the model is to go on with it. One that the model itself left
-   open is broken.
+   open is broken; so is an answer that is nothing but a call without the tag which cannot be made (``broken_call``).
 4. An answer without the call that it had to hold, and an empty one after a tool's output, are faults of the whole
    answer; all of what was told of it stays.
 5. A call of ``find_tools``, which is ours, is a question of the model's: the next round answers it.
@@ -29,6 +29,7 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import FIND_TOOLS, Plan
+from toolsimlib.response.broken_call import BrokenCall
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.untagged import Piece
 from toolsimlib.response.verdict import (
@@ -40,6 +41,7 @@ from toolsimlib.response.verdict import (
     Call,
     Rejected,
     Verdict,
+    Violation,
 )
 
 WHOLE = "a whole call, up to its closing tag"
@@ -55,6 +57,9 @@ CALL_FAULTS = frozenset(
 
 _MAX_WORDS = 65_536
 """Characters that are kept of an answer: a model that wrote more is not helped by seeing all of it."""
+
+_SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
+"""A value as the catalogue and the manifest show where one belongs: small models copy it."""
 
 _CALL_BEGINS = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
 
@@ -141,16 +146,29 @@ class Again:
             otherwise = (TextDelta(verdict.error.message),)
         else:
             otherwise = (Failed(verdict.error),)
-        self.fault = Fault(verdict.reason, verdict.expected, verdict.name, otherwise=otherwise)
+        self._blame(verdict, otherwise)
         return True
+
+    def _blame(
+        self, verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop"
+    ) -> None:
+        expected, slot = verdict.expected, _SLOT.search(verdict.raw) if verdict.reason == MALFORMED_JSON else None
+        if slot is not None:
+            expected += f"; {slot[1]} stands for a value that is to be filled in"
+        self.fault = Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)
 
     def _find(self, arguments: str) -> bool:
         error = ApiError("The model looks up tools, and there is no time left for it.", code=NO_ROUND_LEFT, status=504)
         self.fault = Fault(FIND_TOOLS, "tools", arguments=arguments, otherwise=(Failed(error),))
         return True
 
-    def unfinished(self, pieces: Sequence[Piece], reason: FinishReason, gap: Gap) -> bool:
-        """Return whether a call without its end is a fault; ``pieces``: what the parser made of what it held back."""
+    def unfinished(self, pieces: Sequence[Piece | BrokenCall], reason: FinishReason, gap: Gap) -> bool:
+        """Return whether a call without its end is a fault; ``pieces``: what the parser made of what it held back.
+
+        So is an answer that is nothing but a broken call without the tag (see ``broken_call``).
+        """
+        if pieces and isinstance(pieces[-1], BrokenCall):
+            return self._is_broken_call(pieces[-1], reason, gap)
         raw = "".join(piece for piece in pieces if isinstance(piece, str))
         if not raw or not all(isinstance(piece, str) for piece in pieces):
             return False
@@ -163,6 +181,13 @@ class Again:
             self.fault = Fault(CUT_OFF, WHOLE, begun=raw, otherwise=otherwise, finish="length")
         else:
             self.fault = Fault(MALFORMED_JSON, WHOLE, otherwise=otherwise)
+        return True
+
+    def _is_broken_call(self, answer: BrokenCall, reason: FinishReason, gap: Gap) -> bool:
+        refused = answer.refused
+        if refused is None or refused.reason not in self._asks or reason not in ("stop", "length"):
+            return False
+        self._blame(refused, (TextDelta(gap.take() + answer.raw),), reason)
         return True
 
     def missing(self, plan: Plan, finish: FinishReason) -> bool:

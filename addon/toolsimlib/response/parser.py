@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from toolsimlib.plan import Plan
+from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Untagged
+from toolsimlib.response.verdict import MALFORMED_JSON
 
 # The quotes, the name and the escapes around the arguments; they are not counted as arguments.
 _HEADER_BYTES = 4096
 
 
-def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | None:
+def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | BrokenCalls | None:
     """Return the parser for the plan; without tools on offer there is none, and all text is text."""
     if not plan.tools:
         return None
@@ -29,4 +31,7 @@ def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | None:
         foreign=untagged,
         unread=judge.count_unread,
     )
-    return Untagged(sentinel, judge, limit=limit, repair=policy.repair == "safe") if untagged else sentinel
+    if not untagged:
+        return sentinel
+    parser = Untagged(sentinel, judge, limit=limit, repair=policy.repair == "safe")
+    return BrokenCalls(parser, plan, judge, limit) if MALFORMED_JSON in plan.asks else parser

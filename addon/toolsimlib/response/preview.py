@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from toolsimlib.events import CallDelta, ClientEvent, Deltas
 from toolsimlib.plan import Tool
+from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Untagged
 
@@ -146,7 +147,9 @@ class Preview:
         return ""
 
 
-def grown(parser: Sentinel | Untagged, preview: Preview | None, deltas: Deltas) -> tuple[list[ClientEvent], int]:
+def grown(
+    parser: Sentinel | Untagged | BrokenCalls, preview: Preview | None, deltas: Deltas
+) -> tuple[list[ClientEvent], int]:
     """Let ``deltas`` grow the block that is open in ``parser``; return what ``preview`` makes of them.
 
     Those at the end may do more than that: how many of them grew it is returned too, as the next smaller half.

@@ -44,6 +44,7 @@ from toolsimlib.response.again import Again
 from toolsimlib.response.allowance import Allowance
 from toolsimlib.response.begun import Begun
 from toolsimlib.response.block_log import BlockLog
+from toolsimlib.response.broken_call import BrokenCall, BrokenCalls
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Judge
@@ -117,6 +118,7 @@ class Turn:
         """Take those first ``deltas`` that are told as they stand, or grow a block; return how many they are."""
         parser, texts = self._parser, deltas.texts
         if isinstance(deltas.like, ReasoningDelta):
+            self._release_text()
             return ([deltas], len(texts)) if self.state in (self.state_waiting, self.state_calling) else ([], 0)
         if self.state == self.state_speaking and (count := parser.passes(texts) if parser else len(texts)):
             told: list[ClientEvent] = [deltas if count == len(texts) else Deltas(deltas.like, texts[:count])]
@@ -130,6 +132,7 @@ class Turn:
         """Take what is neither text nor a call."""
         if isinstance(event, RefusalDelta) and self._allowance.made and self._plan.stops_after_tools and not self.over:
             self._end_early("refusal after tools")
+        self._release_text()
         if self.over:
             return []
         self._out.append(event)
@@ -139,6 +142,7 @@ class Turn:
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
         """Take a call that the backend emitted as one."""
+        self._release_text()
         if self.over:
             return []
         self._is_structured = True
@@ -209,7 +213,11 @@ class Turn:
 
     # -- pieces of text and their verdicts
 
-    def _take(self, pieces: Sequence[Piece]) -> None:
+    def _release_text(self) -> None:
+        if isinstance(self._parser, BrokenCalls):
+            self._take(self._parser.release())
+
+    def _take(self, pieces: Sequence[Piece | BrokenCall]) -> None:
         for piece in joined(pieces):
             if self.over:
                 return
@@ -226,6 +234,8 @@ class Turn:
                     self._untagged(piece)
                 case FenceMark():
                     self._fence_mark(piece)
+                case BrokenCall():
+                    self.state(piece.raw)
 
     def _drain(self, reason: FinishReason) -> None:
         """Decide over all that was held back, at an end for ``reason``; "length" stands for any cut."""

@@ -1,0 +1,184 @@
+"""Answers that are nothing but a call without the tag, and one that cannot be made: the model can be asked again.
+
+``untagged`` finds calls that are right, and all else is text. But a model that has begun its answer with a call of a
+tool on offer, and written nothing beside it, meant to call. Such an answer is kept back to its end:
+
+    answer := fence? "["? {"name": "<tool on offer>", ("arguments" | "parameters") …
+
+1. It is text as soon as anything visible stands beside its brackets, where something is elided (``...``), or where
+   anything but text comes: then it talks about a call, or holds one besides.
+2. At its end it is judged as if it stood in a tagged block, and every schema counts. If it cannot be read, or does not
+   fit, that is its fault. A name that nobody offers is none: nothing is known of what was meant.
+3. What the length limit cut off before it broke is no fault of its own: the model can go on with it.
+4. Only where the model may be asked again is anything kept back here. Where the text is cut does not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from toolsimlib.plan import Plan
+from toolsimlib.report import Report
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.pieces import Block
+from toolsimlib.response.untagged import Piece, Untagged
+from toolsimlib.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, Call, Rejected, Violation
+
+_HEAD = re.compile(r'(?P<fence>```(?i:json|tool_call)?[ \t\r]*\n\s*)?(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]+)"[\s,]*')
+_KEYS = ('"arguments"', '"parameters"')
+_CLOSING_MARK = re.compile(r"\n?[ \t\r]*```+\s*\Z")
+_FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenCall:
+    """A whole answer that was kept back, and what is wrong with it as a call; None: it is text, and nothing else."""
+
+    raw: str
+    refused: Rejected | Violation | None
+
+
+class BrokenCalls:
+    """The parser ``inner``, and around it what keeps such an answer back. Used as ``inner`` is."""
+
+    def __init__(self, inner: Untagged, plan: Plan, judge: Judge, limit: int) -> None:
+        self._inner, self._plan, self._judge, self._limit = inner, plan, judge, limit
+        self.grows = inner.grows
+        self._held: list[str] = []
+        self._size = 0
+        self._brackets = _Brackets(fenced=False)
+        self._head = ""  # What is held, as long as the key behind the name is open.
+        self._is_over = False  # Whether the answer is none of these.
+
+    def __repr__(self) -> str:
+        return f"BrokenCalls({'holding, ' if self._held else ''}{self._inner})"
+
+    @property
+    def in_block(self) -> bool:
+        """Whether text is being held back."""
+        return bool(self._held) or self._inner.in_block
+
+    def feed(self, text: str) -> Sequence[Piece]:
+        """Return what ``text`` completes."""
+        pieces = self._inner.feed(text)
+        return pieces if self._is_over else self._take(pieces)
+
+    def passes(self, texts: Sequence[str]) -> int:
+        """Return how many of ``texts``, from the first on, need not be fed."""
+        return 0 if self._held else self._inner.passes(texts)
+
+    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+        """Return what is left at the end of the text, as the inner parser does."""
+        was_broken = bool(self._held)
+        pieces = self._inner.finish(cut=cut)
+        if self._is_over or (cut and not was_broken):
+            return pieces
+        told = self._take(pieces)
+        if not self._held or self._head:
+            return told + self.release()
+        raw = "".join(self._held)
+        self._held = []
+        return [*told, BrokenCall(raw, self._refused(raw))]
+
+    def release(self) -> list[Piece]:
+        """Return what is held here, which is text; if anything is, the answer is none of these."""
+        held, self._held = self._held, []
+        self._is_over = self._is_over or bool(held)
+        return list(held)
+
+    def _take(self, pieces: Sequence[Piece]) -> list[Piece]:
+        out: list[Piece] = []
+        for piece in pieces:
+            if self._is_over or (isinstance(piece, str) and not self._held and piece.isspace()):
+                out.append(piece)
+            elif not isinstance(piece, str) or not self._hold(piece):
+                out += [*self.release(), piece]
+                self._is_over = True
+        return out
+
+    def _hold(self, text: str) -> bool:
+        """Hold ``text`` back if the answer may still be such a call; return whether it may."""
+        self._size += len(text)
+        if self._size > self._limit:
+            return False
+        if not self._held:
+            # The inner parser gives out what it took for a call as one text.
+            found = _HEAD.match(text)
+            if found is None or not self._judge.offers(found[2]):
+                return False
+            self._brackets = _Brackets(fenced=found["fence"] is not None)
+            self._head = text
+            start = found.end("fence") if found["fence"] else 0
+        else:
+            self._head += text if self._head else ""
+            start = 0
+        if not self._brackets.read(text[start:]) or not self._key_fits():
+            return False
+        self._held.append(text)
+        return True
+
+    def _key_fits(self) -> bool:
+        found = _HEAD.match(self._head)
+        if found is None:
+            return True
+        behind = self._head[found.end() :]
+        if behind.startswith(_KEYS):
+            self._head = ""
+            return True
+        return any(key.startswith(behind) for key in _KEYS)
+
+    def _refused(self, raw: str) -> Rejected | Violation | None:
+        found = _HEAD.match(raw)
+        body = _CLOSING_MARK.sub("", raw[found.end("fence") :]) if found and found["fence"] else raw
+        # Brackets that the model left open are not to be guessed: nothing here tells that the call was to end.
+        block = Block("json", "", body, "\n" if self._brackets.is_balanced else "")
+        as_strict = tuple(replace(tool, strict=True) for tool in self._plan.tools)
+        for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
+            # In the report all of this is text: nothing is counted.
+            for verdict in Judge(plan, Report()).block(block):
+                if not isinstance(verdict, Call) and verdict.reason in reasons and verdict.expected:
+                    return verdict
+        return None
+
+
+class _Brackets:
+    """Follows the brackets of JSON that may be broken, and tells whether anything visible stands beside them."""
+
+    def __init__(self, *, fenced: bool) -> None:
+        self._fenced = fenced
+        self._depth = 0
+        self._in_string = self._is_escaped = self._is_closed = False
+        self._dots = 0
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every string and bracket was closed."""
+        return not self._depth and not self._in_string
+
+    def read(self, text: str) -> bool:
+        """Return whether all is still JSON, as far as that can be told."""
+        return all(map(self._read, text))
+
+    def _read(self, char: str) -> bool:
+        if self._in_string:
+            self._in_string = self._is_escaped or char != '"'
+            self._is_escaped = char == "\\" and not self._is_escaped
+            return True
+        self._dots = self._dots + 1 if char == "." else 0
+        if char.isspace():
+            return True
+        if char == "`":
+            self._is_closed = True
+            return self._fenced
+        if self._is_closed or char == "…" or self._dots > 1:
+            return False
+        if char in "{[":
+            self._depth += 1
+        elif char in "}]":
+            self._depth = max(0, self._depth - 1)
+        elif self._depth == 0:
+            return char in ",;"
+        self._in_string = char == '"'
+        return True

@@ -1,0 +1,256 @@
+"""An answer that is nothing but a broken call without the tag: asked for again, or told as it is; whole and cut."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan, tool
+from support.turns import ADD, CALL
+from toolsimlib.events import (
+    CallStarted,
+    ClientEvent,
+    Closed,
+    Counted,
+    Deltas,
+    Ended,
+    Failed,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    RefusalDelta,
+    StructuredCall,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.plan import Plan, Tool
+from toolsimlib.report import Report
+from toolsimlib.response.again import CALL_FAULTS, AskAgain
+from toolsimlib.response.answer import Answer
+from toolsimlib.response.broken_call import BrokenCalls
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.parser import parser_for
+
+TALK = json.loads((Path(__file__).parents[2] / "cases" / "talk.json").read_text(encoding="utf-8"))
+
+STATE = tool("state_get", {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]})
+FIT = '{"name": "add", "arguments": {"a": 1}}'
+SLOTS = (
+    '{"name": "state_get", "arguments": {"id": <workspace-id>}}\n{"name": "add", "arguments": {"a": <number>}}',
+    "MALFORMED_JSON",
+    "state_get",
+    "arguments that are one JSON object; <workspace-id> stands for a value that is to be filled in",
+)
+MISFIT = '{"name": "add", "arguments": {"a": "x"}}'
+NEEDS_NUMBER = "/a: got string, expected number"
+NEEDS_OBJECT = "arguments that are one JSON object"
+BROKEN = [
+    SLOTS,
+    ("```json\n" + SLOTS[0] + "\n```\n", *SLOTS[1:]),
+    ("\n [" + SLOTS[0].replace("\n", ",") + "]", *SLOTS[1:]),
+    (MISFIT, "SCHEMA_MISMATCH", "add", NEEDS_NUMBER),
+    ("```json\n" + MISFIT + "\n```", "SCHEMA_MISMATCH", "add", NEEDS_NUMBER),
+    (FIT + "\n" + MISFIT, "SCHEMA_MISMATCH", "add", NEEDS_NUMBER),
+    ('{"name": "add" "parameters": {"a": 1 2}}', "MALFORMED_JSON", "add", NEEDS_OBJECT),
+    ('{"name": "add", "arguments": {"a": [1, 2', "MALFORMED_JSON", "add", NEEDS_OBJECT),
+]
+TEXTS = [
+    'No: {"name": "add", "arguments": {"a": <number>}}',
+    '{"name": "add", "arguments": {"a": <number>}} is how it is written.',
+    '{"name": "add", "arguments": {"a": <number>}}\n\nThat is how it is written.',
+    '```json\n{"name": "add", "arguments": {"a": <number>}}\n```\nis how it is written.',
+    '```js\n{"name": "add", "arguments": {"a": <number>}}\n```',
+    '{"name": "add", "arguments": {"a": ...}}',
+    '{"name": "add", "arguments": {…}}',
+    '{"name": "sub", "arguments": {"a": <number>}}',
+    '{"name": "add", "description": <text>}',
+    '{"name": "add"}',
+    '{"name": "add", "argu',
+    "{",
+    '[{"name": "add", "arguments": {"a": 1}}, {"name": "sub", "arguments": {"a": 1}}]',
+]
+
+
+def asking(*, asks: frozenset[str] = CALL_FAULTS, offered: tuple[Tool, ...] = (ADD, STATE), **fields: Any) -> Plan:
+    return plan("responses", "responses", True, list(offered), asks=asks, **fields)
+
+
+def hear(
+    the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
+) -> tuple[list[ClientEvent], AskAgain | None, Report]:
+    """Return what is told of an answer, neighbouring texts as one, without the usage; and why it is asked again."""
+    answer = Answer(the_plan, report := Report())
+    told: list[ClientEvent] = []
+    for piece in (*pieces, Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
+        if isinstance(piece, Deltas):
+            events, count = answer.at_once(piece)
+            told += events
+            told += [event for text in piece.texts[count:] for event in answer.feed(ReasoningDelta(text))]
+            continue
+        told += answer.feed(TextDelta(piece) if isinstance(piece, str) else piece)
+    again = answer.again
+    if again is not None:
+        assert isinstance(told.pop(), Failed)
+        told += again.otherwise
+    out: list[ClientEvent] = []
+    for event in told:
+        if isinstance(event, TextDelta) and out and isinstance(out[-1], TextDelta):
+            out[-1] = TextDelta(out[-1].text + event.text)
+        else:
+            out.append(Ended(event.reasons) if isinstance(event, Ended) else event)
+    return out, again, report
+
+
+@pytest.mark.parametrize(("text", "reason", "name", "expected"), BROKEN)
+def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, name: str, expected: str) -> None:
+    """The model is told exactly what is wrong; if nobody asks, the text is told as it would be without that."""
+    for pieces in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
+        told, again, report = hear(asking(), pieces)
+        assert again is not None
+        assert (again.fault.reason, again.fault.name) == (reason, name)
+        assert expected in again.fault.expected
+        assert again.words == text
+        assert report.asked_again == [f"{reason}:{name}"]
+        assert report.parse_failures == []
+        assert told == hear(asking(asks=frozenset()), pieces)[0]
+
+
+def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
+    """Where a tagged call cannot be read because of it, the model is told what it stands for."""
+    _, again, _ = hear(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
+    assert again is not None
+    assert again.fault.expected.endswith("<number> stands for a value that is to be filled in")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_is_no_broken_call_is_text(text: str) -> None:
+    """Words beside it, something elided, another tool or another key: nobody is asked."""
+    for pieces in ([text], list(text)):
+        told, again, _ = hear(asking(), pieces)
+        assert again is None
+        assert told[0] == TextDelta(text)
+
+
+# Nothing in these tells them from calls that failed: they are the price. The last one stands in our own tags.
+PRICE = (
+    '{"name": "add", "arguments": {"a": "one", "b": "two"}}',
+    '{"name": "add", "arguments": {"a": 1}}',
+    next(text for text in TALK["answers"] if text.startswith("The template asks for this form")),
+)
+
+
+@pytest.mark.parametrize("text", [text for text in (*TALK["answers"], *TALK["read_as_calls"]) if text not in PRICE])
+def test_talk_is_never_asked_about(text: str) -> None:
+    """Answers that talk about JSON, tools or calls are the same with and without asking again."""
+    offered = tuple(Tool(wire_name=each["name"], **each) for each in TALK["tools"])
+    for pieces in ([text], list(text)):
+        told, again, report = hear(asking(offered=offered), pieces)
+        assert again is None
+        assert not report.asked_again
+        assert told == hear(asking(offered=offered, asks=frozenset()), pieces)[0]
+
+
+def test_the_price_of_asking() -> None:
+    """Of all the talk these answers alone are asked about; if nobody asks, those without a tag are text as ever."""
+    offered = tuple(Tool(wire_name=each["name"], **each) for each in TALK["tools"])
+    reasons = []
+    for text in PRICE:
+        told, again, _ = hear(asking(offered=offered), list(text))
+        assert again is not None
+        assert "<tool_call>" in text or told == hear(asking(offered=offered, asks=frozenset()), list(text))[0]
+        reasons.append(again.fault.reason)
+    assert reasons == ["SCHEMA_MISMATCH", "SCHEMA_MISMATCH", "UNKNOWN_TOOL"]
+
+
+def test_a_call_beside_it_is_made() -> None:
+    """An answer that holds a good call as well is told as without asking again."""
+    for text in (SLOTS[0] + "\n" + CALL, SLOTS[0] + "\n" + FIT, FIT + "\n\nThen:\n" + SLOTS[0]):
+        told, again, report = hear(asking(), list(text))
+        assert again is None
+        assert report.calls == ["add"]
+        assert any(isinstance(event, CallStarted) for event in told)
+        assert told == hear(asking(asks=frozenset()), list(text))[0]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        ReasoningDelta("hm"),
+        Deltas(ReasoningDelta("hm"), ["h", "m"]),
+        RefusalDelta("No."),
+        StructuredCall("add", '{"a": 1}'),
+    ],
+)
+def test_the_order_stays(item: Any) -> None:
+    """Another item behind such a text is told behind it, and the answer is asked for no more."""
+    told, again, _ = hear(asking(), [MISFIT, item])
+    assert again is None
+    assert told == hear(asking(asks=frozenset()), [MISFIT, item])[0]
+    assert told[0] == TextDelta(MISFIT)
+
+
+def test_at_the_length_limit() -> None:
+    """What was broken before the limit begins anew; what the limit broke can go on; a filtered answer is told."""
+    _, again, _ = hear(asking(), [SLOTS[0][:-3]], "length")
+    assert again is not None
+    assert (again.fault.reason, again.fault.begun) == ("MALFORMED_JSON", "")
+    assert again.otherwise == (TextDelta(SLOTS[0][:-3]), Ended({0: "length"}))
+    _, again, _ = hear(asking(), [FIT[:-3]], "length")
+    assert again is not None
+    assert (again.fault.reason, again.fault.begun) == ("CALL_CUT_OFF", FIT[:-3])
+    told, again, _ = hear(asking(), [SLOTS[0]], "content_filter")
+    assert again is None
+    assert told[0] == TextDelta(SLOTS[0])
+
+
+def test_a_backend_that_breaks_off_has_failed() -> None:
+    """What was kept back is told before the failure."""
+    answer = Answer(asking(), Report())
+    assert answer.feed(TextDelta(MISFIT)) == []
+    told = answer.end_of_input()
+    assert told[0] == TextDelta(MISFIT)
+    assert isinstance(told[-1], Failed)
+    assert answer.again is None
+
+
+def test_nothing_is_kept_back_where_nobody_asks() -> None:
+    """Without ``toolsim_retry`` there is no such parser; with it, words beside the call release what is held."""
+    for asks, is_used in ((frozenset[str](), False), (frozenset({"UNKNOWN_TOOL"}), False), (CALL_FAULTS, True)):
+        the_plan = asking(asks=asks)
+        assert isinstance(parser_for(the_plan, Judge(the_plan, Report())), BrokenCalls) == is_used
+    answer = Answer(asking(), Report())
+    assert answer.feed(TextDelta(SLOTS[0])) == []
+    assert answer.feed(TextDelta("\nis it.")) == [TextDelta(SLOTS[0] + "\nis it.")]
+    assert answer.feed(TextDelta(" More.")) == [TextDelta(" More.")]
+
+
+def test_more_than_a_call_may_have_is_text() -> None:
+    """What is kept back has the limit of a call."""
+    the_plan = asking(policy={"max_tool_args_bytes": 10})
+    text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
+    assert hear(the_plan, list(text))[1] is None
+    answer = Answer(the_plan, Report())
+    assert answer.feed(TextDelta(text)) == [TextDelta(text)]
+
+
+PARTS = [FIT, MISFIT, SLOTS[0], CALL, "```json\n", "\n```", "\n", "[", "]", ",", " ", '"', "word", "...", "{", "}", "`"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=6), st.data())
+def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) -> None:
+    """Streamed in any pieces an answer tells the same, and asks for the same; with nobody asked, it is as without."""
+    text = "".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
+    whole, again, _ = hear(asking(), [text])
+    cut, other, _ = hear(asking(), pieces)
+    assert whole == cut
+    assert (again and again.fault) == (other and other.fault)
+    if "<tool_call>" not in text:
+        assert whole == hear(asking(asks=frozenset()), pieces)[0]
