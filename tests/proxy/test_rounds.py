@@ -26,10 +26,17 @@ DAYS = {
 }
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
 BAD = GOOD.replace("3", '"three"')
+MISFIT = BAD.removeprefix("<tool_call>").removesuffix("</tool_call>")
 # Each way to fail, what the model is told of it, and what it writes then.
 WAYS: dict[str, tuple[Turn, str, str]] = {
     "schema": (says(BAD), "SCHEMA_MISMATCH name=forecast", "/days: got string, expected integer"),
     "malformed": (says(GOOD.replace(":3", " 3")), "MALFORMED_JSON name=forecast", "one JSON object"),
+    "untagged": (
+        says('{"name":"forecast","arguments":{"days":<integer>}}'),
+        "MALFORMED_JSON name=forecast",
+        "<integer> stands for a value that is to be filled in",
+    ),
+    "untagged misfit": (says(MISFIT), "SCHEMA_MISMATCH name=forecast", "/days: got string, expected integer"),
     "unclosed": (says(GOOD.removesuffix("}</tool_call>")), "MALFORMED_JSON", "up to its closing tag"),
     "unknown": (says(GOOD.replace("forecast", "wind")), "UNKNOWN_TOOL name=wind", "on offer: forecast"),
     "masked": (says(GOOD.replace("forecast", "secret")), "MASKED_TOOL name=secret", "on offer: forecast"),
@@ -163,6 +170,17 @@ def test_an_empty_answer_after_an_output(line: Line, backend: TextBackend) -> No
     assert reply.json()["choices"][0]["message"]["content"] == "It will rain."
     catalogues = ["CLIENT TOOL CATALOG" in str(exchange.transcript) for exchange in backend.exchanges]
     assert catalogues == [True, False]
+
+
+@pytest.mark.slow
+def test_a_request_that_is_too_large_is_asked_once(line: Line, backend: TextBackend, proxy: Mitmdump) -> None:
+    """Above 1 MiB there are no further rounds, and the log says so."""
+    backend.play([says(MISFIT), says(GOOD)])
+    asked = body("chat/completions", stream=False, messages=[{"role": "user", "content": "x" * 1024 * 1024}])
+    reply = line.post("/v1/chat/completions", asked)
+    assert reply.json()["choices"][0]["message"]["content"] == MISFIT
+    assert len(backend.exchanges) == 1
+    proxy.wait_for(r'"ROUNDS_OFF:request_too_large"')
 
 
 @pytest.mark.slow

@@ -354,10 +354,10 @@ class ToolSim:
         """Send a request to the runner if its answer may take several rounds; return whether it goes there."""
         if not flow.live or exchange.is_request_too_large:
             return False
-        memory = exchange.memory
+        memory, bounds = exchange.memory, self._settings.bounds
         keep = self._remembering.keeper(exchange) if memory is not None else None
         hosting = self._servers.hosting(self._settings.origins, flow)
-        handed_over = self._rounds.take(flow, api, policy, self._settings.bounds, hosting, memory, keep)
+        handed_over = self._rounds.take(flow, api, policy, bounds, exchange.report, hosting, memory, keep)
         if handed_over is None:
             return False
         exchange.hand_over(handed_over)

@@ -33,10 +33,10 @@ from toolsimlib.loop.runner import Heard, Job, Keep, Refused, Told
 from toolsimlib.loop.server import TOKEN, RunnerServer
 from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.decoding import decoded
+from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.part import PARTS, Part
-from toolsimlib.report import Report
+from toolsimlib.report import Report, entry
 from toolsimlib.request.rewrite import as_kept, read_document, wants_kept
 from toolsimlib.response.again import AskAgain
 from toolsimlib.wire.dialect import Api
@@ -47,6 +47,9 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
 """Of a request that may take rounds, decoded: it is read on the event loop, and again for each of them."""
+
+ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
+"""The warning of a request that is larger than that, and is answered in one turn of the model."""
 
 # How long a round may take to end once its client has left, before it is cancelled.
 _LEAVE_SECONDS = 1.0
@@ -68,6 +71,7 @@ class Rounds:
         api: Api,
         policy: Policy,
         bounds: Bounds,
+        report: Report,
         hosting: Hosting | None = None,
         memory: Turn | None = None,
         keep: Keep | None = None,
@@ -75,7 +79,7 @@ class Rounds:
         """Send a request to the runner if its answer may take several rounds, and return how to take it back.
 
         ``hosting``: the MCP servers that may be asked for it. ``memory``: what is remembered of it; ``keep`` keeps its
-        answer.
+        answer. ``report``: the request's own, which is told of one that is too large.
         """
         try:
             encoding = flow.request.headers.get("content-encoding", "")
@@ -92,6 +96,13 @@ class Rounds:
                 request = as_kept(request, memory.kept)
                 document = dict(request.body)
                 body = dump(document).encode()
+        except TooLarge:
+            # Nothing of it was read but its bytes: these say whether there is anything to take rounds for.
+            raw = flow.request.raw_content or b""
+            may_call = bool(encoding) or b'"tools"' in raw or b'"functions"' in raw
+            if (policy.asks_again and may_call) or (hosting is not None and hosting.is_asked(raw)):
+                report.warnings.append(ROUNDS_OFF)
+            return None
         except (BadRequest, ValueError):
             # The direct way says what is wrong with it.
             return None

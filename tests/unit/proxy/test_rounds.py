@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
+from toolsimlib.hosted.approvals import Approvals
+from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.course import Bounds, Round
+from toolsimlib.loop.hosted_calls import Hosting
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.rounds import MAX_BODY_BYTES, Origin, Rounds
+from toolsimlib.proxy.rounds import MAX_BODY_BYTES, ROUNDS_OFF, Origin, Rounds
+from toolsimlib.report import Report
 from toolsimlib.wire.dialect import CHAT
 
 BODY: dict[str, Any] = {
@@ -62,7 +66,7 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
     """It goes to the runner's port with a token; afterwards its flow shows its own target again."""
     flow = asked()
     before = flow.request.copy()
-    handed_over = rounds.take(flow, CHAT, Policy(retry=1), Bounds())
+    handed_over = rounds.take(flow, CHAT, Policy(retry=1), Bounds(), Report())
     assert handed_over is not None
     assert (flow.request.host, flow.request.path) == ("127.0.0.1", "/v1/chat/completions")
     assert flow.request.port != 81
@@ -80,5 +84,39 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
 async def test_what_is_wrong_is_told_on_the_direct_way(content: bytes, rounds: Rounds) -> None:
     """A body that cannot be read, is too large or has no tools stays where it is."""
     flow = asked(content)
-    assert rounds.take(flow, CHAT, Policy(retry=1), Bounds()) is None
+    assert rounds.take(flow, CHAT, Policy(retry=1), Bounds(), Report()) is None
     assert flow.request.host == "backend"
+
+
+@pytest.mark.parametrize(
+    ("content", "policy", "warns"),
+    [
+        (RAW, Policy(retry=1), True),
+        (RAW.replace(b"tools", b"mools"), Policy(retry=1), False),
+        (RAW, Policy(), False),
+    ],
+)
+async def test_a_request_that_is_too_large_for_rounds_says_so(
+    content: bytes, policy: Policy, warns: bool, rounds: Rounds
+) -> None:
+    """The report tells that the model is asked once only, where it might have been asked again."""
+    report = Report()
+    flow = asked(content + b" " * MAX_BODY_BYTES)
+    assert rounds.take(flow, CHAT, policy, Bounds(), report) is None
+    assert report.warnings == ([ROUNDS_OFF] if warns else [])
+
+
+async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
+    """The operator's servers go with every request; a client's own only with one that names them."""
+    nobody: Any = None  # No server is asked.
+    of_file = Hosting(nobody, Approvals(), {"files": Server("files", ("x",))})
+    of_clients = Hosting(nobody, Approvals(), runs_clients=True)
+    for hosting, content, warns in (
+        (of_file, b"{}", True),
+        (of_clients, b"{}", False),
+        (of_clients, b'{"tools": [{"type": "mcp"}]}', True),
+    ):
+        report = Report()
+        flow = asked(content + b" " * MAX_BODY_BYTES)
+        assert rounds.take(flow, CHAT, Policy(), Bounds(), report, hosting) is None
+        assert report.warnings == ([ROUNDS_OFF] if warns else [])
