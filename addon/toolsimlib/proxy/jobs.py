@@ -201,7 +201,9 @@ def _resolve(job: ResolveJob) -> Done:
         if job.recalled is None:
             return Done(job.report, references=references(document))
         resolved = resolve(document, job.recalled)
-        body, own = dump(resolved.body).encode(), dump(resolved.own).encode()
+        # What refers to nothing goes to its backend as it came: only its items are wanted.
+        body = dump(resolved.body).encode() if job.recalled.references else b""
+        own = dump(resolved.own).encode()
         return Done(job.report, body=body, own=own, echo=resolved.echo, names=resolved.names)
     except BadRequest as bad:
         return Done(job.report, bad.error)
