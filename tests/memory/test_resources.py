@@ -65,6 +65,10 @@ def test_what_cannot_be_done(client: openai.OpenAI, backend: TextBackend, proxy:
     assert client._client.put(f"responses/{given.id}").status_code == 405
     with connect(proxy, "another") as other, pytest.raises(openai.NotFoundError):
         other.responses.retrieve(given.id)
+    for stream in False, True:
+        with pytest.raises(openai.BadRequestError, match="leave it out and set 'stream'") as caught:
+            client.responses.create(model="m", input="Hello", background=True, stream=stream)
+        assert (caught.value.param, caught.value.code) == ("background", "unsupported_parameter")
     for path in "input_tokens", "compact":
         assert client._client.post(f"responses/{path}", json={"model": "m", "input": "x"}).status_code == 404
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import Choice, Policy
+from toolsimlib.plan import Choice, Kept, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 
@@ -670,3 +670,24 @@ def test_a_call_that_the_operator_demands_is_enforced_like_a_clients_own():
     assert sent(responses(policy, tools=[F]))["text"]["format"]["type"] == "json_schema"
     assert "text" not in sent(responses(policy, tools=[F], input=[USER, CALL, OUTPUT]))
     assert "response_format" not in sent(chat(Policy(engine="llama.cpp", constrain="auto"), tools=[F]))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("backend", ["chat", "responses"])
+@pytest.mark.parametrize("tools", [[], [F]])
+def test_what_is_kept_is_not_made_in_the_background(stream, backend, tools):
+    """It is refused by the name of what the client sent, whatever the backend; not being asked for changes nothing."""
+    body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
+    policy, kept = Policy(backend=backend), Kept("resp_1")
+
+    def made(background):
+        content = json.dumps({**body, "background": background}).encode()
+        return rewrite_request(
+            "responses", PATHS["responses"], content, policy, output_mode=None, report=Report(), kept=kept
+        )
+
+    with pytest.raises(BadRequest, match="leave it out") as caught:
+        made(True)
+    assert (caught.value.error.param, caught.value.error.code) == ("background", "unsupported_parameter")
+    for background in False, None:
+        assert made(background).plan.form.id == "resp_1"
