@@ -1,4 +1,4 @@
-"""Asking again over the real Codex app-server: each round is a thread of its own."""
+"""Asking again, and MCP tools, over the real Codex app-server: each round is a thread of its own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
-from support.mcp_servers import OFFICIAL
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from support.mcp_servers import OFFICIAL, over_http
 from support.mitmdump import Mitmdump
 from support.stub_model import Reply, StubModel
 
+NEVER = {"require_approval": "never"}
+
+
+def block(tool: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
+
+
+ADD = block("calc__add", a=1, b=2)
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
 DAYS = {
     "type": "object",
@@ -53,34 +63,78 @@ async def test_a_bad_call_is_asked_again(codex: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_mcp_tools_are_run(codex: str, tmp_path: Path) -> None:
-    """Codex writes text, the proxy runs the call, and a second thread knows its output: over both APIs."""
+async def test_mcp_tools_beside_functions(codex: str, tmp_path: Path) -> None:
+    """A local and a remote server and a function of the client's in one turn, and in the next: both APIs, both ways."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
         asked.append(json.dumps(body))
-        call = '<tool_call>{"name":"calc__add","arguments":{"a":1,"b":2}}</tool_call>'
-        return Reply(["It is 3."] if "output=3]" in asked[-1] else [call])
+        sums = asked[-1].count("output=3]")
+        if "noted" in asked[-1]:
+            return Reply(["All done." if sums == 2 else ADD])
+        return Reply([ADD, block("web__header", name="x-own"), block("note", text="x")])
 
     stub = StubModel(reply)
     await stub.start()
     stub.write_config(tmp_path)
-    servers = {"calc": OFFICIAL | {"require_approval": "never"}}
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
 
-    def run() -> list[str]:
+    def run(remote: str) -> None:
+        servers = {"calc": OFFICIAL | NEVER, "web": {"url": remote, "headers": {"X-Own": "mine"}} | NEVER}
+        (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
         options: dict[str, Any] = {"toolsim_backend": "codex", "toolsim_codex_command": f"{codex} app-server"}
         options["toolsim_mcp_config"] = str(tmp_path / "mcp.json")
         with Mitmdump(None, environment={"CODEX_HOME": str(tmp_path)}, **options) as proxy:
-            asks = {
-                "responses": {"model": "stub-1", "input": "1+2?", "stream": True},
-                "chat/completions": {"model": "stub-1", "messages": [{"role": "user", "content": "1+2?"}]},
-            }
-            return [httpx.post(f"{proxy.url}/v1/{path}", json=body, timeout=60).text for path, body in asks.items()]
+            client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60)
+            for stream in (False, True):
+                responses_loop(client, stream=stream)
+                chat_loop(client, stream=stream)
 
-    streamed, whole = await asyncio.to_thread(run)
+    with over_http() as remote:
+        await asyncio.to_thread(run, remote)
     await stub.stop()
-    assert '"output":"3"' in streamed
-    assert "response.mcp_call.completed" in streamed
-    assert json.loads(whole)["choices"][0]["message"]["content"] == "It is 3."
-    assert len(asked) == 4
+    assert len(asked) == 4 * 3
+    assert all("web__header" in each for each in asked)
+
+
+def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
+    """Two turns: the items of the MCP calls stand beside the function's."""
+    tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
+
+    def ask(history: Any) -> Any:
+        if not stream:
+            return client.responses.create(model="stub-1", input=history, tools=tools)
+        with client.responses.stream(model="stub-1", input=history, tools=tools) as events:
+            return events.get_final_response()
+
+    history: list[Any] = [{"role": "user", "content": "1+2?"}]
+    first = ask(history)
+    assert [item.type for item in first.output][-3:] == ["mcp_call", "mcp_call", "function_call"]
+    assert [item.output for item in first.output if item.type == "mcp_call"] == ["3", "mine"]
+    history += [item.to_dict() for item in first.output]
+    history.append({"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "noted"})
+    second = ask(history)
+    assert [item.type for item in second.output] == ["mcp_call", "message"]
+    assert second.output_text == "All done."
+
+
+def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
+    """Two turns: the client sees its own function alone, and the model knows of the others all the same."""
+    tools: Any = [{"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}]
+
+    def ask(messages: Any) -> dict[str, Any]:
+        answer: Any = client.chat.completions.create(model="stub-1", messages=messages, tools=tools, stream=stream)
+        if not stream:
+            whole: dict[str, Any] = answer.choices[0].message.to_dict()
+            return whole
+        state: ChatCompletionStreamState[None] = ChatCompletionStreamState()
+        for chunk in answer:
+            state.handle_chunk(chunk)
+        return state.get_final_completion().choices[0].message.to_dict()
+
+    messages: list[Any] = [{"role": "user", "content": "1+2?"}]
+    first = ask(messages)
+    [call] = first["tool_calls"]
+    assert (call["function"]["name"], first["content"]) == ("note", None)
+    messages += [first, {"role": "tool", "tool_call_id": call["id"], "content": "noted"}]
+    second = ask(messages)
+    assert (second["content"], second.get("tool_calls")) == ("All done.", None)
