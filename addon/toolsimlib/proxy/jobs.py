@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -139,9 +139,9 @@ def run(job: Job, *, patient: bool = False) -> Done:
     try:
         match job:
             case RequestJob():
-                return _rewrite_request(job)
+                return _with_body(job, _rewrite_request)
             case ResolveJob():
-                return _resolve(job)
+                return _with_body(job, _resolve)
             case PageJob():
                 return _respond(job)
             case AnswerJob():
@@ -163,54 +163,50 @@ def too_much(job: Job, what: str) -> ApiError:
     return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
 
 
-def _rewrite_request(job: RequestJob) -> Done:
+def _with_body[J: (RequestJob, ResolveJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
+    """Return what ``work`` makes of a request's decoded body, or the error that the client gets in its place."""
     try:
-        body = decoded(job.data, job.encoding, job.limit)
-        rewritten = rewrite_request(
-            job.dialect,
-            job.path,
-            body,
-            job.policy,
-            output_mode=job.output_mode,
-            report=job.report,
-            refused=job.refused,
-            kept=job.kept,
-            is_round=job.is_round,
-        )
-        mentions = rewritten is None and body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body)
-        if mentions and not _can_be_read(body):
-            raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
+        return work(job, decoded(job.data, job.encoding, job.limit))
     except BadRequest as bad:
         return Done(job.report, bad.error)
     except TooLarge:
         return Done(job.report, request_too_large(job.limit))
     except ValueError as problem:
         return Done(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
+
+
+def _rewrite_request(job: RequestJob, body: bytes) -> Done:
+    rewritten = rewrite_request(
+        job.dialect,
+        job.path,
+        body,
+        job.policy,
+        output_mode=job.output_mode,
+        report=job.report,
+        refused=job.refused,
+        kept=job.kept,
+        is_round=job.is_round,
+    )
     if rewritten is None:
+        if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and not _can_be_read(body):
+            raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
         return Done(job.report)
     # The items would be as much work for whoever takes them over as the body.
     return Done(job.report, rewritten=replace(rewritten, items=()), topic=topic_of(rewritten.items))
 
 
-def _resolve(job: ResolveJob) -> Done:
-    try:
-        document = read_document(decoded(job.data, job.encoding, job.limit))
-        if document is None:
-            # Whoever rewrites it says what is wrong with it.
-            return Done(job.report)
-        if job.recalled is None:
-            return Done(job.report, references=references(document))
-        resolved = resolve(document, job.recalled)
-        # What refers to nothing goes to its backend as it came: only its items are wanted.
-        body = dump(resolved.body).encode() if job.recalled.references else b""
-        own = dump(resolved.own).encode()
-        return Done(job.report, body=body, own=own, echo=resolved.echo, names=resolved.names)
-    except BadRequest as bad:
-        return Done(job.report, bad.error)
-    except TooLarge:
-        return Done(job.report, request_too_large(job.limit))
-    except ValueError as problem:
-        return Done(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
+def _resolve(job: ResolveJob, body: bytes) -> Done:
+    document = read_document(body)
+    if document is None:
+        # Whoever rewrites it says what is wrong with it.
+        return Done(job.report)
+    if job.recalled is None:
+        return Done(job.report, references=references(document))
+    resolved = resolve(document, job.recalled)
+    # What refers to nothing goes to its backend as it came: only its items are wanted.
+    shown = dump(resolved.body).encode() if job.recalled.references else b""
+    own = dump(resolved.own).encode()
+    return Done(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)
 
 
 def _respond(job: PageJob) -> Done:
