@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import time
 from typing import Any
 
@@ -15,6 +14,7 @@ from attack.neighbour import Neighbour
 from attack.results import ROWS
 from support.line import Line
 from support.mitmdump import Mitmdump
+from support.ports import free_port
 from support.raw_backend import RawBackend
 
 pytestmark = pytest.mark.slow
@@ -81,9 +81,7 @@ def test_a_backend_that_comes_back() -> None:
 )
 def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> None:
     """A circle ends at its second turn, whatever the name, and the next request is served in the same way."""
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
+    port = free_port()
     arguments = ("--listen-port", str(port))
     # Only there mitmproxy tells of connections.
     # Who the backend is would be asked by further connections.
@@ -93,13 +91,6 @@ def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> 
             reply = line.post("/v1/chat/completions", ask())
             assert (reply.status, reply.json()["error"]["code"]) == (status, code)
         assert 0 < proxy.log().count("client connect") <= 4
-
-
-def free_port() -> int:
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port: int = reserved.getsockname()[1]
-    return port
 
 
 def test_two_proxies_that_name_each_other() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -24,6 +23,7 @@ import openai
 import pytest
 from memory.test_references import ask
 from support.mitmdump import Mitmdump
+from support.ports import free_port
 from support.redis_server import RedisServer
 from support.text_backend import Exchange, TextBackend, Turn, says
 
@@ -46,14 +46,6 @@ backend proxies
     server one 127.0.0.1:{one} check inter 200ms
     server two 127.0.0.1:{two} check inter 200ms
 """
-
-
-def free_ports(count: int) -> list[int]:
-    reserved = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in reserved]
-    for each in reserved:
-        each.close()
-    return ports
 
 
 @contextmanager
@@ -121,7 +113,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
 
 def test_conversations_survive(tmp_path: Path) -> None:
     """One proxy is killed and comes back, Redis is killed and comes back: every conversation ends right."""
-    port, *ports = free_ports(3)
+    port, *ports = (free_port() for _ in range(3))
     tally, redis = Tally(), RedisServer(append=True)
 
     def proxy(at: int, backend: TextBackend) -> Mitmdump:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from proxy.conftest import CALL
 from support.line import Line, Reply
 from support.mitmdump import Mitmdump
+from support.ports import free_port
 from support.raw_backend import Answer, Behaviour, RawBackend, stream_of
 from support.wire import DONE, chat_frame
 
@@ -202,9 +202,7 @@ def test_backend_errors_pass(status: int, stream: bool, backend: RawBackend, lin
 @pytest.mark.parametrize("ours", [True, False], ids=["tools", "no tools"])
 def test_backend_that_is_down(ours: bool, ask: Any) -> None:
     """A refused connection is a 502 in the API's shape, whether the request is ours or not; then it comes up."""
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
+    port = free_port()
     with Mitmdump(f"http://127.0.0.1:{port}") as proxy, Line(proxy.url) as line:
         for _ in range(2):
             reply = line.post("/v1/chat/completions", ask() if ours else {"messages": []})
@@ -214,9 +212,7 @@ def test_backend_that_is_down(ours: bool, ask: Any) -> None:
 
 def test_models_of_a_backend_that_is_down(tmp_path: Path) -> None:
     """Asked which models there are, it is a 502 in the API's shape too; that is no turn, so nothing counts it."""
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
+    port = free_port()
     with Mitmdump(f"http://127.0.0.1:{port}", toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
         for _ in range(2):
             reply = line.request("GET", "/v1/models")

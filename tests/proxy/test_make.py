@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from support.line import Line
 from support.mitmdump import ROOT
+from support.ports import free_port
 from support.raw_backend import Answer, RawBackend
 
 pytestmark = [
@@ -31,9 +32,7 @@ CURL = re.compile(r"^curl .*?'$(?!\n  )", re.MULTILINE | re.DOTALL)
 @contextmanager
 def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
     """Run ``make run``; yields the port and what it printed before mitmdump spoke."""
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
+    port = free_port()
     log = tmp_path / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(

@@ -261,7 +261,7 @@ def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
         backend.play([says(block("bad__environment")), says("Well.")])
         client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k")
         client.responses.create(model="m", input="hi")
-        line = ["ps", "-o", "pid=,args=", "--ppid", str(proxy.pid)]
+        line = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(proxy.pid)]
         listed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
         found = [int(each.split()[0]) for each in listed if re.search(r"(bad|official)_mcp\.py", each)]
         assert len(found) == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -18,6 +17,7 @@ import pytest
 from proxy.conftest import CALL, WEATHER
 from support.line import Line
 from support.mitmdump import ROOT, Mitmdump
+from support.ports import free_port
 from support.text_backend import TextBackend, refuses, says
 
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
@@ -90,9 +90,7 @@ class Prometheus:
     """A real Prometheus that scrapes one target each second."""
 
     def __init__(self, folder: Path, target: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self._address = f"127.0.0.1:{free_port()}"
         scraped = [{"job_name": "toolsim", "metrics_path": METRICS, "static_configs": [{"targets": [target]}]}]
         config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": scraped}
         (folder / "prometheus.yml").write_text(json.dumps(config))

@@ -12,6 +12,7 @@ import pytest
 from proxy.conftest import CALL, WEATHER
 from support.line import Line
 from support.mitmdump import Mitmdump
+from support.ports import free_port
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.wire import chat_whole
 
@@ -49,11 +50,7 @@ def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitm
 
 def test_explicit_reverse_mode_to_the_loopback(ask: Any) -> None:
     """A reverse mode to the scripted backend's own port works the same."""
-    import socket
-
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
+    port = free_port()
     target = f"http://127.0.0.1:{port}"
     with Mitmdump(target, toolsim_backend="scripted", toolsim_scripted_port=port) as proxy, Line(proxy.url) as line:
         question = [{"role": "user", "content": QUESTION}]

@@ -11,16 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from support.ports import free_port
+
 HERE = Path(__file__).parent
 BAD: dict[str, Any] = {"command": sys.executable, "args": [str(HERE / "bad_mcp.py")]}
 OFFICIAL: dict[str, Any] = {"command": sys.executable, "args": [str(HERE / "official_mcp.py"), "stdio"]}
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @contextmanager

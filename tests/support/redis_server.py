@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from support.ports import free_port
 
 
 class RedisServer:
@@ -22,9 +23,7 @@ class RedisServer:
             pytest.skip("needs redis-server (Debian: redis-server)")
         self._folder = tempfile.mkdtemp(prefix="toolsim-redis-")
         self._append = append
-        with socket.socket() as reserved:
-            reserved.bind(("127.0.0.1", 0))
-            self.port: int = reserved.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
 

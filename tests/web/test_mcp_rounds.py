@@ -14,8 +14,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 from support.chromium import CHROMIUM, Chromium
-from support.mcp_servers import BAD, free_port
+from support.mcp_servers import BAD
 from support.mitmdump import Mitmdump
+from support.ports import free_port
 from support.text_backend import TextBackend, says
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from support.chromium import CHROMIUM, Chromium
 from support.line import Line
 from support.mitmdump import ROOT, Mitmdump
+from support.ports import free_port
 from support.text_backend import TextBackend, refuses, says
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
@@ -96,10 +96,8 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.fixture(scope="module")
 def web_port() -> int:
-    """A port that was free a moment ago: mitmweb does not tell which one it took by itself."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """mitmweb does not tell which one it took by itself."""
+    return free_port()
 
 
 @pytest.fixture(scope="module")
@@ -247,9 +245,10 @@ def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend
     assert "✓ call of write_file" in shown(page, "Once more.")
 
 
-def test_the_list_tells_turns_apart(chromium: Chromium, web_port: int, tmp_path: Path) -> None:
+def test_the_list_tells_turns_apart(chromium: Chromium, tmp_path: Path) -> None:
     """Each row says what came of its turn, of which conversation it is, and what was asked; a scrape is no row."""
-    options = {"web_port": web_port + 1, "web_password": PASSWORD, "web_open_browser": False}
+    web_port = free_port()
+    options = {"web_port": web_port, "web_password": PASSWORD, "web_open_browser": False}
     with (
         Mitmdump(command=MITMWEB, toolsim_backend="scripted", toolsim_scripted_delay=0, **options) as proxy,
         Line(proxy.url) as line,
@@ -276,7 +275,7 @@ def test_the_list_tells_turns_apart(chromium: Chromium, web_port: int, tmp_path:
             ask(user(f"What is the weather in Köln? [{direction}]"))
         line.post("/v1/chat/completions", {"model": "m", "messages": [user("Hello")]})
         line.request("GET", "/v1/models")
-        open_list(chromium, web_port + 1)
+        open_list(chromium, web_port)
         # A row is there when its request is, and is told of the answer later.
         chromium.wait_for("[...document.querySelectorAll('td.col-status')].filter(e => e.innerText).length >= 9")
         assert not any("metrics" in row for row in rows(chromium))
@@ -296,7 +295,7 @@ def test_the_list_tells_turns_apart(chromium: Chromium, web_port: int, tmp_path:
         width = chromium.run("document.querySelector('.flow-table td.col-comment').offsetWidth")
         assert width > 700
         assert picture(chromium, "list.png", tmp_path, 314, of=".flow-table").stat().st_size < 120_000
-        open_list(chromium, web_port + 1, '~comment "#1 "')
+        open_list(chromium, web_port, '~comment "#1 "')
         assert len(rows(chromium)) == 3
         chromium.open("about:blank")
 

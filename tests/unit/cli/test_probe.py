@@ -8,6 +8,7 @@ import socket
 import threading
 
 import pytest
+from support.ports import free_port
 from support.raw_backend import Answer, RawBackend
 from toolsimlib.cli.probe import Unreachable, ask
 
@@ -42,17 +43,10 @@ def test_a_page_and_a_redirect_are_no_api() -> None:
     assert (redirect.status, redirect.is_page) == (302, False)
 
 
-def closed_port() -> int:
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port: int = reserved.getsockname()[1]
-        return port
-
-
 def test_nobody_there() -> None:
     """The reason is one that a person can act on."""
     with pytest.raises(Unreachable, match="refused: is the server running"):
-        ask(f"http://127.0.0.1:{closed_port()}/v1")
+        ask(f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(Unreachable, match="no host of that name"):
         ask("http://nosuch.invalid/v1")
 

@@ -12,6 +12,7 @@ import pytest
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
+from support.ports import free_port
 from toolsimlib.backends.loopback import TOKEN, Loopback
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.options.settings import Settings
@@ -71,9 +72,7 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 )
 async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody who is not asked, nor a Codex that may not be there."""
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
+    port = free_port()
     caplog.set_level(logging.INFO)
     settings = Settings(builtin=backend, scripted_port=port, codex_port=port, codex_command=("no-such-codex",))
     builtin = BuiltinBackend()
