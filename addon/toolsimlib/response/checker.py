@@ -2,7 +2,8 @@
 
 A client's schema meets a model's value, and while one is held against the other everyone else waits. Each check is
 bounded by itself (``toolsimlib.schema``), but the next bytes of an answer may hold any number of calls. So all checks
-draw on one budget, compiling included. It fills up again with the time that passes, by a quarter of it: an answer that
+draw on one budget, compiling included. What interrupts a check, such as a garbage collection, is not counted
+(``toolsimlib.schema.budget``). The budget fills up again with the time that passes, by a quarter of it: an answer that
 arrives at the pace of a model never runs out, and one that is nothing but trouble leaves others most of the time. What
 no budget is left for counts as unsettled, which passes with a warning. To a strict tool it does not pass: its client
 has been promised that arguments conform. So its checks may overdraw the budget, for all that a call can sensibly hold.
@@ -15,7 +16,7 @@ from time import monotonic, thread_time
 from typing import Any
 
 from toolsimlib.plan import Tool
-from toolsimlib.schema import MAX_SCHEMA_BYTES, Finding, SchemaError, Validator, compile_schema
+from toolsimlib.schema import MAX_SCHEMA_BYTES, STEP_SECONDS, Finding, SchemaError, Validator, compile_schema
 
 SCHEMA_UNSETTLED = "SCHEMA_UNSETTLED"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
@@ -52,7 +53,7 @@ class SchemaChecker:
         self._validators: dict[str, Validator | None] = {}
         self._max_schema_bytes = max_schema_bytes
         self._full = self._left = seconds
-        self._looked_at, self._began = monotonic(), 0.0
+        self._looked_at = monotonic()
 
     def schema(self, tool: Tool) -> Validator | None:
         """Return the tool's compiled schema, or None where it has none that can be used."""
@@ -60,11 +61,13 @@ class SchemaChecker:
             self._validators[tool.name] = None
             if tool.parameters is not None:
                 self._refill()
+                began = thread_time()
                 try:
                     self._validators[tool.name] = compile_schema(tool.parameters, self._max_schema_bytes)
                 except SchemaError:  # A strict tool with such a schema was already refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
-                self._spend()
+                # Once for each schema, so it counts as one step: a pause cannot be told from it.
+                self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
 
     def mismatch(self, tool: Tool, value: Any) -> Finding | None:
@@ -98,15 +101,13 @@ class SchemaChecker:
     def _examine(self, schema: Validator, value: Any, overdraw: float = 0) -> Finding:
         self._refill()
         finding = schema.examine(value, max(self._left + overdraw, 0))
-        self._spend()
+        self._spend(finding.seconds)
         return finding
 
     def _refill(self) -> None:
         now = monotonic()
         self._left = min(self._left + _REFILL * (now - self._looked_at), self._full)
-        self._began = thread_time()
 
-    def _spend(self) -> None:
-        # CPU time, so that a busy machine does not spend it.
-        self._left -= thread_time() - self._began
+    def _spend(self, seconds: float) -> None:
+        self._left -= seconds
         self._looked_at = monotonic()

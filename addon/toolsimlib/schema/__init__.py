@@ -11,9 +11,9 @@ The schema comes from a client and the value from a model, and both are judged o
 jsonschema's that had to be replaced; ``patterns`` and ``budget`` keep rules 2 and 3.
 """
 
-from toolsimlib.schema.budget import CHECK_SECONDS
+from toolsimlib.schema.budget import CHECK_SECONDS, STEP_SECONDS
 from toolsimlib.schema.compile import MAX_SCHEMA_BYTES, compile_schema
 from toolsimlib.schema.errors import SchemaError
 from toolsimlib.schema.validator import Finding, Validator
 
-__all__ = ["CHECK_SECONDS", "MAX_SCHEMA_BYTES", "Finding", "SchemaError", "Validator", "compile_schema"]
+__all__ = ["CHECK_SECONDS", "MAX_SCHEMA_BYTES", "STEP_SECONDS", "Finding", "SchemaError", "Validator", "compile_schema"]

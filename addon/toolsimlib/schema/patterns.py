@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from functools import lru_cache
-from time import thread_time
 from typing import Any
 
 import regex
@@ -15,6 +14,9 @@ from toolsimlib.schema.errors import SchemaError
 
 MAX_ATOMS = 5_000
 """Size of one pattern with its repeats written out; compiling takes up to 12 µs and 1 KB for each."""
+
+_FIRST_SECONDS = 0.001
+"""How long a search may take at first. One that is done by then counts for no more, whatever has interrupted it."""
 
 # One atom or one bracket of a pattern, with the least count of the repeat that follows it, if it has one.
 _TOKEN = re.compile(
@@ -72,14 +74,15 @@ def _compiled(text: str) -> Any:
 
 def matches(pattern: str, text: str) -> bool | None:
     """Search within what is left of the check's budget; None = given up."""
-    left = budget.get()
-    started = thread_time()
-    try:
-        if left.patterns > 0:
-            return _compiled(pattern).search(text, timeout=left.patterns) is not None
-    except TimeoutError:
-        pass
-    finally:
-        left.patterns -= thread_time() - started
+    left, compiled = budget.get(), _compiled(pattern)
+    left.count()
+    for limit in (min(left.patterns, _FIRST_SECONDS), left.patterns - _FIRST_SECONDS):
+        if limit > 0:
+            try:
+                return compiled.search(text, timeout=limit) is not None
+            except TimeoutError:
+                pass
+            finally:
+                left.count_search(limit)
     left.guessed = True
     return None

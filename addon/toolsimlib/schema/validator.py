@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from time import thread_time
 from typing import Any
 
 from referencing.exceptions import Unresolvable
 
-from toolsimlib.schema.budget import CHECK_SECONDS, PATTERN_SHARE, Budget
+from toolsimlib.schema.budget import CHECK_SECONDS, Budget
 from toolsimlib.schema.budget import budget as running
 from toolsimlib.schema.errors import best, message, outline
 
@@ -30,12 +29,13 @@ _UNSURE_BELOW = frozenset(
 class Finding:
     """What a check found: ``mismatch`` is None or one message; not ``settled`` = some part could not be decided.
 
-    ``outline``: the same for logs, which quote no values.
+    ``outline``: the same for logs, which quote no values. ``seconds``: what the check has cost.
     """
 
     mismatch: str | None
     settled: bool = True
     outline: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
 
 class Validator:
@@ -62,7 +62,7 @@ class Validator:
 
     def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> Finding:
         """Check ``value`` (as ``json.loads`` returns it) for at most about ``seconds``; never raises."""
-        budget = Budget(thread_time() + seconds, seconds * PATTERN_SHARE)
+        budget = Budget(seconds)
         token = running.set(budget)
         errors: list[Any] = []
         settled = True
@@ -75,10 +75,11 @@ class Validator:
         finally:
             running.reset(token)
         settled = settled and not budget.guessed
-        if not errors:
-            return Finding(None, settled)
-        worst = best(errors)
-        return Finding(message(worst), settled, outline(worst))
+        worst = best(errors) if errors else None
+        budget.count()
+        if worst is None:
+            return Finding(None, settled, seconds=budget.spent)
+        return Finding(message(worst), settled, outline(worst), budget.spent)
 
     def property(self, name: str) -> Validator | None:
         """Return the schema of one property of an object, None where the schema says nothing of it."""

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import monotonic
+from typing import Any
 
 import pytest
 from support.answers import tool
+from support.pauses import pause
 from toolsimlib.plan import Tool
-from toolsimlib.response.checker import UNSETTLED, SchemaChecker
+from toolsimlib.response import checker as room
+from toolsimlib.response.checker import BUDGET_SECONDS, UNSETTLED, SchemaChecker
+from toolsimlib.schema import Validator, compile_schema
 
 ENDLESS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
 
@@ -111,3 +116,27 @@ def test_conforms_asks_any_schema() -> None:
     assert days is not None
     assert checks.conforms(days, 3)
     assert not checks.conforms(days, "3")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_pause_leaves_no_call_unsettled(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process collects its garbage while the schema is compiled, and again while arguments are checked: a strict
+    tool's call is not refused for it, and the next one is checked as well."""
+
+    def interrupted(parameters: Mapping[str, Any], max_bytes: int) -> Validator:
+        pause()
+        return compile_schema(parameters, max_bytes)
+
+    class Paused(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            pause()
+            return super().__getitem__(key)
+
+    monkeypatch.setattr(room, "compile_schema", interrupted)
+    checks, warnings = checker(BUDGET_SECONDS)
+    city = tool("f", strict, city="string")
+    assert checks.mismatch(city, Paused(city="Bonn")) is None
+    found = checks.mismatch(city, {"city": 5})
+    assert found is not None
+    assert found.mismatch == "/city: got number, expected string"
+    assert warnings == []

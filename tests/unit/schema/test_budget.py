@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from support.pauses import pause
 from toolsimlib.schema import compile_schema
-from toolsimlib.schema.budget import CHECK_SECONDS, budget
+from toolsimlib.schema.budget import CHECK_SECONDS, STEP_SECONDS, budget
 
 
 def test_a_check_leaves_no_budget_behind() -> None:
@@ -33,3 +35,48 @@ def test_a_busy_machine_does_not_spend_the_budget() -> None:
     finding = compile_schema({"items": {"type": "string"}, "minItems": 1}).examine(Late([1]))
     assert finding.settled
     assert finding.mismatch is not None
+
+
+class Paused(list[Any]):
+    """An array in whose middle the process collects its garbage."""
+
+    def __iter__(self) -> Iterator[Any]:
+        pause()
+        return super().__iter__()
+
+
+def test_a_pause_does_not_spend_the_budget() -> None:
+    """What takes longer than any step of a check was none of it, though the thread's clock has counted it."""
+    finding = compile_schema({"items": {"type": "string"}}).examine(Paused([1]), 0.015)
+    assert finding.settled
+    assert finding.mismatch == "/0: got number, expected string"
+    assert STEP_SECONDS <= finding.seconds < 0.015
+
+
+MANY = [0] * 100_000
+DRAFT7 = "http://json-schema.org/draft-07/schema#"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"items": {}}, MANY),
+        ({"items": {"$id": "https://x.test/i"}}, MANY),
+        ({"items": {}, "prefixItems": [{}]}, MANY),
+        ({"$schema": DRAFT7, "items": [{}], "additionalItems": {}}, MANY),
+        ({"contains": {}}, MANY),
+        ({"uniqueItems": True}, [MANY]),
+        ({"uniqueItems": True}, [dict.fromkeys(map(str, range(len(MANY))), 0)]),
+        ({"propertyNames": {}}, dict.fromkeys(map(str, range(len(MANY))), 0)),
+        ({"additionalProperties": {}}, dict.fromkeys(map(str, range(len(MANY))), 0)),
+        ({"patternProperties": {"^a": {}}}, dict.fromkeys(map(str, range(len(MANY))), 0)),
+    ],
+    ids=str,
+)
+def test_no_step_is_long(schema: dict[str, Any], value: Any) -> None:
+    """Wherever a check walks along a value it looks at the clock: were one walk a single step, it would cost little."""
+    validator = compile_schema(schema)
+    validator.examine([0])
+    started = time.thread_time()
+    assert not validator.examine(value, STEP_SECONDS * 2).settled
+    assert time.thread_time() - started < STEP_SECONDS * 10

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.schema import SchemaError, compile_schema
+from support.pauses import pause
+from toolsimlib.schema import SchemaError, compile_schema, patterns
 from toolsimlib.schema.patterns import MAX_ATOMS, atoms, check_pattern
 
 
@@ -51,3 +54,30 @@ def test_any_pattern_is_usable_or_refused(text: str) -> None:
     assert atoms(text) >= 0
     with contextlib.suppress(SchemaError):
         compile_schema({"pattern": text}).check("ab")
+
+
+def test_a_search_that_is_interrupted_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause beside a search that is done at once counts for little: the next pattern is still searched."""
+
+    class Interrupted:
+        def __init__(self, text: str) -> None:
+            self._text = text
+
+        def search(self, text: str, timeout: float) -> Any:
+            found = regex.search(self._text, text, timeout=timeout)
+            pause()
+            return found
+
+    schema = {"properties": {"a": {"pattern": "^x"}, "b": {"pattern": "^x"}}}
+    validator = compile_schema(schema)
+    monkeypatch.setattr(patterns, "_compiled", Interrupted)
+    finding = validator.examine({"a": "x", "b": "y"}, 0.015)
+    assert finding.settled
+    assert finding.mismatch is not None
+
+
+def test_a_search_has_two_goes() -> None:
+    """One that takes longer than the first go is searched again with all that is left, and is found."""
+    finding = compile_schema({"pattern": "^(a|a)*$"}).examine("a" * 18 + "!", 3)
+    assert finding.settled
+    assert finding.mismatch is not None
