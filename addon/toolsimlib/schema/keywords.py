@@ -22,6 +22,10 @@ from toolsimlib.schema.patterns import matches
 
 _Keyword = Callable[..., Iterator[Any]]
 
+_MAX_UNEVALUATED = 128
+"""Members of a value for which jsonschema may find out which were evaluated: it compares all pairs, at one go, which
+takes a minute for an array of 200 kB. Of a larger value it counts as unsettled."""
+
 
 def _watched[Member](members: Iterable[Member]) -> Iterator[Member]:
     """Yield the members of a value, with a look at the clock before each."""
@@ -136,6 +140,16 @@ def _contains(plain: _Keyword) -> _Keyword:
     return contains
 
 
+def _unevaluated(plain: _Keyword) -> _Keyword:
+    def unevaluated(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(instance, list | dict) and len(instance) > _MAX_UNEVALUATED:
+            budget.get().guessed = True
+        else:
+            yield from plain(validator, subschema, instance, schema) or ()
+
+    return unevaluated
+
+
 class _Items(list[Any]):
     """An array at whose items jsonschema looks one by one, and so do we at the clock."""
 
@@ -156,6 +170,8 @@ _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
     "items": _items,
     "additionalItems": _additional_items,
     "contains": _contains,
+    "unevaluatedItems": _unevaluated,
+    "unevaluatedProperties": _unevaluated,
 }
 
 

@@ -27,6 +27,31 @@ def test_a_replaced_keyword_says_what_the_specification_says(schema: dict[str, A
     assert validator.check(bad) is not None
 
 
+@pytest.mark.parametrize(
+    ("schema", "member"),
+    [
+        ({"contains": {"type": "integer"}, "unevaluatedItems": False}, 0),
+        ({"$schema": "https://json-schema.org/draft/2019-09/schema", "unevaluatedItems": {"type": "integer"}}, 0),
+    ],
+)
+def test_unevaluated_items_of_a_long_array_are_not_looked_for(schema: dict[str, Any], member: Any) -> None:
+    """jsonschema compares all pairs without a look at the clock: a minute for an array of 200 kB."""
+    validator = compile_schema(schema)
+    assert validator.check([member] * 100) is None
+    assert validator.check(["x"] * 100) is not None
+    finding = validator.examine([member] * 100_000, 30)
+    assert (finding.mismatch, finding.settled) == (None, False)
+
+
+def test_unevaluated_properties_of_a_large_object_are_not_looked_for() -> None:
+    """The same of an object; a few properties too many are found."""
+    validator = compile_schema({"properties": {"a": {}}, "unevaluatedProperties": False})
+    assert validator.check({"a": 1}) is None
+    assert validator.check({"a": 1, "b": 1}) is not None
+    finding = validator.examine(dict.fromkeys(map(str, range(10_000))), 30)
+    assert (finding.mismatch, finding.settled) == (None, False)
+
+
 def test_unique_items_are_not_compared_in_pairs() -> None:
     """Twenty thousand items are settled in a budget that comparing all pairs would exceed many times."""
     validator = compile_schema({"uniqueItems": True})
