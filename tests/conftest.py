@@ -39,7 +39,9 @@ def log_as_it_was() -> Iterator[None]:
     """What a test starts here (a Master of mitmproxy's, the command) leaves its handlers and levels in the log."""
     root = logging.getLogger()
     handlers = root.handlers[:]
-    loggers = (root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)))
+    # A list at once: another thread may be making a logger.
+    known = list(root.manager.loggerDict.values())
+    loggers = (root, *(each for each in known if isinstance(each, logging.Logger)))
     levels = [(logger, logger.level) for logger in loggers]
     yield
     root.handlers[:] = handlers

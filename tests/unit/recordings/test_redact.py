@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.growth import LINEAR, growth
 from toolsimlib.plan import Policy
 from toolsimlib.recordings.redact import HIDDEN, Redactor
 from toolsimlib.recordings.secret_rules import PATTERNS
@@ -307,15 +307,7 @@ def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
 )
 def test_linear_time(unit: str) -> None:
     """No text makes a rule slow: four times the text takes about four times as long."""
-
-    def seconds(size: int) -> float:
-        text = unit * (size // len(unit))
-        start = time.process_time()
-        Redactor().text(text)
-        return time.process_time() - start
-
-    seconds(10_000)
-    assert seconds(400_000) < 12 * max(seconds(100_000), 0.005)
+    assert growth(lambda size: Redactor().text(unit * (size // len(unit))), 25_000) < LINEAR
 
 
 @pytest.mark.parametrize("stream", [True, False])

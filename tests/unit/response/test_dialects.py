@@ -10,13 +10,13 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import plan, read, rewrite
+from support.growth import LINEAR, growth
 from support.wire import backend_answer
 from toolsimlib.plan import Tool
 from toolsimlib.response import dialects
@@ -186,15 +186,14 @@ def test_long_blocks_take_linear_time() -> None:
         "<function=f>{",
     ]
     for scrap in scraps:
-        seconds = []
-        for size in (2_000, 8_000):
-            started = process_time()
+
+        def read(size: int, scrap: str = scrap) -> None:
             sentinel = Sentinel(foreign=True)
             for _ in range(size):
                 sentinel.feed(scrap)
             sentinel.finish()
-            seconds.append(process_time() - started)
-        assert seconds[1] < 12 * seconds[0]
+
+        assert growth(read, 2_000) < LINEAR
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from time import process_time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.growth import LINEAR, growth
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 
 
@@ -83,9 +83,4 @@ def test_any_text(text: str) -> None:
 def test_linear() -> None:
     """Long bodies take time in proportion."""
     for scrap in ("a:b,", "b, ", f"a:{QUOTE}x{QUOTE},", "x"):
-        seconds = []
-        for count in (2_000, 8_000):
-            started = process_time()
-            read_gemma("call:f{" + scrap * count + "}")
-            seconds.append(process_time() - started)
-        assert seconds[1] < 12 * seconds[0] + 0.05
+        assert growth(lambda count, scrap=scrap: read_gemma("call:f{" + scrap * count + "}"), 2_000) < LINEAR

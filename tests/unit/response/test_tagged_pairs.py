@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from time import process_time
-
 import pytest
+from support.growth import LINEAR, growth
 from toolsimlib.response.tagged_pairs import NAME, pairs_reader
 
 read = pairs_reader(rf"<f=({NAME})>", "<p=", ">", "</p>", "</f>")
@@ -58,9 +57,4 @@ def test_an_object_in_the_place_of_pairs() -> None:
 def test_linear() -> None:
     """Many pairs, and many marks that belong to none, take time in proportion."""
     for scrap in ("<p=k>v</p>", "<p=k>v", "<p=k>v</p>x", "<p=k>"):
-        seconds = []
-        for count in (2_000, 8_000):
-            started = process_time()
-            read("<f=a>" + scrap * count + "</p></f>")
-            seconds.append(process_time() - started)
-        assert seconds[1] < 12 * seconds[0] + 0.05
+        assert growth(lambda count, scrap=scrap: read("<f=a>" + scrap * count + "</p></f>"), 2_000) < LINEAR

@@ -4,13 +4,13 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import plan
+from support.growth import LINEAR, growth
 from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, TextDelta
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
@@ -190,15 +190,14 @@ def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
 
 def test_long_candidates_take_linear_time() -> None:
     """What grows for long before it turns out to be none is read once, however small its pieces are."""
-    seconds = []
-    for size in (20_000, 80_000):
+
+    def read(size: int) -> None:
         text = (
             '{"arguments": {"text": "' + "x{[`" * (size // 4) + '"}, "name": "nobody"}\n' + '{"name":\n' * (size // 9)
         )
-        started = process_time()
         assert raw(pieces(text, range(3, len(text), 3))) == text
-        seconds.append(process_time() - started)
-    assert seconds[1] < 12 * seconds[0]
+
+    assert growth(read, 20_000) < LINEAR
 
 
 def test_states_show_in_repr() -> None:
