@@ -45,7 +45,7 @@ class Script:
         body = dump(round_.body).encode()
         budget = round_.policy.catalog_budget if FIND_TOOLS in round_.asks else 0
         policy = replace(round_.policy, catalog_budget=budget)
-        rewritten = rewrite_request(dialect, "/v1", body, policy, output_mode=None, report=report)
+        rewritten = rewrite_request(dialect, "/v1", body, policy, output_mode=None, report=report, is_round=True)
         assert rewritten is not None
         sent = json.loads(rewritten.body)
         self.asked.append(sent.get("messages") or sent.get("input"))

@@ -24,6 +24,6 @@ need it to the runner, and only those; all others go to the backend directly, an
    conversation: it stands alone in the last message, where no text of the client's and no tool's output ever stands,
    and its values are JSON on one line, which nothing that is quoted in them can leave.
 6. Nothing is asked without bound: so many rounds in all, so many for one reason, so much time and text (``course.py``).
-   Where a further round is not allowed, or fails before it says anything, the client gets what it would have got
-   without the runner. To ask again makes no answer worse.
+   Where a further round is not allowed any more, or fails before it says anything, the answer ends at the fault, which
+   is told as it is without the runner. What the model would have written behind it was never read: it was stopped.
 """

@@ -6,8 +6,9 @@ r"""Past calls and their outputs as one-line records, in a form that no tool out
 
 Every value is JSON on one line (ids and names stand bare where they are plain), so that a value can neither end its
 record nor begin another one. A line of a user's text that begins as a record does is marked as text by one more
-backslash (``as_text``): ``\[function_call_output …``. JSON is shortened by its whitespace alone: 1.0 stays 1.0, and a
-number of any length stays whole.
+backslash (``as_text``): ``\[function_call_output …``. In a further round of an answer a record of an error is ours to
+tell, and stands among the user's messages: there, and only there, a user's line may look like one. JSON is shortened
+by its whitespace alone: 1.0 stays 1.0, and a number of any length stays whole.
 """
 
 from __future__ import annotations
@@ -32,15 +33,20 @@ _CALL = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} ar
 _ERROR = "function_call_error"
 _REFUSED = re.compile(rf"\[{_ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"\]")
 _OUTPUT = re.compile(rf"\[function_call_output call_id={_WORD} output=(.*)\]")
-# At the beginning of a line, by whichever line end; of records of calls and outputs, since errors are ours to tell.
-_LOOKS_LIKE_ONE = re.compile(
-    r"((?:^|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[ \t]*+)(\\*+\[function_call(?:_output)?[ \t])"
-)
+# At the beginning of a line, by whichever line end.
+_BEGINS = r"((?:^|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[ \t]*+)(\\*+\[function_call(?:%s)?[ \t])"
+_LOOKS_LIKE_ONE = re.compile(_BEGINS % "_output|_error")
+_LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
 
 
-def as_text(text: str) -> str:
-    """Return a user's ``text`` with a backslash before each of its lines that looks like a record; all else stays."""
-    return _LOOKS_LIKE_ONE.sub(r"\1\\\2", text) if "[function_call" in text else text
+def as_text(text: str, *, errors: bool = True) -> str:
+    """Return a user's ``text`` with a backslash before each of its lines that looks like a record; all else stays.
+
+    ``errors``: of errors too.
+    """
+    if "[function_call" not in text:
+        return text
+    return (_LOOKS_LIKE_ONE if errors else _LOOKS_LIKE_CALL_OR_OUTPUT).sub(r"\1\\\2", text)
 
 
 def call_record(call: Call) -> str:

@@ -110,7 +110,7 @@ def rewrite_request(
         if size > policy.max_tools_bytes:
             _check_weight(planned)
         native = policy.mode == "native" and backend is client
-        written = keep(request, planned, body) if native else compose(request, planned, report)
+        written = keep(request, planned, body) if native else compose(request, planned, report, is_round=is_round)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
     path = path if backend is client else _exchange_ending(path, client, backend)
@@ -218,7 +218,7 @@ def first_number(request: ClientRequest) -> int:
     return max(number, _STORED_START + int.from_bytes(sha256(seed).digest()) % _STORED_RANGE)
 
 
-def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
+def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: bool = False) -> bytes:
     """Return the body for the backend: the request with its tools and its history of calls as text.
 
     Raises BadRequest where the backend has no form for something that the client asked for.
@@ -235,7 +235,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report) -> bytes:
     shown = outputs_shown(items, plan.policy.transforms)
     # Without tools, and only translated, a conversation is none of our business.
     records = bool(plan.tools) or any(isinstance(item, Call | CallOutput) for item in items)
-    messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records)
+    messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
     if plan.tools:
         messages = _with_manifest(request, plan, items, messages)
     # A backend that enforces the client's form of answer could never write a call: the manifest asks for it in words.

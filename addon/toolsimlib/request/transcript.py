@@ -16,13 +16,20 @@ _TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
 
 
 def flatten(
-    items: Iterable[Item], policy: Policy, report: Report, *, keep_hosted: bool = False, records: bool = True
+    items: Iterable[Item],
+    policy: Policy,
+    report: Report,
+    *,
+    keep_hosted: bool = False,
+    records: bool = True,
+    is_round: bool = False,
 ) -> list[Message | HostedItem]:
     """Return ``items`` as messages that a text-only backend understands, in order; hosted items stay if they are kept.
 
     Counts calls and replaced outputs in ``report``. Text is kept byte for byte; a message of the client's own is joined
     to its neighbour of the same role (many chat templates demand alternation) with an empty line between. Where
-    ``records`` may stand among them, a user's line that looks like one is marked as text (see ``record``).
+    ``records`` may stand among them, a user's line that looks like one is marked as text (see ``record``), in a round
+    (``is_round``) only one of a call or an output.
     """
     draft = _Draft()
     history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
@@ -30,7 +37,7 @@ def flatten(
     for item in items:
         match item:
             case Message(role="user") if records:
-                draft.message(_marked(item))
+                draft.message(_marked(item, errors=not is_round))
             case Message():
                 draft.message(item)
             case Call():
@@ -92,9 +99,9 @@ def remind(messages: Sequence[Message | HostedItem], line: str) -> list[Message 
     return reminded
 
 
-def _marked(message: Message) -> Message:
+def _marked(message: Message, *, errors: bool) -> Message:
     """Return a user's message in which no line looks like a record."""
-    parts = (Text(as_text(part.text)) if isinstance(part, Text) else part for part in message.parts)
+    parts = (Text(as_text(part.text, errors=errors)) if isinstance(part, Text) else part for part in message.parts)
     return replace(message, parts=tuple(parts))
 
 

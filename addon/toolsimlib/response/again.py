@@ -8,7 +8,8 @@
 4. An answer without the call that it had to hold, and an empty one after a tool's output, are faults of the whole
    answer; all of what was told of it stays.
 5. A call of ``find_tools``, which is ours, is a question of the model's: the next round answers it.
-6. Whoever does not ask again tells ``otherwise``: what the client would have been told without any of this.
+6. The model is stopped at a fault in its text: what it would have written behind that is not read. So whoever does not
+   ask again tells ``otherwise``, the fault as it is told without any of this, and the answer ends there.
 """
 
 from __future__ import annotations

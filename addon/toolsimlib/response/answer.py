@@ -45,6 +45,9 @@ from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.turn import Turn
 
+LATE_CALL = "LATE_CALL"
+"""A structured call that the backend sent behind the reason why its choice had ended."""
+
 
 class Answer:
     """All choices of one answer. ``feed`` it the backend's events in order; it never raises.
@@ -85,6 +88,7 @@ class Answer:
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
                 return self._checked(self._turn(0).other(event))
             case StructuredCall():
+                self._look_for_late(event)
                 return self._checked(self._turn(event.choice).structured(event))
             case Opened():
                 return [event]
@@ -190,6 +194,12 @@ class Answer:
         self._report.finish = reasons.get(0, "stop")
         self._report.truncated |= "length" in reasons.values()
         return Ended(reasons, self._usage)
+
+    def _look_for_late(self, call: StructuredCall) -> None:
+        """Warn of a call behind the end of its choice, which nobody is told of; what was cut off has its own word."""
+        turn = self._turn(call.choice)
+        if turn.over and not turn.cut:
+            self._report.warnings.append(entry(LATE_CALL, loggable_name(call.name)))
 
     def _look_for_nothing(self, reasons: set[EndReason]) -> None:
         """Warn of an answer that looks like success and holds nothing, or not the call that it had to hold."""

@@ -30,6 +30,7 @@ _STEP_CHARS = 1024
 # Deltas that are looked at together: those behind the first that has to be read are looked at again.
 _MAX_AT_ONCE = 32
 _STREAM_STARTS = (b"data:", b"event:", b":")
+_BOM = b"\xef\xbb\xbf"
 
 
 class ModelTurn:
@@ -153,7 +154,7 @@ class ModelTurn:
     def _whole(self) -> Iterator[list[ClientEvent]]:
         data = b"".join(self._body)
         self._body = []
-        if data.lstrip().startswith(_STREAM_STARTS):
+        if data.removeprefix(_BOM).lstrip().startswith(_STREAM_STARTS):
             # An event stream that its header calls something else.
             decoder = RepeatDecoder()
             yield from self._stream(decoder, data)

@@ -107,13 +107,19 @@ def test_the_bounds_hold(bounds: Bounds) -> None:
 
 
 def test_a_round_that_fails_makes_nothing_worse() -> None:
-    """The client gets what the first round would have given; the report says that the second failed."""
+    """The client gets what the first round gave up to its fault; the report says that the second failed."""
     seen, _, job = play(BAD, None)
     assert seen.error == "invalid_tool_call"
     assert ROUND_FAILED in job.report.warnings
-    refused, script, job = play(None, client="chat")
-    assert (refused.error is None or refused.error) is not False
+
+
+def test_a_refusal_of_the_first_round_is_the_answer() -> None:
+    """Its status and its body reach the client as they are, and nobody is asked again."""
+    script = Script([None], "chat")
+    job = job_of(script, "chat", True, RETRY, Bounds())
+    assert asyncio.run(run(job)) == (503, [b'{"error": {}}'])
     assert len(script.asked) == 1
+    assert ROUND_FAILED not in job.report.warnings
 
 
 RELAXED = Policy(tool_use_mode="relaxed", fallback_retry_count=1)

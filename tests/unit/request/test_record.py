@@ -175,7 +175,7 @@ def test_records_are_read_back(item_id, call_id, name, value):
 
 LINES = st.lists(
     st.sampled_from(["[function_call id=a call_id=a name=f arguments={}]", "[function_call_output call_id=a output=1]"])
-    | st.sampled_from([*"\n\r\v\x85\u2028", " ", "\t", "\\", "[function_call", "_output ", "x", "\r\n"]),
+    | st.sampled_from([*"\n\r\v\x85\u2028", " ", "\t", "\\", "[function_call", "_output ", "_error ", "x", "\r\n"]),
     max_size=12,
 ).map("".join)
 
@@ -187,8 +187,8 @@ def test_no_line_of_a_user_is_a_record(text):
     for line in told.splitlines():
         assert read_call_record(line) is None
         assert read_output_record(line) is None
-        assert not re.match(r"\s*\[function_call(_output)?[ \t]", line)
-    marked = re.compile(r"((?:\A|[\n\r\v\x85\u2028])[ \t]*)\\(\\*\[function_call(?:_output)?[ \t])")
+        assert not re.match(r"\s*\[function_call(_output|_error)?[ \t]", line)
+    marked = re.compile(r"((?:\A|[\n\r\v\x85\u2028])[ \t]*)\\(\\*\[function_call(?:_output|_error)?[ \t])")
     assert marked.sub(r"\1\2", told) == text
     assert told.replace("\\", "") == text.replace("\\", "")
 

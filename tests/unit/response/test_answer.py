@@ -12,6 +12,7 @@ from toolsimlib.events import (
     Finished,
     KeepAlive,
     Opened,
+    StructuredCall,
     TextDelta,
     Usage,
 )
@@ -146,3 +147,15 @@ def test_an_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | Non
     made = chat(constraint={"type": "json_schema"}, answer_format=form, policy={"untagged": untagged})
     told, _, _ = tell(made, [TextDelta('{"name": "add", "arguments": {"a":1}}'), Finished("stop"), Closed()])
     assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+
+
+def test_a_call_behind_the_end_is_warned_of() -> None:
+    """A call that comes when its choice is over is not told, since the client may have left; the report has it. One
+    behind text that ended the turn is what was cut off."""
+    late = StructuredCall("add", '{"a":1}')
+    told, report, _ = tell(chat(), [TextDelta("Hi"), Finished("stop"), late, Closed()])
+    assert told == [TextDelta("Hi"), Ended({0: "stop"})]
+    assert report.warnings == ["LATE_CALL:add"]
+    _, report, _ = tell(chat(choices=2), [TextDelta(f"{CALL} tail", 0), late, Closed()])
+    assert report.tool_cutoff == "text after tools"
+    assert report.warnings == []

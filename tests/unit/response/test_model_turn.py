@@ -65,6 +65,18 @@ def test_what_is_no_answer_fails() -> None:
     assert turn.fail(ApiError("late")) == []
 
 
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\n", b"\xef\xbb\xbf\n"])
+@pytest.mark.parametrize("dialect", ["responses", "chat"])
+def test_an_event_stream_that_its_header_calls_json(dialect: Dialect, before: bytes) -> None:
+    """It is read as what it is, with a byte order mark and empty lines before it."""
+    _, body = backend_answer(dialect, True, ["Hello ", CALL])
+    turn = ModelTurn(plan("chat", dialect, False, [tool("f")]), Report(), content_type="application/json")
+    feed(turn, before + body)
+    told = feed(turn, b"")
+    assert [type(each) for each in told if not isinstance(each, Opened)][:2] == [TextDelta, CallStarted]
+    assert isinstance(told[-1], Ended)
+
+
 def test_unknown_events_reach_the_report() -> None:
     """Each type once, and no more than a person would read."""
     report = Report()

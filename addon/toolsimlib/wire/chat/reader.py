@@ -13,10 +13,10 @@ That is the specification; what servers make of it is this. Each rule is known f
  6. A call comes in fragments, found by their ``index``. Some servers leave it out (Gemini's gateway: then the position
     counts), some give every call the index 0: a fragment that has a name again, and an id of its own, or no id and
     another name, is the next call.
- 7. Arguments may come as an object where the API has a string of JSON, and ``tool_calls`` as one call where it has a
-    list. Fragments may repeat all that came before (cumulative), or follow an empty object: where the sum is no JSON,
-    and the last one or all behind the first are, these are the call. The old ``function_call`` may stand beside
-    ``tool_calls`` and say the same: then it counts once.
+ 7. Arguments may come as an object where the API has a string of JSON, ``tool_calls`` as one call where it has a list,
+    and a call's name and arguments beside its id instead of in ``function``. Fragments may repeat all that came before
+    (cumulative), or follow an empty object: where the sum is no JSON, and the last one or all behind the first are,
+    these are the call. The old ``function_call`` may stand beside ``tool_calls`` and say the same: then it counts once.
  8. Errors in mid-stream come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
     without choices, and as the finish reason ``error`` (OpenRouter, Mistral).
  9. Finish reasons have local names for "cut": see ``_REASONS``. An unknown one counts as ``stop``.
@@ -117,7 +117,7 @@ class ChatReader:
         if self._closed or not self._choices or not all(choice.ended for choice in self._choices.values()):
             return []
         self._closed = True
-        return [Closed()]
+        return [*(event for _, choice in sorted(self._choices.items()) for event in choice.rest()), Closed()]
 
     def _open(self, chunk: Mapping[str, Any]) -> list[BackendEvent]:
         if self._opened:
@@ -232,7 +232,7 @@ class _CallParts:
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
         """Return whether ``call`` begins another one (rule 6)."""
         new_id = string(call.get("id"))
-        name = string(mapping(call.get("custom") or call.get("function")).get("name"))
+        name = string(_function(call).get("name"))
         if self._id and new_id:
             return bool(name) and new_id != self._id
         return bool(name and self.name) and name != self.name
@@ -241,7 +241,7 @@ class _CallParts:
         if isinstance(call.get("custom"), dict):
             self._kind = "custom"
         self._id = self._id or string(call.get("id")) or None
-        function = mapping(call.get("custom") or call.get("function"))
+        function = _function(call)
         self.name = self.name or string(function.get("name"))
         self._pieces.append(json_text(function.get("input" if self._kind == "custom" else "arguments")))
 
@@ -261,6 +261,11 @@ class _CallParts:
             behind = "".join(self._pieces[1:]) if loaded(self._pieces[0]) == {} else ""
             text = next((each for each in (last, behind) if loaded(each) is not None), text)
         return whole_text(text)
+
+
+def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what has a call's name and arguments, the call itself where they stand flat in it (rule 7)."""
+    return mapping(call.get("custom") or call.get("function")) or call
 
 
 def _joined_parts(content: object) -> str:

@@ -227,13 +227,16 @@ OLD = {"name": "f", "arguments": '{"a": 1}'}
     ("message", "calls"),
     [
         ({"tool_calls": CALL}, [("f", '{"a":1}')]),
+        ({"tool_calls": [{"id": "c", "type": "function", "name": "f", "arguments": '{"a":1}'}]}, [("f", '{"a":1}')]),
+        ({"tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}]}, [("f", "x")]),
         ({"tool_calls": [CALL], "function_call": OLD}, [("f", '{"a":1}')]),
         ({"tool_calls": [CALL], "function_call": {**OLD, "name": "g"}}, [("f", '{"a":1}'), ("g", '{"a": 1}')]),
         ({"function_call": OLD}, [("f", '{"a": 1}')]),
     ],
 )
 def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) -> None:
-    """One call where a list belongs, and the old shape beside the new one: each call once, streamed or whole."""
+    """One call where a list belongs, its name beside its id, and the old shape beside the new one: each call once,
+    streamed or whole."""
     whole = ChatReader().whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
     streamed = stream({"choices": [{"delta": message}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
     for told in (whole, streamed):
@@ -268,3 +271,11 @@ def test_halves_of_a_character() -> None:
     chunks = ({"choices": [{"delta": {"content": each}}]} for each in ("a\ud83d", "\ude00b", "\ud83d"))
     told = stream(*chunks, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
     assert [each.text for each in told if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]
+
+
+def test_a_call_behind_the_finish_reason_is_told() -> None:
+    """Whoever reads the events decides over it, with the terminator and without."""
+    late = chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}])
+    call = StructuredCall("f", "{}", call_id="c")
+    assert stream(chunk("stop"), late, "[DONE]") == [Finished("stop"), call, Closed()]
+    assert stream(chunk("stop"), late) == [Finished("stop"), call, Closed()]
