@@ -291,3 +291,21 @@ def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_pat
         client.responses.create(model="m", previous_response_id=second.id, input="and?")
         assert 'output={"text":"x"}]' in str(backend.exchanges[-1].transcript)
         assert {exchange.headers["authorization"] for exchange in backend.exchanges} == {"Bearer shared"}
+
+
+@pytest.mark.slow
+def test_tools_that_are_looked_up_before_they_are_run(backend: TextBackend, tmp_path: Path) -> None:
+    """In a catalogue that begins with names, those of a server are among them, and a look-up comes before their call."""
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
+    options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
+    with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy:
+        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60)
+        backend.play([says(block("find_tools", names=["calc__add"])), says(ADD), says("It is 3.")])
+        answer = client.responses.create(model="m", input="What is 1 + 2?")
+        assert kinds(answer) == ["mcp_call", "message"]
+        assert answer.output_text == "It is 3."
+        named, found, done = (str(exchange.transcript) for exchange in backend.exchanges[-3:])
+    assert '"a": <integer' not in named
+    assert '"a": <integer' in found
+    assert "calc__add" in done
+    assert "find_tools" not in answer.to_json()
