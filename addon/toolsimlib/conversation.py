@@ -110,8 +110,10 @@ class ClientRequest:
     ``answer_format``: the structured output that it demands, in the flat
     shape of ``text.format``, None for plain text. ``highest_call``: the highest number among the ids in its history
     that we may have made, 0 if there is none. ``stored_history``: what of the history only the backend holds, by the
-    previous response's id, or "" where a conversation holds it; None if the request shows it all. ``notes`` name what
-    was dropped (``item_reference``, ``reasoning``, …), for the log.
+    previous response's id, or "" where a conversation holds it; None if the request shows it all. ``continues``: the
+    id of the answer whose whole context it goes on with, "" if there is none or that may have lost something;
+    ``is_kept_whole``: whether the backend is to keep its context, from the beginning. ``notes`` name what was dropped
+    (``item_reference``, ``reasoning``, …), for the log.
     """
 
     dialect: Dialect
@@ -127,4 +129,6 @@ class ClientRequest:
     answer_format: Mapping[str, Any] | None = None
     highest_call: int = 0
     stored_history: str | None = None
+    continues: str = ""
+    is_kept_whole: bool = False
     notes: tuple[str, ...] = field(default_factory=tuple)

@@ -179,7 +179,8 @@ class Plan:
     request may do without.
     ``after_outputs``: the conversation ends with what tools answered. ``asks``: the reasons for which the model is
     asked again, where this is a round (``loop/``). ``begun``: the call with which this answer goes on, as far as an
-    earlier round got.
+    earlier round got. ``told``: the digest of the catalogue that the backend's own context holds with this answer, ""
+    if it may hold none; ``is_told``: it held that before, so that the request was sent without (``request/catalogue``).
     """
 
     client: Dialect
@@ -202,6 +203,8 @@ class Plan:
     after_outputs: bool = False
     asks: frozenset[str] = frozenset()
     begun: str = ""
+    told: str = ""
+    is_told: bool = False
 
     @property
     def stream(self) -> bool:

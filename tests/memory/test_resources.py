@@ -69,8 +69,6 @@ def test_what_cannot_be_done(client: openai.OpenAI, backend: TextBackend, proxy:
         with pytest.raises(openai.BadRequestError, match="leave it out and set 'stream'") as caught:
             client.responses.create(model="m", input="Hello", background=True, stream=stream)
         assert (caught.value.param, caught.value.code) == ("background", "unsupported_parameter")
-    for path in "input_tokens", "compact":
-        assert client._client.post(f"responses/{path}", json={"model": "m", "input": "x"}).status_code == 404
 
 
 def test_conversations_are_kept(client: openai.OpenAI, proxy: Mitmdump) -> None:

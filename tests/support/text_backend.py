@@ -107,10 +107,13 @@ class TextBackend:
 
     ``script`` is a list of turns, one per request, or a rule. ``chunk_size`` cuts the text into deltas of so many
     characters (None: the turn's own pieces), ``split`` the bytes of each SSE frame into writes of so many.
+    ``count``: what its endpoint for counting answers, None if it has none; ``counted``: what that was asked.
     """
 
     def __init__(self, script: Sequence[Turn] | Rule = (), *, chunk_size: int | None = None, split: int | None = None):
         self.exchanges: list[Exchange] = []
+        self.count: int | None = None
+        self.counted: list[Json] = []
         self.play(script, chunk_size=chunk_size, split=split)
         self._sockets = bind_sockets(0, "127.0.0.1")
         self.port: int = self._sockets[0].getsockname()[1]
@@ -138,6 +141,7 @@ class TextBackend:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         routes: list[Any] = [
             (r".*/responses", _Responses, {"backend": self}),
+            (r".*/responses/input_tokens", _Counts, {"backend": self}),
             (r".*/chat/completions", _Chat, {"backend": self}),
             (r".*/models", _Models),
         ]
@@ -164,6 +168,19 @@ class TextBackend:
 class _Models(RequestHandler):
     def get(self) -> None:
         self.write({"object": "list", "data": [{"id": "text-model", "object": "model", "owned_by": "tests"}]})
+
+
+class _Counts(RequestHandler):
+    def initialize(self, backend: TextBackend) -> None:
+        self.backend = backend
+
+    def post(self) -> None:
+        self.backend.counted.append(json.loads(self.request.body))
+        if self.backend.count is None:
+            self.set_status(404)
+            self.write({"detail": "Not Found"})
+        else:
+            self.write({"object": "response.input_tokens", "input_tokens": self.backend.count})
 
 
 class _Handler(RequestHandler):

@@ -21,14 +21,14 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import FIND_TOOLS, Policy
-from toolsimlib.proxy import chunks, cut, resend, route, sides, startup
-from toolsimlib.proxy.address import is_listener
-from toolsimlib.proxy.builtin import BuiltinBackend, check_together, is_local
+from toolsimlib.proxy import chunks, counting, cut, resend, route, sides, startup
+from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.head import error_response
+from toolsimlib.proxy.incoming import incoming
 from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.mcp_servers import Servers
@@ -167,7 +167,7 @@ class ToolSim:
         needs_owner = self._memory.is_on or self._servers.is_used
         partition = partition_of(request.headers) if needs_owner else ""
         self._servers.begin(flow, partition)
-        decision = route.decide(_incoming(flow), self._settings, self._builtin.port)
+        decision = route.decide(incoming(flow), self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
             flow.response = self._answer(decision)
             if decision.page:
@@ -191,13 +191,15 @@ class ToolSim:
             self._builtin.admit(flow)
         elif is_named and flow.live:
             self._via.sign(request.headers, client)
-        api = route.api_of(request.method, request.path)
+        action = decision.action
+        api = route.api_of(request.method, request.path, action)
         if api or route.endpoint(request.path):
             # Whatever ``stream_large_bodies`` says: the body has to be read.
             request.stream = False
             report = part.report if part is not None else Report()
             report.client = api.name if api else ""
             exchange = self._open(flow, report, resent, part)
+            exchange.action = action
             if part is None and api is not None and api.is_kept:
                 self._remembering.begin(flow, exchange, partition)
             # Only a backend that the operator named is asked who it is.
@@ -210,7 +212,7 @@ class ToolSim:
         exchange = OPEN.get(flow.id)
         if exchange is not None and exchange.memory is not None and exchange.memory.resource is not None:
             return self._remembering.serve(flow, exchange)
-        api = route.api_of(flow.request.method, flow.request.path)
+        api = route.api_of(flow.request.method, flow.request.path, exchange.action if exchange else None)
         if exchange is None or api is None or (flow.response is not None and not is_stored(flow)):
             return None
         if exchange.resent is not None:
@@ -228,7 +230,7 @@ class ToolSim:
     def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
         part = exchange.part
         policy = part.policy if part is not None and part.policy is not None else self._policy(flow)
-        may_take_rounds = policy.asks_again or self._servers.is_used
+        may_take_rounds = (policy.asks_again or self._servers.is_used) and not exchange.action
         if may_take_rounds and part is None and self._hand_over(flow, exchange, api, policy):
             return None
         if part is None or FIND_TOOLS not in part.asks:
@@ -239,6 +241,7 @@ class ToolSim:
 
         def take(done: Done) -> None:
             exchange.take_request(flow, done)
+            counting.count_at_once(exchange, flow)
             if exchange.topic is not None:
                 exchange.place = exchange.topic.where(self._conversations.number(exchange.topic))
 
@@ -282,12 +285,14 @@ class ToolSim:
 
         def finish(done: Done | None) -> None:
             if done is not None:
-                exchange.take_answer(flow, done)
+                exchange.take_answer(flow, counting.compacted(exchange, done))
             assert flow.response is not None
             add_cors(flow.response.headers, self._cors(flow))
             self._close(flow.id, flow, flow.response.status_code)
 
-        job = exchange.answer_job(flow)
+        if exchange.action == "input_tokens":
+            counting.take_count(exchange, flow)
+        job = exchange.answer_job(flow) if exchange.action != "input_tokens" else None
         if job is not None and job.plan.form.id:
             return self._kept(exchange, job, finish)
         if job is not None:
@@ -383,18 +388,3 @@ class ToolSim:
             exchange.handed_over.take_back(flow)
         if exchange is not None and exchange.is_turn:
             close(exchange, flow, status, known=self._known, log=self._log, metrics=self._metrics)
-
-
-def _incoming(flow: HTTPFlow) -> route.Incoming:
-    request, client = flow.request, flow.client_conn
-    return route.Incoming(
-        request.method,
-        request.host,
-        request.port,
-        request.path,
-        request.headers,
-        is_reverse=isinstance(client.proxy_mode, ReverseMode),
-        is_direct=is_listener(request.host, request.port, client.sockname),
-        is_local=is_local(client),
-        is_resent=resend.is_resent(flow),
-    )

@@ -44,7 +44,8 @@ class Attempt:
         policy = self.incoming.policy
         if policy.engine == "auto":
             policy = replace(policy, engine=self.backend.engine or "unknown")
-        return replace(self.incoming, policy=policy, report=report, refused=frozenset(self.backend.refused))
+        told = self.backend.told.before(self.backend.root, self.incoming.data)
+        return replace(self.incoming, policy=policy, report=report, refused=frozenset(self.backend.refused), told=told)
 
     def without_refused(self, flow: HTTPFlow, plan: Plan, *, again: bool) -> RequestJob | None:
         """Return how it is rewritten without what the flow's response refuses of the attempts of ``plan``.

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
@@ -41,7 +42,7 @@ from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, answer_too_large,
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.memory import Turn
-from toolsimlib.proxy.notes import NOTE, policy_as_dict
+from toolsimlib.proxy.notes import NOTE, policy_as_dict, was_told
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting import summary
@@ -49,6 +50,7 @@ from toolsimlib.proxy.rounds import HandedOver
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import JSON, ResponseRewriter
+from toolsimlib.wire.responses.actions import Action, turn_path
 from toolsimlib.wire.responses.kept import without_promise
 
 logger = logging.getLogger(__name__)
@@ -71,7 +73,8 @@ class Exchange:
     request is about that was rewritten; ``place``: which turn of which conversation that is, in words. ``backend``:
     what is known of it; ``may_ask``: it may be asked who it is. ``part``: which round of an answer this is.
     ``handed_over``: the runner answers, by rounds that are exchanges of their own. ``memory``: what is remembered of
-    it; ``end``: of a streamed answer that is to be kept, which waits for that.
+    it; ``end``: of a streamed answer that is to be kept, which waits for that. ``action``: what is wanted in the place
+    of a turn; ``own``: what it needs of the request. ``holder``: the answer with which a backend keeps the catalogue.
     """
 
     def __init__(
@@ -95,7 +98,8 @@ class Exchange:
         self._attempt: Attempt | None = None
         self.again: RequestJob | None = None
         self.memory: Turn | None = None
-        self.end = b""
+        self.action: Action | None = None
+        self.end, self.own, self.holder = b"", b"", ""
         self.client_id = client_id
         self.ours, self.cut = True, False
         self.recorder = BodyRecorder()
@@ -119,10 +123,12 @@ class Exchange:
             flow.response = self.refuse(request_too_large(limit))
             return None
         encoding, mode = request.headers.get("content-encoding", ""), request.headers.get(MODE_HEADER)
-        body, kept = request.raw_content or b"", self.memory.kept if self.memory is not None else None
+        body, kept = request.raw_content or b"", self.memory.kept if self.memory and not self.action else None
         if self.memory is not None and self.memory.body is not None:
             body, encoding = self.memory.body, ""
-        job = RequestJob(dialect, request.path, encoding, body, limit, policy, mode, self.report, kept=kept)
+        path = turn_path(request.path) if self.action else request.path
+        job = RequestJob(dialect, path, encoding, body, limit, policy, mode, self.report, kept=kept)
+        job = replace(job, action=self.action, was_told=was_told(flow))
         self._attempt = Attempt(job, self.backend)
         return self._attempt.job(self.report)
 
@@ -137,7 +143,7 @@ class Exchange:
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
         sides.begin(flow)
         request = flow.request
-        self.topic = done.topic
+        self.topic, self.own = done.topic, done.own
         for name in ("content-encoding", "transfer-encoding", MODE_HEADER):
             request.headers.pop(name, None)
         request.headers["accept-encoding"] = "identity"
@@ -176,8 +182,8 @@ class Exchange:
         assert response is not None
         is_present = response.raw_content is not None  # made by another addon, or read from a file
         is_error = not 200 <= response.status_code < 300
-        if is_error and self._attempt is not None and not is_present:
-            # Perhaps only what was attempted is refused: its words decide.
+        if (is_error and self._attempt is not None and not is_present) or self.action == "input_tokens":
+            # Perhaps only what was attempted is refused, or it does not count: its words decide.
             response.stream = False
             return
         if self.plan is None or is_error:
@@ -187,7 +193,7 @@ class Exchange:
                 response.headers.update(summary.headers(self.report))
             if (self.plan or self.handed_over or response.status_code >= 400) and not is_present:
                 self.recorder.begin(response.copy())
-                response.stream = self._pass
+                response.stream = self.recorder.passing
             return
         content_type = response.headers.get("content-type", "")
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -271,7 +277,7 @@ class Exchange:
                     yield self._sent(frames)
                     yield None
                     began, busy, frames = time.monotonic(), time.thread_time(), []
-            self.cut = self.cut or self._rewriter.cut
+            self.cut, self.holder = self.cut or self._rewriter.cut, self._rewriter.holder
         except Exception:
             frames += self._crashed()
         if self.final is None:
@@ -312,6 +318,7 @@ class Exchange:
             flow.response = self.refuse(done.error)
             return
         self.recorder.whole(response)
+        self.holder = done.holder
         if self.part is not None and self.part.listener is not None:
             self.part.listener(done.told, done.again)
         set_head(response, done.content_type)
@@ -376,12 +383,6 @@ class Exchange:
             return []
 
     # -- small parts --
-
-    def _pass(self, data: bytes) -> bytes:
-        """Let a backend error response through."""
-        self.recorder.received.add(data)
-        self.recorder.sent.add(data)
-        return data
 
     def _sent(self, frames: list[bytes]) -> list[bytes]:
         """Return one chunk for all frames at hand, so that no frame is ever split."""

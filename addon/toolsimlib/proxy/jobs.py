@@ -19,11 +19,13 @@ from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import Dialect, Feature, Kept, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.report import Report
+from toolsimlib.request.estimate import estimated_tokens
 from toolsimlib.request.rewrite import Rewritten, read_document, rewrite_request
 from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
 from toolsimlib.wire.responses.kept import Recalled, References, output_names, references, resolve
 from toolsimlib.wire.responses.resources import Call, respond
 
@@ -51,6 +53,12 @@ class RequestJob:
     kept: Kept | None = None
     is_round: bool = False
     """It is one of several turns of an answer: ours, whatever it holds."""
+    action: Action | None = None
+    """What is wanted in the place of a turn: ours too."""
+    told: Mapping[str, str] = field(default_factory=dict)
+    """The catalogues that contexts of the backend's hold, by the id of their last answer."""
+    was_told: bool = False
+    """So does that of this request, which was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +117,13 @@ class Done:
     """Of an answer, or of a resolved request."""
     references: References = References()
     own: bytes = b""
-    """The items of a request, as they are kept: a JSON array."""
+    """The items of a request, as they are kept: a JSON array. Of an action: the messages that stay, or an estimate."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
     """The ids of an answer's items, None if it is not to be kept; the new ones of a request's; of a record to be
     written, whose value is ``own``."""
+    holder: str = ""
+    """The id of an answer with which its backend keeps a catalogue that it was told."""
     told: tuple[ClientEvent, ...] = ()
     again: AskAgain | None = None
     """Of a round."""
@@ -176,6 +186,9 @@ def _with_body[J: (RequestJob, ResolveJob)](job: J, work: Callable[[J, bytes], D
 
 
 def _rewrite_request(job: RequestJob, body: bytes) -> Done:
+    own = b""
+    if job.action == "compact" and (document := read_document(body)) is not None:
+        body, own = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
     rewritten = rewrite_request(
         job.dialect,
         job.path,
@@ -186,13 +199,24 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         refused=job.refused,
         kept=job.kept,
         is_round=job.is_round,
+        is_action=job.action is not None,
+        told=job.told,
+        was_told=job.was_told,
     )
+    if rewritten is None and job.action is not None:
+        raise BadRequest("The request body is not a JSON object.")
     if rewritten is None:
         if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and not _can_be_read(body):
             raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
         return Done(job.report)
+    topic = topic_of(rewritten.items)
+    if job.action == "input_tokens":
+        shown = parse_object(rewritten.body) or {}
+        path = action_path(rewritten.path, job.action)
+        rewritten = replace(rewritten, path=path, body=dump(countable(shown)).encode())
+        own = estimate(estimated_tokens(shown))
     # The items would be as much work for whoever takes them over as the body.
-    return Done(job.report, rewritten=replace(rewritten, items=()), topic=topic_of(rewritten.items))
+    return Done(job.report, rewritten=replace(rewritten, items=()), topic=topic, own=own)
 
 
 def _resolve(job: ResolveJob, body: bytes) -> Done:
@@ -254,7 +278,7 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
     body = b"".join(rewriter.feed(content) + (rewriter.feed(b"") if content else []))
     names = output_names(rewriter.final) if job.plan.form.id else None
     done = Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body, names=names)
-    return replace(done, told=tuple(told), again=reasons[0] if reasons else None)
+    return replace(done, holder=rewriter.holder, told=tuple(told), again=reasons[0] if reasons else None)
 
 
 def _can_be_read(body: bytes) -> bool:

@@ -53,6 +53,12 @@ class BodyRecorder:
         self._response = response.copy()
         self.received.add(response.raw_content or b"")
 
+    def passing(self, data: bytes) -> bytes:
+        """Note what passes as it is, and return it."""
+        self.received.add(data)
+        self.sent.add(data)
+        return data
+
     @property
     def missing(self) -> dict[str, int]:
         """The numbers of bytes that were not kept, by side; empty if all were."""

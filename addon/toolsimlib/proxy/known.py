@@ -7,6 +7,7 @@ server may stand there the next time.
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, field
 
 from toolsimlib.plan import Engine, Feature
@@ -14,6 +15,10 @@ from toolsimlib.plan import Engine, Feature
 # Addresses and models may come from clients, so that their number is anyone's choice.
 _MAX_BACKENDS = 256
 _MAX_REFUSED = 1024
+# Some 5 MB. Who goes on from an answer that is forgotten tells the backend its catalogue once more.
+_MAX_TOLD = 20_000
+_MAX_ID = 256
+_REFERS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,256})"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +36,42 @@ class Root:
         return f"{self.scheme}://{host}:{self.port}{self.path}{page}"
 
 
+class Told:
+    """The catalogues that backends' own contexts hold, by the id of their last answer: the last ones that were used."""
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[Root, str], str] = {}
+
+    def note(self, root: Root, id: str, digest: str) -> None:
+        """Remember what the context of an answer holds."""
+        if len(id) > _MAX_ID:
+            return
+        self._digests[root, id] = digest
+        if len(self._digests) > _MAX_TOLD:
+            del self._digests[next(iter(self._digests))]
+
+    def before(self, root: Root, body: bytes) -> dict[str, str]:
+        """Return what is remembered of the answers that a request, as it came, may go on from."""
+        if not self._digests:
+            return {}
+        ids = {found.decode("utf-8", "replace") for found in _REFERS.findall(body)}
+        known = {id: digest for id in ids if (digest := self._digests.pop((root, id), ""))}
+        # The last ones used stand last, and the first go first.
+        self._digests |= {(root, id): digest for id, digest in known.items()}
+        return known
+
+
 @dataclass(slots=True, eq=False)
 class Backend:
-    """One backend. ``engine``: None until it was asked; ``refused``: what it has refused, by model."""
+    """One backend. ``engine``: None until it was asked; ``refused``: what it has refused, by model.
+
+    ``counts``: whether it may have an endpoint that counts tokens. ``told``: what it was told, shared by all backends.
+    """
 
     root: Root
     engine: Engine | None = None
+    counts: bool = True
+    told: Told = field(default_factory=Told)
     refused: set[tuple[str, Feature]] = field(default_factory=set)
     asking: asyncio.Task[None] | None = None
     asked_at: float | None = None
@@ -53,11 +88,12 @@ class KnownBackends:
 
     def __init__(self) -> None:
         self._known: dict[Root, Backend] = {}
+        self._told = Told()
 
     def at(self, scheme: str, host: str, port: int, prefix: str = "") -> Backend:
         """Return what is known of the backend there; ``prefix``: the path before the API's endpoint."""
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
-        backend = self._known.pop(root, None) or Backend(root)
+        backend = self._known.pop(root, None) or Backend(root, told=self._told)
         # The last one asked for stands last, and the first goes first.
         self._known[root] = backend
         if len(self._known) > _MAX_BACKENDS:

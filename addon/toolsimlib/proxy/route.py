@@ -24,7 +24,8 @@ from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsimlib.proxy.cors import cors_headers, preflight_headers
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.wire.dialect import Api, api_of_path
-from toolsimlib.wire.responses.resources import is_action, resource_of
+from toolsimlib.wire.responses.actions import Action, action_of, action_path, turn_path
+from toolsimlib.wire.responses.resources import resource_of
 
 METRICS = "/toolsim/metrics"
 MODELS = "/models"
@@ -54,10 +55,12 @@ class Pass:
     """Let it go where it is addressed to; ``to_builtin``: that is the built-in backend.
 
     ``authorization``: what the backend gets as the header of that name; None = what the client sent, "" = nothing.
+    ``action``: what is wanted in the place of a turn.
     """
 
     to_builtin: bool = False
     authorization: str | None = None
+    action: Action | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Forward:
     path: str
     to_builtin: bool = False
     authorization: str | None = None
+    action: Action | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +93,19 @@ Route = Pass | Forward | Answer | Serve
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
     """Return where a request goes; ``builtin_port``: of the built-in backend on 127.0.0.1, None while it is not up."""
-    ending = endpoint(request.path)
     plain = request.path.partition("?")[0]
     we_are_the_server = request.is_reverse or request.is_direct
+    takes_over = we_are_the_server or settings.upstream is not None
+    named = action_of(request.path) if takes_over else None
+    action = named if request.method == "POST" else None
+    path = turn_path(request.path) if named else request.path
+    ending = endpoint(path)
     is_metrics = we_are_the_server and plain == METRICS and request.method in ("GET", "HEAD")
     upstream = _other_target(request, ending, settings, builtin_port)
     host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
     to_builtin = port == builtin_port and leads_here(host)
     # With a key set nothing passes without it where we are the server, whatever its path: a backend may know spellings
     # of its paths that we do not.
-    takes_over = we_are_the_server or settings.upstream is not None
     is_kept = settings.store is not None and takes_over and resource_of(request.path) is not None
     concerns_us = bool(is_metrics or is_kept or upstream or to_builtin or (ending and we_are_the_server))
     is_guarded = concerns_us or (we_are_the_server and bool(settings.api_key))
@@ -117,11 +124,6 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         return Answer(page="metrics")
     if is_kept:
         return Serve()
-    if takes_over and request.method == "POST" and is_action(request.path):
-        message = (
-            f"{plain} is not served here: neither the tools nor the history would be those that the model is shown."
-        )
-        return Answer(ApiError(message, "invalid_request_error", "unsupported_endpoint", status=404), headers=cors)
     if api_of_path(request.path) and request.headers.get("upgrade", "").lower() == "websocket":
         error = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
         return Answer(error, headers=cors | {"upgrade": "HTTP/1.1", "connection": "upgrade"})
@@ -129,13 +131,14 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         if not upstream.port:
             error = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
             return Answer(error, headers=cors)
-        return Forward(upstream, join(upstream, request.path), to_builtin, authorization)
+        target = join(upstream, path)
+        return Forward(upstream, action_path(target, named) if named else target, to_builtin, authorization, action)
     if request.is_direct and not request.is_reverse:
         message = f"No such endpoint: {request.method} {plain}. There are /responses, /chat/completions, /models."
         if ending:
             message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
         return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
-    return Pass(to_builtin, authorization)
+    return Pass(to_builtin, authorization, action)
 
 
 def endpoint(path: str) -> str:
@@ -148,13 +151,14 @@ def endpoint(path: str) -> str:
 
 def prefix(path: str) -> str:
     """Return what precedes the endpoint in the path of an API request."""
+    path = turn_path(path) if action_of(path) else path
     plain = path.partition("?")[0].rstrip("/")
     return plain.removesuffix(endpoint(path))
 
 
-def api_of(method: str, path: str) -> Api | None:
-    """Return the API of a request that may declare tools."""
-    return api_of_path(path) if method == "POST" else None
+def api_of(method: str, path: str, action: Action | None = None) -> Api | None:
+    """Return the API of a request that may declare tools; ``action``: what it wants in the place of a turn."""
+    return api_of_path(turn_path(path) if action else path) if method == "POST" else None
 
 
 def join(upstream: Upstream, path: str) -> str:

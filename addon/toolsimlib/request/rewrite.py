@@ -12,8 +12,8 @@ Three stages, each with one input and one output, so that a loop over several mo
    change the question, a 400.
 2. Hosted tools, which the backend itself would run, stay or are noted.
 3. ``flatten``: calls and outputs become records in messages, neighbours of one role become one message.
-4. With tools on offer, the manifest is placed before the conversation.
-5. After a long history or a tool's output, a one-line reminder closes the last user message.
+4. With tools on offer, the manifest is placed before the conversation, unless the backend holds it already.
+5. Then, after a long history or a tool's output, a one-line reminder closes the last user message.
 6. ``compose``: the messages in the client's own body, or in a new one for the other API.
 
 A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body in place of ``compose``; its
@@ -28,20 +28,22 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import isfinite
+from types import MappingProxyType
 from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import OUTPUT_MODES, Choice, Dialect, Feature, Kept, Plan, Policy, Tool
 from toolsimlib.report import Report, entry
+from toolsimlib.request.catalogue import catalogue_of, context_after, digest_of
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.fields import with_fields
 from toolsimlib.request.known import InvalidSchema, check_strict
-from toolsimlib.request.manifest import manifest, reminder
+from toolsimlib.request.manifest import reminder
 from toolsimlib.request.names_first import FINDER, only_named
 from toolsimlib.request.transcript import flatten, place, remind
-from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
+from toolsimlib.request.transforms import native_body, outputs_shown
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import string
@@ -80,12 +82,17 @@ def rewrite_request(
     refused: Collection[tuple[str, Feature]] = (),
     kept: Kept | None = None,
     is_round: bool = False,
+    is_action: bool = False,
+    told: Mapping[str, str] = MappingProxyType({}),
+    was_told: bool = False,
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
     ``dialect``: the client's; ``output_mode``: the client's own wish (a header), before the policy's. ``refused``: what
     the backend has refused before, by model. ``kept``: how the answer is kept, if it is to be.
-    ``is_round``: it is ours, whatever it holds.
+    ``is_round``, ``is_action``: it is ours, whatever it holds: one of several turns, or in the place of one. ``told``:
+    the catalogues that contexts of the backend's hold, by the id of their last answer; ``was_told``: so does that of
+    this request, which is known from a recording.
     Returns None for a request that is not ours and passes byte for byte: no JSON object, or no tools, no history of
     calls and nothing to be kept, for a backend of the same dialect. Raises BadRequest for what deserves a 400.
     """
@@ -95,7 +102,9 @@ def rewrite_request(
     if document is not None:
         report.model, report.stream = string(document.get("model")), document.get("stream") is True
         kept = kept if kept is not None and wants_kept(document, kept) else None
-    is_ours = is_round or kept is not None
+        if (spelt_out := client.spelt_out(document)) is not document:
+            document, body = spelt_out, b""
+    is_ours = is_round or is_action or kept is not None or (document is not None and not body)
     if document is None or (backend is client and not is_ours and not _is_ours(client, document, policy)):
         return None
     report.client, report.backend = client.name, backend.name
@@ -109,8 +118,14 @@ def rewrite_request(
         planned = plan(request, backend, policy, report, attempts)
         if size > policy.max_tools_bytes:
             _check_weight(planned)
-        native = policy.mode == "native" and backend is client
-        written = keep(request, planned, body) if native else compose(request, planned, report, is_round=is_round)
+        if policy.mode == "native" and backend is client:
+            written = keep(request, planned, body)
+        else:
+            catalogue = catalogue_of(planned)
+            if catalogue and backend is client and backend.is_kept and not is_round:
+                holds, is_told = context_after(request, digest_of(catalogue, _manifest_role(planned)), told)
+                planned = replace(planned, told=holds, is_told=is_told or was_told)
+            written = compose(request, planned, report, catalogue, is_round=is_round)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
     path = path if backend is client else _exchange_ending(path, client, backend)
@@ -218,10 +233,11 @@ def first_number(request: ClientRequest) -> int:
     return max(number, _STORED_START + int.from_bytes(sha256(seed).digest()) % _STORED_RANGE)
 
 
-def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: bool = False) -> bytes:
+def compose(request: ClientRequest, plan: Plan, report: Report, catalogue: str, *, is_round: bool = False) -> bytes:
     """Return the body for the backend: the request with its tools and its history of calls as text.
 
-    Raises BadRequest where the backend has no form for something that the client asked for.
+    ``catalogue``: the text of the tools, "" without any. Raises BadRequest where the backend has no form for something
+    that the client asked for.
     """
     api = APIS[plan.backend]
     items, notes = api.adopt(request)
@@ -236,8 +252,8 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     # Without tools, and only translated, a conversation is none of our business.
     records = bool(plan.tools) or any(isinstance(item, Call | CallOutput) for item in items)
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
-    if plan.tools:
-        messages = _with_manifest(request, plan, items, messages)
+    if catalogue:
+        messages = _with_catalogue(request, plan, items, messages, catalogue)
     # A backend that enforces the client's form of answer could never write a call: the manifest asks for it in words.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
     body = api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)
@@ -301,22 +317,14 @@ def _is_offered(choice: Choice, tool: Tool, policy: Policy) -> bool:
     return choice.mode != "none" and chosen and allowed and not names & policy.tool_denylist
 
 
-def _with_manifest(
-    request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message | HostedItem]
+def _with_catalogue(
+    request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message | HostedItem], catalogue: str
 ) -> list[Message | HostedItem]:
-    policy = plan.policy
-    text = manifest(
-        tools_shown(plan.tools, policy.transforms),
-        plan.choice,
-        sentinel=policy.sentinel,
-        one_call=plan.one_call,
-        answer_format=plan.answer_format,
-        form=policy.manifest,
-        named=plan.named,
-    )
-    messages = place(messages, text, _manifest_role(plan))
-    if len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items):
-        messages = remind(messages, reminder(plan.choice, sentinel=policy.sentinel))
+    if not plan.is_told:
+        messages = place(messages, catalogue, _manifest_role(plan))
+    is_far = plan.is_told or len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items)
+    if is_far:
+        messages = remind(messages, reminder(plan.choice, sentinel=plan.policy.sentinel))
     return messages
 
 

@@ -28,6 +28,7 @@ from toolsimlib.wire.chat.writer import ChatWriter
 from toolsimlib.wire.ids import chat_call_id, responses_call_id
 from toolsimlib.wire.lenient import string
 from toolsimlib.wire.responses import request as responses
+from toolsimlib.wire.responses.actions import with_summaries
 from toolsimlib.wire.responses.reader import ResponsesReader
 from toolsimlib.wire.responses.writer import ResponsesWriter
 from toolsimlib.wire.sse import ServerSentEvent
@@ -90,6 +91,7 @@ class Api:
     ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
     answer has a place for text behind its calls (an output list does, a chat message does not). ``output_mode``: the
     operator's form of its calls. ``is_kept``: whether later requests can refer to its answers.
+    ``spelt_out``: a client's body in which items that only toolsim can read are words, the very same if it has none.
     ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang). ``shows_hosted``: whether
     an answer has items for what hosted tools do; ``hidden``: where it has none, how that comes back into a history.
     ``continued``: a client's body with one more turn, of the model's words ("" = none) and what is said to them;
@@ -104,6 +106,7 @@ class Api:
     output_mode: Callable[[Policy], OutputMode]
     takes_structural_tags: bool
     is_kept: bool
+    spelt_out: Callable[[dict[str, Any]], dict[str, Any]]
     shows_hosted: bool
     hidden: HiddenCalls | None
     uses_tools: Callable[[Mapping[str, Any]], bool]
@@ -127,6 +130,7 @@ CHAT = Api(
     output_mode=attrgetter("output_mode"),
     takes_structural_tags=True,
     is_kept=False,
+    spelt_out=lambda body: body,
     shows_hosted=False,
     hidden=HiddenCalls(chat_hidden.whole_key, chat_hidden.with_hidden),
     uses_tools=chat.uses_tools,
@@ -148,6 +152,7 @@ RESPONSES = Api(
     output_mode=attrgetter("responses_output_mode"),
     takes_structural_tags=False,
     is_kept=True,
+    spelt_out=with_summaries,
     shows_hosted=True,
     hidden=None,
     uses_tools=responses.uses_tools,

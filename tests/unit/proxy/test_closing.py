@@ -10,6 +10,7 @@ from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.notes import REPORT
 from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.report import Report
@@ -33,6 +34,16 @@ def test_a_turn_of_ours_is_counted_and_told() -> None:
     assert 'toolsim_exchanges_total{client="chat",backend="chat",stream="false",outcome="ok"} 1' in metrics
     _, metrics = closed(planned=True, status=None)
     assert 'stream="false",outcome="aborted"} 1' in metrics
+
+
+def test_what_a_backend_was_told_is_remembered() -> None:
+    """By the id of its answer; but not of one round among several, of which the client does not know."""
+    for part, expected in ((None, {"r1": "digest"}), (Part(frozenset(), ""), {})):
+        exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(), part=part)
+        exchange.plan, exchange.holder = Plan("responses", "responses", told="digest"), "r1"
+        close(exchange, None, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
+        backend = exchange.backend
+        assert backend.told.before(backend.root, b'{"previous_response_id":"r1"}') == expected
 
 
 def test_what_passed_is_not_counted() -> None:

@@ -116,3 +116,10 @@ def test_an_old_answer_does_not_stay():
     recorder.store_in(flow)
     flow.revert()
     assert flow.response is None
+
+
+def test_what_passes_is_recorded_on_both_sides() -> None:
+    """And goes on as it came."""
+    recorder = BodyRecorder()
+    assert recorder.passing(b"error") == b"error"
+    assert recorder.sent.content() == recorder.received.content() == b"error"

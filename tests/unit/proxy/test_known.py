@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import pytest
 from toolsimlib.proxy import known
-from toolsimlib.proxy.known import KnownBackends, Root
+from toolsimlib.proxy.known import KnownBackends, Root, Told
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
@@ -43,3 +44,29 @@ def test_memory_is_bounded() -> None:
     for number in range(known._MAX_REFUSED * 2):
         first.refuses(f"m{number}", "tools")
         assert len(first.refused) <= known._MAX_REFUSED
+
+
+def test_what_a_backend_was_told() -> None:
+    """Found by the answer that a request goes on from, at the backend that gave it; known of all backends together."""
+    backends = KnownBackends()
+    one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
+    one.told.note(one.root, "r1", "digest")
+    body = b'{"input":"x", "previous_response_id" : "r1"}'
+    assert one.told.before(one.root, body) == {"r1": "digest"}
+    assert other.told.before(other.root, body) == {}
+    assert one.told.before(one.root, b'{"previous_response_id":"r2","user":"r1"}') == {}
+    assert one.told.before(one.root, b'{"previous_response_id":5}') == {}
+
+
+def test_what_was_told_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not gone on from for longest goes first; an id beyond all measure is not remembered."""
+    monkeypatch.setattr(known, "_MAX_TOLD", 3)
+    told, root = Told(), Root("http", "h", 1)
+    for id in "abc":
+        told.note(root, id, "digest")
+    assert told.before(root, b'{"previous_response_id":"a"}')
+    told.note(root, "d", "digest")
+    left = [id for id in "abcd" if told.before(root, b'{"previous_response_id":"%s"}' % id.encode())]
+    assert left == ["a", "c", "d"]
+    told.note(root, "x" * 300, "digest")
+    assert len(told._digests) == 3

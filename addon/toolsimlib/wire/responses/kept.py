@@ -27,7 +27,13 @@ from toolsimlib.wire.strict import expect, optional, wrong_type
 
 _MENTIONS = re.compile(rb'"(?:previous_response_id|conversation|item_reference)"')
 _REFERRING = ("previous_response_id", "conversation")
-_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "reasoning": "rs",
+    "compaction": "cmp",
+}
 _ENDINGS = (b"event: response.completed\n", b"event: response.incomplete\n")
 
 MAX_NAMES = 256

@@ -27,6 +27,7 @@ from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
 from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.output_format import Demand, flat_format
+from toolsimlib.wire.responses.context import continued_context, is_kept_whole, stored_history
 from toolsimlib.wire.strict import SHARED, expect, missing, optional, required, wrong_type
 from toolsimlib.wire.tool_choice import hosted_choice, read_choice
 from toolsimlib.wire.tools import CONSUMED, TOOL_ITEMS, declares_tools, echo_tools, model_name, read_tools
@@ -86,7 +87,9 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         parallel=parallel is not False,
         answer_format=flat_format(mapping(body.get("text")).get("format")),
         highest_call=highest_number(call_ids(body)),
-        stored_history=_stored_history(body),
+        stored_history=stored_history(body),
+        continues=continued_context(body),
+        is_kept_whole=is_kept_whole(body),
         notes=(*notes, *reader.notes),
     )
 
@@ -143,13 +146,6 @@ def model_settings(request: ClientRequest) -> ModelSettings:
         verbosity=string(text.get("verbosity")),
         background=request.body.get("background") is True,
     )
-
-
-def _stored_history(body: Mapping[str, Any]) -> str | None:
-    previous = body.get("previous_response_id")
-    if previous is None:
-        return None if body.get("conversation") is None else ""
-    return string(previous)
 
 
 class _InputReader:

@@ -27,6 +27,7 @@ from urllib.parse import parse_qs
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.responses.actions import ACTIONS
 from toolsimlib.wire.responses.kept import NotKept, items_of, kept_item
 from toolsimlib.wire.strict import expect, optional, required
 
@@ -44,9 +45,6 @@ METHODS: Mapping[Kind, tuple[str, ...]] = {
 
 _RESPONSE = re.compile(r"/responses/(?P<id>[^/]+)(?:/(?P<of>input_items|cancel))?/?$")
 _CONVERSATION = re.compile(r"/conversations(?:/(?P<id>[^/]+)(?P<items>/items(?:/(?P<item>[^/]+))?)?)?/?$")
-# Paths of the API that are no ids.
-_ACTIONS = ("input_tokens", "compact")
-
 MAX_NEW_ITEMS = 20
 _MAX_PAGE = 100
 _DEFAULT_PAGE = 20
@@ -84,7 +82,7 @@ def resource_of(path: str) -> Resource | None:
     """Return what a path (with its query) means, None if it is no resource of these."""
     plain = path.partition("?")[0]
     if (found := _RESPONSE.search(plain)) is not None:
-        if found["id"] in _ACTIONS:
+        if found["id"] in ACTIONS:  # Paths of the API that are no ids.
             return None
         kinds: Mapping[str | None, Kind] = {None: "response", "input_items": "input_items", "cancel": "cancel"}
         return Resource(kinds[found["of"]], found["id"])
@@ -92,11 +90,6 @@ def resource_of(path: str) -> Resource | None:
         kind: Kind = "item" if found["item"] else "items" if found["items"] else "conversation"
         return Resource(kind if found["id"] else "conversations", found["id"] or "", found["item"] or "")
     return None
-
-
-def is_action(path: str) -> bool:
-    """Return whether a path is one of the API's that would count or compact what only a whole turn can know."""
-    return path.partition("?")[0].rstrip("/").endswith(tuple(f"/responses/{action}" for action in _ACTIONS))
 
 
 def wrong_method(call: Call) -> ApiError | None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.errors import BadRequest
-from toolsimlib.wire.responses.resources import Call, Resource, is_action, page, resource_of, respond, wrong_method
+from toolsimlib.wire.responses.resources import Call, Resource, page, resource_of, respond, wrong_method
 
 ANSWER = json.dumps({"response": {"id": "r"}, "input": [{"id": "i1"}, {"id": "i2"}]}).encode()
 TALK = json.dumps({"conversation": {"id": "c", "metadata": {}}, "items": [{"id": "i1"}, {"id": "i2"}]}).encode()
@@ -98,13 +98,6 @@ def test_what_a_call_writes() -> None:
     made = respond(Call(Resource("conversations"), "POST"), None)
     assert made.id == made.body["id"]
     assert json.loads(made.value) == {"conversation": made.body, "items": []}
-
-
-def test_actions() -> None:
-    """What the API would do with a request other than answer it."""
-    assert is_action("/v1/responses/compact/?x=1")
-    assert is_action("/v1/responses/input_tokens")
-    assert not is_action("/v1/responses/compact_1")
 
 
 def test_methods() -> None:

@@ -1,0 +1,173 @@
+"""The two calls of the API that concern a turn and are none: counting its tokens, and compacting a conversation.
+
+Both are about what the model is shown, the history with its calls as text and the catalogue of the tools, and no
+backend can tell that from the client's own request.
+
+1. *A count* is one of the request as its turn would be sent. A backend with this API is asked for it, with the fields
+   that the endpoint knows. Most have no such endpoint, and chat completions have none at all: then it is an estimate,
+   which says so (``estimated``).
+2. *Compacting* is a turn: the model is shown the conversation and asked for a summary. The answer holds the messages of
+   everyone but the model, as they were, and an item with the summary in the place of all the rest.
+3. To clients that item is opaque; any toolsim reads it, whoever made it. What it holds is not encrypted: it is the
+   client's own conversation, and nothing that the client could not have said itself. A model is shown it as words of
+   the user's, since tools and web pages may have had a part in it.
+4. Somebody else's item of this kind cannot be read here: as any unknown one it is left out, and noted.
+"""
+
+from __future__ import annotations
+
+import binascii
+import secrets
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from toolsimlib.errors import ApiError
+from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.responses.kept import kept_item
+from toolsimlib.wire.strict import optional, required
+
+Action = Literal["input_tokens", "compact"]
+ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
+
+SUMMARY_PROMPT = (
+    "Summarise everything above, so that the work can go on for someone who sees nothing of it but the user's own "
+    "messages and your summary. Say what was asked for, what was decided, which tools were called and what came of it, "
+    "what is still open and what comes next. Names, numbers, paths and quotes stay word for word. "
+    "Write the summary and nothing else."
+)
+_HEADING = "[summary of the conversation so far]"
+_MARK = "toolsim:"
+
+# What the endpoint of the same name takes; strict servers refuse any other field.
+_COUNTED = frozenset(
+    {"conversation", "input", "instructions", "model", "parallel_tool_calls", "personality", "previous_response_id"}
+    | {"reasoning", "text", "tool_choice", "tools", "truncation"}
+)
+# What of a request for compacting says something about the turn that makes the summary.
+_OF_TURN = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention")
+_NO_ENDPOINT = (404, 405, 501)
+
+NO_SUMMARY = ApiError("The model wrote no whole summary: nothing was compacted.", code="backend_bad_answer", status=502)
+
+
+def action_of(path: str) -> Action | None:
+    """Return the action of a path (its query included), None if it has none."""
+    plain = path.partition("?")[0].rstrip("/")
+    return next((action for action in ACTIONS if plain.endswith(f"/responses/{action}")), None)
+
+
+def turn_path(path: str) -> str:
+    """Return the path of the turn that an action concerns."""
+    plain, mark, query = path.partition("?")
+    return plain.rstrip("/").rpartition("/")[0] + mark + query
+
+
+def action_path(path: str, action: Action) -> str:
+    """Return the path of an action, given that of a turn."""
+    plain, mark, query = path.partition("?")
+    return f"{plain.rstrip('/')}/{action}{mark}{query}"
+
+
+def countable(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a turn's body as the endpoint that counts takes it."""
+    return {key: value for key, value in body.items() if key in _COUNTED}
+
+
+def estimate(tokens: int) -> bytes:
+    """Return the answer that says about how many tokens there are."""
+    return dump({"object": "response.input_tokens", "input_tokens": tokens, "estimated": True}).encode()
+
+
+def has_counted(status: int, body: bytes) -> bool | None:
+    """Return whether a backend has counted; None where its answer is an error that the client has to know."""
+    answer = parse_object(body) or {}
+    if status == 200:
+        count = answer.get("input_tokens")
+        return isinstance(count, int) and not isinstance(count, bool)
+    error = mapping(answer.get("error"))
+    of_model = error.get("param") == "model" or string(error.get("code")).startswith("model")
+    return False if status in _NO_ENDPOINT and not of_model else None
+
+
+def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the turn that a request for compacting asks for. Raises BadRequest."""
+    required(body, "model", str, "model")
+    optional(body, "instructions", str, "instructions")
+    turn = {key: body[key] for key in _OF_TURN if body.get(key) is not None}
+    asked = body.get("input")
+    items = [{"role": "user", "content": asked}] if isinstance(asked, str) and asked else asked or []
+    # An input that is no list stays as it is: whoever reads it says what is wrong with it.
+    said = [*items, {"role": "user", "content": SUMMARY_PROMPT}] if isinstance(items, list) else items
+    return {**turn, "input": said, "stream": False, "store": False}
+
+
+def remaining(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the items of a request that stay as they are when it is compacted."""
+    asked = body.get("input")
+    items = [{"role": "user", "content": asked}] if isinstance(asked, str) and asked else mappings(asked)
+    messages = [item for item in items if item.get("type") in (None, "message") and item.get("role") != "assistant"]
+    return [kept_item(item) for item in messages]
+
+
+def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
+    """Return what a request for compacting gets: the turn's ``answer``, a Response, with the ``messages`` that stay.
+
+    ``messages``: a JSON array. An answer without a whole summary is an error.
+    """
+    response = parse_object(answer) or {}
+    parts = [part for item in mappings(response.get("output")) for part in mappings(item.get("content"))]
+    summary = "".join(string(part.get("text")) for part in parts if part.get("type") == "output_text").strip()
+    if response.get("status") != "completed" or not summary:
+        return NO_SUMMARY
+    item = {
+        "id": f"cmp_{secrets.token_hex(24)}",
+        "type": "compaction",
+        "encrypted_content": _MARK + b64encode(summary.encode("utf-8", "surrogatepass")).decode(),
+    }
+    output = b",".join(filter(None, [messages.strip()[1:-1].strip(), dump(item).encode()]))
+    head = {
+        "id": f"resp_{secrets.token_hex(24)}",
+        "object": "response.compaction",
+        "created_at": int(time.time()),
+        "usage": response.get("usage") or _NOT_COUNTED,
+    }
+    return dump(head).encode()[:-1] + b',"output":[' + output + b"]}"
+
+
+def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a request in which our own compaction items are the words that they hold; the very same if it has none."""
+    items = body.get("input")
+    if not isinstance(items, list) or not any(_summary(item) is not None for item in items):
+        return body
+    return {**body, "input": [_shown(item) for item in items]}
+
+
+def _shown(item: Any) -> Any:
+    summary = _summary(item)
+    return item if summary is None else {"type": "message", "role": "user", "content": f"{_HEADING}\n{summary}"}
+
+
+def _summary(item: Any) -> str | None:
+    """Return the summary that an item of ours holds, None for any other item."""
+    if not isinstance(item, dict) or item.get("type") != "compaction":
+        return None
+    content = string(item.get("encrypted_content"))
+    if not content.startswith(_MARK):
+        return None
+    try:
+        return b64decode(content.removeprefix(_MARK), validate=True).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return None
+
+
+# Clients need the object, and a backend that counts nothing has nothing to say in it.
+_NOT_COUNTED: Mapping[str, Any] = {
+    "input_tokens": 0,
+    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+    "output_tokens": 0,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 0,
+}

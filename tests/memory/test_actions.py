@@ -1,0 +1,100 @@
+"""Counting and compacting, by the real SDK over each dialect: what the model is shown counts, and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from memory.conftest import connect
+from memory.test_references import CALL, TOOLS, ask, shown
+from support.mitmdump import Mitmdump
+from support.text_backend import TextBackend, says
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def counting() -> Iterator[tuple[TextBackend, openai.OpenAI]]:
+    """A backend that counts, behind a proxy that keeps nothing."""
+    with (
+        TextBackend() as backend,
+        Mitmdump(backend.url, toolsim_backend="responses") as proxy,
+        connect(proxy) as client,
+    ):
+        backend.count = 77
+        yield backend, client
+
+
+def test_a_backend_counts_what_the_model_would_be_shown(counting: tuple[TextBackend, openai.OpenAI]) -> None:
+    """The catalogue and the calls as text, and no field that its endpoint does not know."""
+    backend, client = counting
+    call = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "18"}
+    items: Any = [{"role": "user", "content": "Weather?"}, call, output]
+    told = client.responses.input_tokens.count(model="m", input=items, tools=TOOLS)
+    assert (told.input_tokens, told.model_extra) == (77, {})
+    asked = backend.counted[-1]
+    assert asked.keys() == {"model", "input"}
+    assert {item["type"] for item in asked["input"]} == {"message"}
+    assert "CLIENT TOOL CATALOG" in str(asked)
+
+
+def test_a_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, openai.OpenAI]) -> None:
+    """From then on there are estimates, which say so."""
+    backend, client = counting
+    backend.count, before = None, len(backend.counted)
+    for _ in range(2):
+        told = client.responses.input_tokens.count(model="m", input="Hello there, how are you?")
+        assert told.model_extra == {"estimated": True}
+        assert 7 <= told.input_tokens <= 20
+    assert len(backend.counted) == before + 1
+    with pytest.raises(openai.BadRequestError, match="Invalid type for 'input'"):
+        client.responses.input_tokens.count(model="m", input=5)  # type: ignore[arg-type]
+
+
+def test_an_estimate_grows_with_what_is_kept(client: openai.OpenAI, backend: TextBackend) -> None:
+    """An earlier answer that a request refers to counts too, and so do tools."""
+    backend.play([says("word " * 200)])
+    first = ask(client, False, input="Hello")
+    count = client.responses.input_tokens.count
+    plain, with_tools = count(model="m", input="And?"), count(model="m", input="And?", tools=TOOLS)
+    after = count(model="m", input="And?", previous_response_id=first.id)
+    assert with_tools.input_tokens > plain.input_tokens + 50
+    assert after.input_tokens > plain.input_tokens + 150
+    with pytest.raises(openai.BadRequestError, match="Previous response with id"):
+        count(model="m", input="And?", previous_response_id="resp_x")
+
+
+def test_a_conversation_goes_on_from_its_summary(client: openai.OpenAI, backend: TextBackend) -> None:
+    """The model sums it up, calls among it; the next turn is shown the user's words and the summary, with tools."""
+    backend.play([says("I look.", CALL), says("It was 18 degrees in Bonn."), says("Rain.", CALL), says("Bye.")])
+    first = ask(client, False, input="Weather in Bonn?", tools=TOOLS)
+    output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "18"}
+    made = client.responses.compact(model="m", input=[output], previous_response_id=first.id)  # type: ignore[list-item]
+    said = shown(backend)
+    assert said.index("Weather in Bonn?") < said.index("I look.") < said.index("output=18]") < said.index("Summarise")
+    assert "CLIENT TOOL CATALOG" not in said
+    assert (made.object, [item.type for item in made.output]) == ("response.compaction", ["message", "compaction"])
+    assert made.usage.output_tokens == 6
+    left = [item.to_dict(warnings=False) for item in made.output]
+    items: list[Any] = [*left, {"role": "user", "content": "And tomorrow?"}]
+    again = ask(client, True, input=items, tools=TOOLS)
+    assert [item.type for item in again.output] == ["message", "function_call"]
+    ask(client, False, input=items)
+    for exchange in backend.exchanges[-2:]:
+        words = "\n".join(text for _, text in exchange.transcript)
+        places = [words.index(each) for each in ("Weather in Bonn?", "It was 18 degrees in Bonn.", "And tomorrow?")]
+        assert places == sorted(places)
+        assert "I look." not in words
+
+
+def test_what_cannot_be_compacted(client: openai.OpenAI, backend: TextBackend) -> None:
+    """No model, half a summary, and a backend's own error: each is the API's own error."""
+    backend.play([says("Half of", ending="length"), says("x", ending="error")])
+    assert client._client.post("responses/compact", json={"input": "x"}).status_code == 400
+    assert client._client.post("responses/compact", content=b"[]").status_code == 400
+    for words in "no whole summary", "The model is out":
+        with pytest.raises(openai.InternalServerError, match=words):
+            client.responses.compact(model="m", input="Hello")

@@ -1,0 +1,84 @@
+"""Over a backend that keeps its answers itself, the catalogue is told once in a conversation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from memory.conftest import connect
+from memory.test_references import CALL, TOOLS, ask, both_modes
+from support.mitmdump import Mitmdump
+from support.text_backend import Exchange, TextBackend, refuses, says
+from toolsimlib.recordings.replay import main
+from toolsimlib.request.manifest import HEADING
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("recorded")
+
+
+@pytest.fixture(scope="module")
+def storing(backend: TextBackend, folder: Path) -> Iterator[openai.OpenAI]:
+    """A proxy without a store of its own: the backend gives its answers ids, and is asked to go on from them."""
+    options = {"toolsim_backend": "responses", "toolsim_capture": str(folder)}
+    with Mitmdump(backend.url, **options) as proxy, connect(proxy) as client:
+        yield client
+
+
+def catalogues(exchange: Exchange) -> int:
+    return sum(text.count(HEADING) for _, text in exchange.transcript)
+
+
+@both_modes
+def test_a_conversation(storing: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+    """Told with the first turn, not with the next ones, and anew when a tool has changed."""
+    backend.play([says("I look. ", CALL), says(CALL), says("Once more. ", CALL), says("Fine."), says("Done.")])
+    ids: list[str] = []
+    last = ask(storing, stream, input="Weather?", tools=TOOLS)
+    changed: list[Any] = [{**TOOLS[0], "description": "Another one."}]
+    for tools in TOOLS, TOOLS, changed, changed:
+        call = next((item for item in last.output if item.type == "function_call"), None)
+        new: Any = "And?"
+        if call is not None:
+            ids.append(call.call_id)
+            new = [{"type": "function_call_output", "call_id": call.call_id, "output": "18"}]
+        last = ask(storing, stream, input=new, tools=tools, previous_response_id=last.id)
+    assert last.output_text == "Done."
+    assert [catalogues(each) for each in backend.exchanges] == [1, 0, 0, 1, 0]
+    assert all("Reminder" in str(each.transcript[-1]) for each in backend.exchanges[1:])
+    assert len(set(ids)) == 3
+
+
+@both_modes
+def test_what_is_uncertain(storing: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+    """An answer that was not to be kept, one that broke off, one that nobody here has seen."""
+    backend.play([says("One."), says("Two."), says("Thr", ending="eof"), says("Four."), refuses(404, "gone")])
+    first = ask(storing, stream, input="Hello", tools=TOOLS, store=False)
+    second = ask(storing, stream, input="Hello", tools=TOOLS, previous_response_id=first.id)
+    with pytest.raises((openai.APIError, AssertionError)):
+        ask(storing, stream, input="More", tools=TOOLS, previous_response_id=second.id)
+    ask(storing, stream, input="More", tools=TOOLS, previous_response_id="resp_of_another_proxy")
+    with pytest.raises(openai.NotFoundError):
+        ask(storing, stream, input="More", tools=TOOLS, previous_response_id=second.id, truncation="auto")
+    assert [catalogues(each) for each in backend.exchanges] == [1, 1, 0, 1, 1]
+
+
+def test_recordings_replay(storing: openai.OpenAI, backend: TextBackend, folder: Path) -> None:
+    """A request that was sent without its catalogue is made so again, though nobody remembers why."""
+    backend.play([says("One."), says("Two.")])
+    before = set(folder.iterdir())
+    first = ask(storing, False, input="Hello", tools=TOOLS)
+    ask(storing, False, input="Hello", tools=TOOLS, previous_response_id=first.id)
+    assert [catalogues(each) for each in backend.exchanges] == [1, 0]
+    end = time.monotonic() + 10
+    while len(made := set(folder.glob("*.flow")) - before) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(made) == 2
+    assert main([str(folder)]) == 0

@@ -1,0 +1,81 @@
+"""Counts and summaries in the place of an answer, flow by flow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow, Response
+from mitmproxy.test import tflow
+from toolsimlib.plan import Policy
+from toolsimlib.proxy.counting import compacted, count_at_once, take_count
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.jobs import Done, run
+from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.report import Report
+from toolsimlib.wire.responses.actions import Action
+
+
+def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange, HTTPFlow]:
+    """Return a request for an action that has been rewritten."""
+    flow = tflow.tflow()
+    flow.request.path = f"/v1/responses/{action}"
+    flow.request.raw_content = json.dumps({"model": "m", "input": "Hello", **body}).encode()
+    exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits())
+    exchange.action = action
+    job = exchange.request_job(flow, "responses", Policy(backend=backend))
+    assert job is not None
+    exchange.take_request(flow, run(job))
+    count_at_once(exchange, flow)
+    return exchange, flow
+
+
+def told(flow: HTTPFlow) -> dict[str, Any]:
+    assert flow.response is not None
+    answer: dict[str, Any] = json.loads(flow.response.content or b"")
+    return answer
+
+
+def test_a_chat_backend_is_not_asked() -> None:
+    """There is nobody to ask: the estimate is the answer."""
+    exchange, flow = asked("input_tokens", "chat")
+    assert told(flow)["estimated"] is True
+    take_count(exchange, flow)
+    assert told(flow)["estimated"] is True
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (200, b'{"input_tokens":7}', {"input_tokens": 7}),
+        (404, b"nothing here", {"object": "response.input_tokens", "input_tokens": 6, "estimated": True}),
+        (429, b'{"error":{"message":"slow"}}', {"error": {"message": "slow"}}),
+    ],
+)
+def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, Any]) -> None:
+    """Its count or its error is the client's; where it has no such endpoint there is an estimate, at once from then."""
+    exchange, flow = asked("input_tokens")
+    assert flow.response is None
+    assert flow.request.path == "/v1/responses/input_tokens"
+    flow.response = Response.make(status, body)
+    flow.response.stream = True
+    exchange.begin(flow)
+    assert flow.response.stream is False
+    take_count(exchange, flow)
+    assert told(flow) == expected
+    assert exchange.backend.counts is (status != 404)
+
+
+def test_a_summary_takes_the_place_of_the_answer() -> None:
+    """An error stays what it is, and a turn is none of this."""
+    exchange, _ = asked("compact", "chat")
+    content = [{"type": "output_text", "text": "Short."}]
+    body = json.dumps({"status": "completed", "output": [{"type": "message", "content": content}]}).encode()
+    done = compacted(exchange, Done(Report(), body=body))
+    assert [item["type"] for item in json.loads(done.body)["output"]] == ["message", "compaction"]
+    bad = Done(Report(), status=502, body=b"{}")
+    assert compacted(exchange, bad) is bad
+    assert compacted(exchange, Done(Report(), body=b"{}")).error is not None
+    exchange.action = None
+    assert compacted(exchange, done) is done

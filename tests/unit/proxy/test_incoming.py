@@ -1,0 +1,23 @@
+"""A flow as the router looks at it."""
+
+from __future__ import annotations
+
+from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.test import tflow
+from toolsimlib.proxy.incoming import incoming
+
+
+def test_which_way_a_flow_came() -> None:
+    """To the listener itself, by a reverse mode, or on its way to some other host."""
+    flow = tflow.tflow()
+    flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
+    flow.client_conn.proxy_mode = ProxyMode.parse("regular")
+    seen = incoming(flow)
+    assert (seen.method, seen.host, seen.port, seen.path) == ("GET", "address", 22, "/path")
+    assert (seen.is_reverse, seen.is_direct, seen.is_local, seen.is_resent) == (False, False, True, False)
+    flow.request.host, flow.request.port = "localhost", 8080
+    assert incoming(flow).is_direct
+    flow.client_conn.proxy_mode = ProxyMode.parse("reverse:http://backend")
+    flow.is_replay = "request"
+    seen = incoming(flow)
+    assert (seen.is_reverse, seen.is_resent) == (True, True)

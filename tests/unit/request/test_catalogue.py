@@ -1,0 +1,128 @@
+"""A catalogue that the backend's own context holds is told once; whenever that is uncertain it is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from toolsimlib.plan import Policy
+from toolsimlib.report import Report
+from toolsimlib.request.catalogue import catalogue_of, digest_of
+from toolsimlib.request.manifest import HEADING, reminder
+from toolsimlib.request.rewrite import Rewritten, rewrite_request
+
+TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
+OTHER = {"type": "function", "name": "get_time", "parameters": {"type": "object"}}
+
+
+def rewritten(told: dict[str, str] | None = None, policy: Policy | None = None, **body: Any) -> Rewritten:
+    request = json.dumps({"model": "m", "input": "Hello", "tools": [TOOL], **body}).encode()
+    how = policy or Policy()
+    made = rewrite_request(
+        "responses", "/v1/responses", request, how, output_mode=None, report=Report(), told=told or {}
+    )
+    assert made is not None
+    return made
+
+
+def is_shown(made: Rewritten) -> bool:
+    return HEADING in made.body.decode()
+
+
+FIRST = rewritten().plan.told
+AFTER = {"told": {"r1": FIRST}, "previous_response_id": "r1"}
+
+
+def test_the_same_catalogue_is_not_told_again() -> None:
+    """The model is reminded of it instead, and the context holds it as before; a call is numbered as ever."""
+    made = rewritten(**AFTER)
+    assert FIRST
+    assert not is_shown(made)
+    assert reminder(made.plan.choice, sentinel="tool_call") in json.loads(made.body)["input"][-1]["content"][0]["text"]
+    assert made.plan.told == FIRST
+    assert [tool.name for tool in made.plan.tools] == ["get_weather"]
+    output = [{"type": "function_call_output", "call_id": "c", "output": "18"}]
+    assert not is_shown(rewritten(**AFTER, input=output))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tools": [TOOL, OTHER]},
+        {"tools": [{**TOOL, "description": "Other words."}]},
+        {"tool_choice": "required"},
+        {"parallel_tool_calls": False},
+        {"text": {"format": {"type": "json_object"}}},
+        {"policy": Policy(manifest="schemas")},
+        {"policy": Policy(sentinel="other")},
+        {"policy": Policy(manifest_role="user")},
+    ],
+    ids=str,
+)
+def test_what_has_changed_is_told_anew(changes: dict[str, Any]) -> None:
+    """A tool, the choice, the form of answer, an option: and that is what the context holds from then on."""
+    made = rewritten(**AFTER, **changes)
+    assert is_shown(made)
+    assert made.plan.told not in ("", FIRST)
+    again = rewritten({"r2": made.plan.told}, **{"previous_response_id": "r2", **changes})
+    assert not is_shown(again)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"previous_response_id": "r2"},
+        {"previous_response_id": None},
+        {"told": {}},
+        {"truncation": "auto"},
+        {"context_management": [{"type": "compaction"}]},
+        {"conversation": "conv_1"},
+    ],
+    ids=str,
+)
+def test_what_is_uncertain_is_told(changes: dict[str, Any]) -> None:
+    """Another answer, or none, one that is forgotten, a context that may have lost its beginning or is others' too."""
+    assert is_shown(rewritten(**{**AFTER, **changes}))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"store": False}, {"truncation": "auto"}, {"context_management": [{}]}, {"conversation": "c"}], ids=str
+)
+def test_what_may_not_stay_is_not_remembered(changes: dict[str, Any]) -> None:
+    """A context that is not kept, or not whole."""
+    assert rewritten(**changes).plan.told == ""
+
+
+def test_over_a_chat_backend_nothing_is_held() -> None:
+    """It keeps nothing; nor is a backend that takes tools itself told any catalogue."""
+    assert rewritten(policy=Policy(backend="chat")).plan.told == ""
+    assert rewritten(policy=Policy(mode="native")).plan.told == ""
+
+
+def test_a_round_is_told_each_time() -> None:
+    """Of several turns of the model the client knows one alone."""
+    body = json.dumps({"model": "m", "input": "x", "tools": [TOOL], "previous_response_id": "r1"}).encode()
+    made = rewrite_request(
+        "responses", "/r", body, Policy(), output_mode=None, report=Report(), is_round=True, told={"r1": FIRST}
+    )
+    assert made is not None
+    assert (is_shown(made), made.plan.told) == (True, "")
+
+
+def test_a_recording_says_what_was_told() -> None:
+    """Nothing else knows it when it is replayed."""
+    body = json.dumps({"model": "m", "input": "x", "tools": [TOOL], "previous_response_id": "r1"}).encode()
+    made = rewrite_request(
+        "responses", "/v1/responses", body, Policy(), output_mode=None, report=Report(), was_told=True
+    )
+    assert made is not None
+    assert not is_shown(made)
+
+
+def test_digests() -> None:
+    """They tell texts and roles apart; without tools there is no text."""
+    assert len({digest_of(text, role) for text in "ab" for role in ("user", "system")}) == 4
+    made = rewritten(tool_choice="none")
+    assert catalogue_of(made.plan) == ""
+    assert made.plan.told == ""

@@ -1,0 +1,78 @@
+"""The estimate of tokens, held to a real tokenizer's counts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.request.estimate import estimated_tokens
+
+# Tokens that Qwen2.5's tokenizer makes of each text.
+COUNTED: dict[str, tuple[int, str]] = {
+    "prose": (
+        45,
+        "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of "
+        "foolishness, it was the epoch of belief, it was the epoch of incredulity.",
+    ),
+    "code": (
+        53,
+        'def mean(values: list[float]) -> float:\n    """Return the mean of some numbers."""\n    total = 0.0\n'
+        "    for value in values:\n        total += value\n    return total / len(values) if values else 0.0\n",
+    ),
+    "schema": (
+        89,
+        '{"type": "function", "name": "get_weather", "description": "The current weather in a city.", "parameters": '
+        '{"type": "object", "properties": {"city": {"type": "string", "description": "Its name, such as Paris"}, '
+        '"unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}}, "required": ["city"], '
+        '"additionalProperties": false}}',
+    ),
+    "numbers": (
+        69,
+        "On 2026-11-22 at 13:42:21 the value was 48151.62342 (up from 1024.5), which is 0.0625 of 770425.88.",
+    ),
+    "German": (
+        33,
+        "Das Wetter in München ist heute schön, aber morgen soll es regnen. Größere Änderungen erwarten wir erst am "
+        "Ende der Woche.",
+    ),
+    "Russian": (
+        37,
+        "Погода в Москве сегодня хорошая, но завтра обещают дождь и сильный ветер, поэтому возьмите с собой зонт.",
+    ),
+    "Chinese": (24, "今天北京的天气很好，但是明天可能会下雨，请带上雨伞。周末的气温会降到零度以下。"),
+}
+
+
+def message(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_it_is_near_a_real_count(name: str) -> None:
+    """Within a fifth; numbers come out somewhat higher, since not every tokenizer takes digits one by one."""
+    count, text = COUNTED[name]
+    estimated = estimated_tokens({"messages": [message(text)]}) - 4
+    assert 0.8 * count <= estimated <= (1.35 if name == "numbers" else 1.2) * count
+
+
+def test_both_apis_are_read() -> None:
+    """The same conversation is about the same, whatever form it has; instructions and demands count too."""
+    text = COUNTED["prose"][1]
+    whole = estimated_tokens({"messages": [message(text)]})
+    assert whole == estimated_tokens({"input": text})
+    assert whole == estimated_tokens({"input": [message([{"type": "input_text", "text": text}])]})
+    assert estimated_tokens({"input": text, "instructions": text}) > 1.8 * whole
+    schema = json.loads(COUNTED["schema"][1])
+    assert estimated_tokens({"input": text, "text": {"format": schema}}) > whole + 60
+
+
+@given(st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(
+    st.sampled_from(["content", "text", "output", "name", "role"]), inner
+)))  # fmt: skip
+def test_anything_has_a_number(value: Any) -> None:
+    """Whatever a request holds, more of it is never less."""
+    once, twice = estimated_tokens({"input": [value]}), estimated_tokens({"input": [value, value]})
+    assert 4 <= once <= twice
