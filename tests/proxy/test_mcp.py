@@ -295,7 +295,7 @@ def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_pat
 
 @pytest.mark.slow
 def test_tools_that_are_looked_up_before_they_are_run(backend: TextBackend, tmp_path: Path) -> None:
-    """In a catalogue that begins with names, those of a server are among them, and a look-up comes before their call."""
+    """In a catalogue that begins with names, those of a server are among them, and a look-up precedes their call."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy:
