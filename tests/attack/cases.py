@@ -70,6 +70,14 @@ CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
 PATTERNED = '<tool_call>{"name":"f","arguments":{"a":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%d!"}}</tool_call>'
 ENDLESS = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
 BILLION = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?:(?:a{1000}){1000}){1000}"}}}
+UNEVALUATED = {"properties": {"a": {"unevaluatedItems": {}}}}
+PAIRS = f'<tool_call>{{"name":"f","arguments":{{"a":[{"0," * 90_000}0]}}}}</tool_call>'
+
+
+def patterns(count: int, first: int = 0) -> dict[str, object]:
+    """Return a schema with so many patterns of 25 characters, each of which takes 2 ms to compile."""
+    texts = (f"(?:{chr(97 + number % 26)}+{number}){{900}}" for number in range(first, first + count))
+    return {"type": "object", "properties": {f"a{at}": {"pattern": text} for at, text in enumerate(texts)}}
 
 
 def function(number: int, **more: object) -> dict[str, object]:
@@ -180,6 +188,7 @@ BACKENDS: dict[str, Behaviour] = {
     "whole trailers": whole_trailers,
     "20,000 calls": saying(CALL * 20_000),
     "20,000 calls at once": saying(CALL * 20_000, stream=False),
+    "pairs": saying(PAIRS),
     "endless patterns": saying("".join(PATTERNED % number for number in range(2_000))),
     "words": saying("word " * 300_000),
     "dense event": dense_event,
@@ -267,6 +276,19 @@ LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
         lambda: ask(stream=True, tools=[function(0, name="f", parameters=ENDLESS)]),
         OK,
         {"reaches": 1, "backend": "endless patterns"},
+    ),
+    ("500 patterns", lambda: ask(tools=[function(0, strict=True, parameters=patterns(500))]), BAD, {}),
+    (
+        "200 strict tools with a pattern each",
+        lambda: ask(tools=[function(at, strict=True, parameters=patterns(1, at)) for at in range(200)]),
+        BAD,
+        {},
+    ),
+    (
+        "an array of 180 kB with a schema that compares all pairs",
+        lambda: ask(stream=True, tools=[function(0, name="f", parameters=UNEVALUATED)]),
+        OK,
+        {"reaches": 1, "backend": "pairs"},
     ),
     ("an event of 1.5 MB of words", lambda: ask(stream=True), OK, {"reaches": 1, "backend": "words"}),
     ("an event of 1.8 MB of empty lists", lambda: ask(stream=True), OK, {"reaches": 1, "backend": "dense event"}),

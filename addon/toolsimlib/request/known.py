@@ -15,6 +15,9 @@ from toolsimlib.schema import SchemaError, compile_schema
 
 _MAX_SETS = 64
 
+_MAX_ATOMS = 25_000
+"""Of the patterns of all strict tools of a request, which are compiled on the event loop: up to 50 ms."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Set:
@@ -49,12 +52,16 @@ def _set(tools: Sequence[Tool]) -> _Set:
 
 @lru_cache(maxsize=_MAX_SETS)
 def _check_strict(key: _Set, max_bytes: int) -> None:
+    atoms = 0
     for tool in key.tools:
         if tool.strict and tool.parameters is not None:
             try:
-                compile_schema(tool.parameters, max_bytes)
+                atoms += compile_schema(tool.parameters, max_bytes).atoms
             except SchemaError as problem:
                 raise InvalidSchema(tool, problem) from problem
+            if atoms > _MAX_ATOMS:
+                message = f"the patterns of all strict tools up to this one are too large: more than {_MAX_ATOMS} atoms"
+                raise InvalidSchema(tool, SchemaError(message))
 
 
 @lru_cache(maxsize=_MAX_SETS)

@@ -65,10 +65,12 @@ def _compile(text: str) -> Validator:
             schema = _without_dialects(schema)
         _check_wellformed(schema, base)
         # Most schemas have neither references nor patterns: there is nothing to look up in them.
-        if ('"$' in text or '"pattern' in text) and _inspect(schema, base):
+        is_plain = '"$' not in text and '"pattern' not in text
+        patterned, atoms = (False, 0) if is_plain else _inspect(schema, base)
+        if patterned:
             # jsonschema would search the patterns on its own, without a limit.
             schema = _without_unevaluated(schema)
-        return Validator(partial(fenced(base), schema, registry=_NOTHING))
+        return Validator(partial(fenced(base), schema, registry=_NOTHING), atoms)
     except jsonschema_exceptions.SchemaError as error:
         raise SchemaError(message(error)) from error
     except RecursionError as error:
@@ -126,13 +128,16 @@ def _without_unevaluated(schema: Any) -> Any:
     return schema
 
 
-def _inspect(root: dict[str, Any], base: Any) -> bool:
-    """Resolve every reference and compile every pattern; return whether ``patternProperties`` occurs."""
+def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
+    """Resolve every reference and compile every pattern.
+
+    Return whether ``patternProperties`` occurs, and the size of all patterns in atoms.
+    """
     specification = specification_with(_uri(base))
     resource = specification.create_resource(root)
     resolver = Registry().with_resource("", resource).crawl().resolver_with_root(resource)
     patterned = False
-    unseen = 0
+    unseen = atoms = 0
     seen: set[int] = set()
     schemas: list[tuple[Any, Any]] = [(root, resolver)]
     references: list[tuple[str, Any]] = []
@@ -160,8 +165,8 @@ def _inspect(root: dict[str, Any], base: Any) -> bool:
         patterned |= "patternProperties" in schema
         for text in (schema.get("pattern"), *schema.get("patternProperties", ())):
             if isinstance(text, str):
-                check_pattern(text)
+                atoms += check_pattern(text, atoms)
         references += [(schema[key], resolver) for key in _REFERENCES if isinstance(schema.get(key), str)]
         below = specification.create_resource(schema).subresources()
         schemas += [(each.contents, resolver.in_subresource(each)) for each in below]
-    return patterned
+    return patterned, atoms

@@ -13,7 +13,7 @@ from toolsimlib.schema.budget import budget
 from toolsimlib.schema.errors import SchemaError
 
 MAX_ATOMS = 5_000
-"""Size of one pattern with its repeats written out; compiling takes up to 12 µs and 1 KB for each."""
+"""Size of all patterns of a schema with their repeats written out; compiling takes up to 12 µs and 1 KB for each."""
 
 _FIRST_SECONDS = 0.001
 """How long a search may take at first. One that is done by then counts for no more, whatever has interrupted it."""
@@ -54,15 +54,22 @@ def _number(digits: str | None) -> int:
     return int(digits[:6]) if digits else 0
 
 
-def check_pattern(text: str) -> None:
-    """Compile a pattern for later searches. Raises SchemaError if it cannot be used."""
+def check_pattern(text: str, before: int = 0) -> int:
+    """Compile a pattern for later searches, and return its size; those ``before`` it in its schema count too.
+
+    Raises SchemaError if it cannot be used.
+    """
     size = atoms(text)
-    if size > MAX_ATOMS:
-        raise SchemaError(f"the pattern {text[:100]!r} is too large: expected at most {MAX_ATOMS} atoms, got {size}")
+    if before + size > MAX_ATOMS:
+        those = f" behind {before} of other patterns" if before else ""
+        raise SchemaError(
+            f"the pattern {text[:100]!r} is too large: expected at most {MAX_ATOMS} atoms, got {size}{those}"
+        )
     try:
         _compiled(text)
     except (regex.error, RecursionError, OverflowError, ValueError) as error:
         raise SchemaError(f"the pattern {text[:100]!r} cannot be used: {error}") from error
+    return size
 
 
 @lru_cache(maxsize=512)

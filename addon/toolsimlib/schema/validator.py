@@ -42,12 +42,14 @@ class Validator:
     """One compiled schema. ``property``, ``items`` and ``types`` serve values that come without types, as XML does.
 
     ``make`` returns jsonschema's validator. Most tools of a catalogue are never called: it is made when it is needed.
+    ``atoms``: the size of its patterns, which it took time to compile.
     """
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_made", "_make", "atoms")
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], atoms: int = 0) -> None:
         self._make = make
+        self.atoms = atoms
         self._made: Any = None
 
     @property

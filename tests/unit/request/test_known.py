@@ -49,3 +49,15 @@ def test_a_bad_schema_is_told_each_time() -> None:
     with pytest.raises(InvalidSchema, match="too large"):
         check_strict(good, 5)
     check_strict([Tool("f", "f", parameters=bad[0].parameters)], MAX_SCHEMA_BYTES)
+
+
+def test_the_patterns_of_strict_tools_count_together() -> None:
+    """Each tool's are within what one schema may have; all of them would hold up everyone for a second."""
+    for strict, count, problem in ((True, 4, False), (True, 8, True), (False, 8, False)):
+        named = [{"properties": {"a": {"pattern": f"^(?:{count}{at}{strict}){{600}}"}}} for at in range(count)]
+        offered = [Tool(f"f{at}", "f", parameters=schema, strict=strict) for at, schema in enumerate(named)]
+        if problem:
+            with pytest.raises(InvalidSchema, match="more than 25000 atoms"):
+                check_strict(offered, MAX_SCHEMA_BYTES)
+        else:
+            check_strict(offered, MAX_SCHEMA_BYTES)

@@ -31,6 +31,7 @@ def test_a_replaced_keyword_says_what_the_specification_says(schema: dict[str, A
     ("schema", "member"),
     [
         ({"contains": {"type": "integer"}, "unevaluatedItems": False}, 0),
+        ({"unevaluatedItems": {"type": "integer"}}, 0),
         ({"$schema": "https://json-schema.org/draft/2019-09/schema", "unevaluatedItems": {"type": "integer"}}, 0),
     ],
 )

@@ -42,6 +42,16 @@ def test_a_pattern_that_would_take_all_memory_is_never_compiled(text: str, monke
         check_pattern(text)
 
 
+def test_the_patterns_of_a_schema_count_together() -> None:
+    """Each of them is small and takes a millisecond or two; a schema of 64 kB may hold thousands."""
+    few = {f"a{number}": {"pattern": f"^(?:x{number}){{200}}$"} for number in range(3)}
+    validator = compile_schema({"properties": few})
+    assert validator.atoms == 3 * 402
+    many = {f"a{number}": {"pattern": f"^(?:x{number}){{200}}$"} for number in range(100)}
+    with pytest.raises(SchemaError, match="behind 48"):
+        compile_schema({"properties": many})
+
+
 @pytest.mark.parametrize("text", [r"^[\s\S]{0,100000}$", r"^[0-9a-f]{64}$", "^(?:[a-z]{1,63}\\.)+[a-z]{2,}$"])
 def test_long_values_are_no_large_patterns(text: str) -> None:
     """What a schema really says of long texts passes."""
