@@ -20,11 +20,12 @@ from toolsimlib.plan import Dialect, Feature, Kept, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.report import Report
 from toolsimlib.request.estimate import estimated_tokens
-from toolsimlib.request.rewrite import Rewritten, read_document, rewrite_request
+from toolsimlib.request.rewrite import Rewritten, rewrite_request
 from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.request_body import read_body
 from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
 from toolsimlib.wire.responses.kept import Recalled, References, output_names, references, resolve
 from toolsimlib.wire.responses.resources import Call, respond
@@ -187,7 +188,7 @@ def _with_body[J: (RequestJob, ResolveJob)](job: J, work: Callable[[J, bytes], D
 
 def _rewrite_request(job: RequestJob, body: bytes) -> Done:
     own = b""
-    if job.action == "compact" and (document := read_document(body)) is not None:
+    if job.action == "compact" and (document := read_body(body)) is not None:
         body, own = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
     rewritten = rewrite_request(
         job.dialect,
@@ -220,7 +221,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
 
 
 def _resolve(job: ResolveJob, body: bytes) -> Done:
-    document = read_document(body)
+    document = read_body(body)
     if document is None:
         # Whoever rewrites it says what is wrong with it.
         return Done(job.report)

@@ -37,11 +37,12 @@ from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.part import PARTS, Part
 from toolsimlib.report import Report, entry
-from toolsimlib.request.rewrite import as_kept, read_document, wants_kept
+from toolsimlib.request.rewrite import as_kept, wants_kept
 from toolsimlib.response.again import AskAgain
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.request_body import read_body
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Rounds:
             else:
                 body = decoded(flow.request.raw_content or b"", encoding, MAX_BODY_BYTES)
             hosting = hosting if hosting is not None and hosting.is_asked(body) else None
-            document = read_document(body) if hosting is not None or policy.asks_again else None
+            document = read_body(body) if hosting is not None or policy.asks_again else None
             if document is None or not (hosting is not None or api.uses_tools(document)):
                 return None
             request = api.read(document)

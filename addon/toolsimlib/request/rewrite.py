@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from math import isfinite
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -45,9 +44,10 @@ from toolsimlib.request.names_first import FINDER, only_named
 from toolsimlib.request.transcript import flatten, place, remind
 from toolsimlib.request.transforms import native_body, outputs_shown
 from toolsimlib.wire.dialect import APIS, Api
-from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import string
 from toolsimlib.wire.output_format import Demand
+from toolsimlib.wire.request_body import read_body
 from toolsimlib.wire.tools import declares_unserved, offered_natively, schema_param
 
 # With a history that the backend holds, numbers start anywhere in this range: see first_number.
@@ -98,7 +98,7 @@ def rewrite_request(
     """
     client = APIS[dialect]
     backend = client if policy.backend == "auto" else APIS[policy.backend]
-    document, size = read_document(body), len(body)
+    document, size = read_body(body), len(body)
     if document is not None:
         report.model, report.stream = string(document.get("model")), document.get("stream") is True
         kept = kept if kept is not None and wants_kept(document, kept) else None
@@ -130,11 +130,6 @@ def rewrite_request(
         raise BadRequest("The request body is nested too deeply.") from None
     path = path if backend is client else _exchange_ending(path, client, backend)
     return Rewritten(planned, written, path, request.items)
-
-
-def read_document(body: bytes) -> dict[str, Any] | None:
-    """Return a request's body as JSON, None where it is none, or holds what Python cannot hold without loss."""
-    return parse_object(body, parse_float=_finite, parse_constant=_finite)
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
@@ -358,10 +353,3 @@ def _exchange_ending(path: str, client: Api, backend: Api) -> str:
 
 def _is_ours(client: Api, document: Mapping[str, Any], policy: Policy) -> bool:
     return client.uses_tools(document) or (declares_unserved(document) and not policy.forward_hosted_tools)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not isfinite(number):
-        raise ValueError(f"{text} cannot be written as JSON")
-    return number

@@ -15,7 +15,8 @@ from typing import Any
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
-_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]").search
+spells_surrogates = re.compile(rb"\\u[dD][89a-fA-F]").search
+"""Tells whether JSON holds the escape of a half of a surrogate pair."""
 
 
 def parse_object(
@@ -30,7 +31,7 @@ def parse_object(
     """
     try:
         value = json.loads(data, parse_float=parse_float, parse_constant=parse_constant)
-        if _SURROGATE_ESCAPE(data):
+        if spells_surrogates(data):
             value = json.loads(whole_text(json.dumps(value, ensure_ascii=False)))
     except (ValueError, RecursionError):
         return None

@@ -19,6 +19,7 @@ from toolsimlib.plan import Tool
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.local_tools import is_local, local_tool
+from toolsimlib.wire.request_body import source_of
 from toolsimlib.wire.strict import expect, missing, optional, required, wrong_type
 
 # The body's fields about client tools: read here, never sent on. The model gets the manifest instead.
@@ -82,16 +83,22 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     replaces an earlier one. The same declarations are read as the very same tools: nobody may change them.
     """
     kept = _declaring(body)
-    text = dump(kept).encode()
-    declared = _Declared(sha256(text).digest(), len(text), kept)
+    source = source_of(kept.get("tools"))
+    text = dump(kept if source is None else {**kept, "tools": None}).encode()
+    size = len(text) + (source.size if source is not None else 0)
+    declared = _Declared(sha256(text).digest(), source.digest if source is not None else b"", size, kept)
     return _read_known(declared) if declared.size <= _MAX_KNOWN_SIZE else _read(declared)
 
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What declares tools in a body, as a key: equal if it says the same in JSON, of which this is the digest."""
+    """What declares tools in a body, as a key: equal if it says the same in JSON, of which these are the digests.
+
+    ``source``: of the ``tools`` alone, where their source is known; else they are in ``digest``.
+    """
 
     digest: bytes
+    source: bytes
     size: int = field(compare=False)
     body: dict[str, Any] = field(compare=False)
 

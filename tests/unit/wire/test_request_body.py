@@ -1,0 +1,116 @@
+"""A body whose tools were read before says what a parser would make of it, whatever stands around them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.wire import request_body
+from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.request_body import read_body, source_of
+
+TOOLS = [{"type": "function", "function": {"name": f"f_{number}", "description": "x" * 100}} for number in range(20)]
+SOURCE = json.dumps(TOOLS)
+
+
+def known() -> list[Any]:
+    """Return the array that is kept for SOURCE."""
+    body = read_body(f'{{"tools": {SOURCE}}}'.encode())
+    assert body is not None
+    assert source_of(body["tools"]) is not None
+    tools: list[Any] = body["tools"]
+    return tools
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"model": "m", "tools": %s, "messages": []}',
+        '{"messages": [], "tools":\n%s}',
+        '{ "tools" \t:\r\n %s }',
+        '{"a": "\\"tools\\": [", "tools": %s}',
+        '{"metadata": {"tools": []}, "tools": %s}',
+    ],
+)
+def test_the_same_tools_are_the_same_object(body: str) -> None:
+    """Behind the body's own key a source that was read before gives the very same array, and all else is as parsed."""
+    tools = known()
+    data = (body % SOURCE).encode()
+    read = read_body(data)
+    assert read == json.loads(data)
+    assert read is not None
+    assert read["tools"] is tools
+    assert list(read) == list(json.loads(data))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"input": [{"tools": %s}]}',
+        '{"input": [{"tools": %s}], "tools": []}',
+        '{"tools": %s, "tools": 1}',
+        '{"tools": 1, "x": {"tools": %s}}',
+        '{"a\\"tools": %s}',
+        '{"tools": [%s]}',
+        '[{"tools": %s}]',
+        '{"tools": %s',
+        '{"tools": %s]}',
+        '{"tools": %s "x": 1}',
+        '{"tools": %s, "x": NaN}',
+        '{"tools": %s, "x": 1e999}',
+        '{"tools": %s, "x": "\\ud83d"}',
+        '{"tools": %s, "x": "\\ud83d\\ude00"}',
+        "\ufeff" + '{"tools": %s}',
+        '{"a\\\\"tools": %s}',
+    ],
+)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_anything_else_is_for_the_parser(body: str, is_known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a source is not the value of the body's own tools, or a body no JSON, nothing that is known counts."""
+    monkeypatch.setattr(request_body, "_arrays", request_body._Arrays())
+    if is_known:
+        known()
+    data = (body % SOURCE).encode()
+    slow = parse_object(data, parse_float=request_body._finite, parse_constant=request_body._finite)
+    assert read_body(data) == slow
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["tools", 'a"tools', "x"]), inner),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["tools", "messages", "x"]), VALUES), max_size=4), st.booleans())
+def test_any_body_is_read_as_parsed(pairs: list[tuple[str, Any]], ascii_only: bool) -> None:
+    """Whatever a body holds and however often, read again and again it says what the parser says."""
+    parts = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=ascii_only)}" for key, value in pairs]
+    for members in (parts, [*parts, f'"tools":{SOURCE}']):
+        data = f"{{{', '.join(members)}}}".encode("utf-8", "surrogatepass")
+        slow = parse_object(data, parse_float=request_body._finite, parse_constant=request_body._finite)
+        assert read_body(data) == slow
+        assert read_body(data) == slow
+
+
+def test_a_bounded_number_is_kept() -> None:
+    """The arrays that were read longest ago are forgotten, and their places with them."""
+    arrays = request_body._Arrays()
+    read = []
+    for number in range(request_body._MAX_ARRAYS + 3):
+        document = arrays.read(json.dumps({"tools": [*TOOLS, number]}))
+        assert document is not None
+        read.append(document["tools"])
+    assert [arrays.source_of(each) is not None for each in read] == [False] * 3 + [True] * request_body._MAX_ARRAYS
+
+
+def test_what_is_small_or_huge_is_not_kept() -> None:
+    """A short array costs nothing to parse, and a long one too much memory."""
+    for tools in (TOOLS[:1], TOOLS * 200):
+        body = read_body(json.dumps({"tools": tools}).encode())
+        assert body == {"tools": tools}
+        assert body is not None
+        assert source_of(body["tools"]) is None
