@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 MAX_NAMES = 64
@@ -126,7 +126,8 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``flow.metadata`` (which must stay savable) demands."""
-        return {key: value for key, value in asdict(self).items() if value or key not in _OF_ROUNDS}
+        values = {key: getattr(self, key) for key in _FIELDS}
+        return {key: _copied(value) for key, value in values.items() if value or key not in _OF_ROUNDS}
 
     def add(self, other: Report) -> None:
         """Add what happened in a round: failures and repairs are joined, the last end counts.
@@ -169,3 +170,13 @@ class Report:
             "tool_call_truncated": bool(self.dropped_calls),
             "stop_after_tools_mode": self.stop_after_tools_mode,
         }
+
+
+_FIELDS = tuple(each.name for each in fields(Report))
+
+
+def _copied(value: Any) -> Any:
+    """Return a field's value, the lists and dicts in it anew."""
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    return {key: _copied(each) for key, each in value.items()} if isinstance(value, dict) else value

@@ -35,7 +35,7 @@ from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import Memory, partition_of
 from toolsimlib.proxy.notes import PAGE, is_stored, policy_for
 from toolsimlib.proxy.options import table
-from toolsimlib.proxy.options.settings import Settings, parse
+from toolsimlib.proxy.options.settings import Limits, Settings, parse
 from toolsimlib.proxy.part import Part, part_of
 from toolsimlib.proxy.recognise import Recogniser
 from toolsimlib.proxy.remembering import Remembering
@@ -72,7 +72,7 @@ class ToolSim:
         self._keepalive = keepalive
         self._crew = None if alone else Crew()
         self._by_hand = frozenset(by_hand)
-        self._settings = Settings()
+        self._settings = Settings(limits=Limits(keepalive))
         self._modes: list[ProxyMode] = []
         self._metrics = Metrics()
         self._log = Log()
@@ -111,7 +111,7 @@ class ToolSim:
             self._log.configure(ctx.options.toolsim_log)
         if not any(name.startswith(table.PREFIX) or name in ("mode", "listen_host") for name in updated):
             return
-        settings = parse(ctx.options)
+        settings = parse(ctx.options, keepalive=self._keepalive)
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
         check_together(settings, [mode.listen_host(ctx.options.listen_host) for mode in modes])
         self._connections.timeout = settings.limits.connect_timeout
@@ -233,7 +233,7 @@ class ToolSim:
         may_take_rounds = (policy.asks_again or self._servers.is_used) and not exchange.action
         if may_take_rounds and part is None and self._hand_over(flow, exchange, api, policy):
             return None
-        if part is None or FIND_TOOLS not in part.asks:
+        if policy.catalog_budget and (part is None or FIND_TOOLS not in part.asks):
             policy = replace(policy, catalog_budget=0)
         job = exchange.request_job(flow, api.name, policy)
         if job is not None and part is not None:
@@ -347,9 +347,9 @@ class ToolSim:
 
     def _policy(self, flow: HTTPFlow) -> Policy:
         is_builtin = self._builtin.is_at(flow.request.host, flow.request.port)
-        names = {table.PREFIX + name: name for name in Policy.__dataclass_fields__}
         changed = ctx.options.has_changed
-        by_hand = [name for full, name in names.items() if full in self._by_hand or changed(full)]  # type: ignore[no-untyped-call]
+        names = ((name, table.PREFIX + name) for name in Policy.__dataclass_fields__)
+        by_hand = (name for name, full in names if full in self._by_hand or changed(full))  # type: ignore[no-untyped-call]
         return policy_for(flow, self._settings.policy, by_hand, is_builtin=is_builtin)
 
     def _cors(self, flow: HTTPFlow) -> dict[str, str]:
@@ -375,7 +375,7 @@ class ToolSim:
             report,
             client_id=flow.client_conn.id,
             cors=self._cors(flow),
-            limits=replace(self._settings.limits, keepalive=self._keepalive),
+            limits=self._settings.limits,
             backend=self._known.at(request.scheme, request.host, request.port, route.prefix(request.path)),
             part=part,
         )

@@ -6,6 +6,7 @@ import ipaddress
 import re
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 LOOPBACK = "127.0.0.1"
@@ -44,6 +45,7 @@ def _parsed(url: str) -> Upstream | None:
     return Upstream(parts.scheme, parts.hostname, port, parts.path.rstrip("/"))
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(address: str) -> bool:
     """Return whether an IP address in any spelling, or the name ``localhost``, stays on this machine."""
     name = address.lower().rstrip(".")

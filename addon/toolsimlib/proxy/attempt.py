@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.plan import Feature, Plan
+from toolsimlib.plan import Feature, Plan, varied
 from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.jobs import RequestJob
 from toolsimlib.proxy.known import Backend
@@ -43,7 +43,7 @@ class Attempt:
         """Return how it is rewritten by what is known of the backend by now."""
         policy = self.incoming.policy
         if policy.engine == "auto":
-            policy = replace(policy, engine=self.backend.engine or "unknown")
+            policy = varied(policy, engine=self.backend.engine or "unknown")
         told = self.backend.told.before(self.backend.root, self.incoming.data)
         return replace(self.incoming, policy=policy, report=report, refused=frozenset(self.backend.refused), told=told)
 

@@ -11,6 +11,7 @@ on, in ``mitmproxy.flow`` 12.2, is checked when the addon is loaded:
 2. Its keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked`` and
    ``metadata`` are the flow's own.
 3. ``flow.revert()`` takes the whole state back and leaves no backup.
+4. A connection's state follows from its attributes, and of a connection a flow's state holds its ``get_state()``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from mitmproxy.connection import Client, Server
+from mitmproxy.connection import Client, Connection, Server
 from mitmproxy.http import HTTPFlow, Message, Request, Response
 
 from toolsimlib.proxy.notes import REPORT, SENT
@@ -48,7 +50,30 @@ def incoming_response(flow: HTTPFlow) -> Response | None:
 def begin(flow: HTTPFlow) -> None:
     """Let the flow as it stands be what came in, whatever an edit or an earlier run has backed up."""
     drop(flow)
-    flow.backup()  # type: ignore[no-untyped-call]
+    client, server = flow.client_conn, flow.server_conn
+    flow.client_conn, flow.server_conn = _Stated(client), _Stated(server)  # type: ignore[assignment]
+    try:
+        flow.backup()  # type: ignore[no-untyped-call]
+    finally:
+        flow.client_conn, flow.server_conn = client, server
+
+
+class _Stated:
+    """A connection's state. To work it out takes longer than all the rest of a flow's, and it rarely changes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state, as the connection would."""
+        values = {name: list(v) if isinstance(v, list) else v for name, v in vars(self._connection).items()}
+        known = _states.get(self._connection)
+        if known is None or known[0] != values:
+            known = _states[self._connection] = values, self._connection.get_state()
+        return dict(known[1])  # Reverting empties it.
+
+
+_states: WeakKeyDictionary[Connection, tuple[dict[str, Any], dict[str, Any]]] = WeakKeyDictionary()
 
 
 def drop(flow: HTTPFlow) -> None:
@@ -64,9 +89,10 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
     backup = _backup(flow)
     if backup is None:
         return
-    metadata = deepcopy(flow.metadata)
-    metadata.pop(SENT, None)
-    metadata.get(REPORT, {})["side"] = "backend"
+    # The report is plain data that nobody changes any more; what others have left may be anything.
+    metadata = {key: value if key == REPORT else deepcopy(value) for key, value in flow.metadata.items() if key != SENT}
+    if REPORT in metadata:
+        metadata[REPORT] = {**metadata[REPORT], "side": "backend"}
     backup |= {"comment": flow.comment, "marked": flow.marked, "metadata": metadata}
     backup["response"] = None if response is None else response.get_state()  # type: ignore[no-untyped-call]
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from toolsimlib.conversation import ClientRequest
-from toolsimlib.plan import Engine, Feature, Policy
+from toolsimlib.plan import Engine, Feature, Policy, varied
 from toolsimlib.wire.dialect import Api
 
 TAG = "tool_call"
@@ -88,7 +88,7 @@ def settle(
         constrain = "off" if (model, "constraint") in refused else _constraint(policy.engine, request, backend)
         if constrain != "off" and mode == "inject":
             attempts.add("constraint")
-    settled = replace(policy, sentinel=_tag(policy, model), mode=mode, constrain=constrain)
+    settled = varied(policy, sentinel=_tag(policy, model), mode=mode, constrain=constrain)
     return settled, frozenset(attempts)
 
 

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import OUTPUT_MODES, Choice, Dialect, Feature, Kept, Plan, Policy, Tool
+from toolsimlib.plan import OUTPUT_MODES, Choice, Dialect, Feature, Kept, Plan, Policy, Tool, varied
 from toolsimlib.report import Report, entry
 from toolsimlib.request.catalogue import catalogue_of, context_after, digest_of
 from toolsimlib.request.constrain import constraint, grammar_fields
@@ -113,7 +113,8 @@ def rewrite_request(
         request = read(client, document, report)
         if kept is not None:
             request, body = as_kept(request, kept), b""
-        request = replace(request, choice=_choice(request, policy))
+        if (choice := _choice(request, policy)) is not request.choice:
+            request = replace(request, choice=choice)
         policy, attempts = settle(policy, request, backend, refused)
         planned = plan(request, backend, policy, report, attempts)
         if size > policy.max_tools_bytes:
@@ -342,7 +343,7 @@ def _with_output_mode(policy: Policy, client: Api, wish: str | None) -> Policy:
     else:
         message = f"Invalid header 'x-proxy-output-mode': expected openai-json or obsidian-xml, got {word[:64]!r}."
         raise BadRequest(message, "x-proxy-output-mode", "invalid_value")
-    return policy if mode == policy.output_mode else replace(policy, output_mode=mode)
+    return policy if mode == policy.output_mode else varied(policy, output_mode=mode)
 
 
 def _exchange_ending(path: str, client: Api, backend: Api) -> str:

@@ -50,6 +50,21 @@ def test_a_flow_begins_anew() -> None:
     assert not flow.modified()
 
 
+def test_the_backup_is_mitmproxys_own() -> None:
+    """However often a connection is used, what is backed up is the state that mitmproxy tells, and can be reverted."""
+    flow = tflow.tflow(resp=True)
+    for error in (None, "lost", "lost again"):
+        flow.server_conn.error = error
+        flow.client_conn.cipher_list = [error or "none"]
+        for _ in range(2):
+            state = flow.get_state()
+            sides.begin(flow)
+            assert sides.incoming(flow) == state | {"backup": None}
+            flow.request.content = b"rewritten"
+            flow.revert()  # type: ignore[no-untyped-call]
+            assert flow.get_state() == state
+
+
 def test_split() -> None:
     """Each side is a flow of its own, and neither can be reverted."""
     flow = rewritten()

@@ -99,8 +99,11 @@ class Settings:
         return is_reverse or self.builtin is not None or self.upstream is not None
 
 
-def parse(values: Any) -> Settings:
-    """Return the settings of mitmproxy's option object. Raises OptionsError, naming the option, for a bad value."""
+def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
+    """Return the settings of mitmproxy's option object. Raises OptionsError, naming the option, for a bad value.
+
+    ``keepalive``: the limit that is no option.
+    """
     parsed: dict[str, Any] = {}
     for option in OPTIONS:
         try:
@@ -125,7 +128,7 @@ def parse(values: Any) -> Settings:
         policy=Policy(**policy),
         builtin=builtin,
         origins=Origins(parsed["cors_origins"]),
-        limits=Limits(**{name: parsed[name] for name in limits}),
+        limits=Limits(keepalive, **{name: parsed[name] for name in limits}),
         bounds=Bounds(parsed["max_rounds"], parsed["max_rounds_seconds"], parsed["max_answer_bytes"]),
         store=parsed["store"],
         store_bounds=StoreBounds(

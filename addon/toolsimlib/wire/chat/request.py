@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from toolsimlib.conversation import (
@@ -81,7 +80,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         dialect="chat",
         body=body,
         items=tuple(items),
-        form=replace(answer_form(body), legacy_functions=legacy),
+        form=answer_form(body, legacy_functions=legacy),
         tools=tools,
         hosted=hosted,
         choice=choice,
@@ -114,12 +113,13 @@ def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict
     return {**body, "messages": [*(messages if isinstance(messages, list) else ()), said, *outputs]}
 
 
-def answer_form(body: Mapping[str, Any]) -> AnswerForm:
+def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> AnswerForm:
     """Return how the client wants its answer, from a body of which nothing else need be right."""
     return AnswerForm(
         stream=body.get("stream") is True,
         model=string(body.get("model")),
         include_usage=mapping(body.get("stream_options")).get("include_usage") is True,
+        legacy_functions=legacy_functions,
     )
 
 
