@@ -75,15 +75,15 @@ async def figures() -> list[Row]:
         options = {"toolsim_backend": "codex", "toolsim_codex_command": f"{binary} app-server"}
         mitmdump = await asyncio.to_thread(Mitmdump(**options).__enter__)
         try:
-            connection = await server.connection()
+            child = await server.child()
             url = f"http://127.0.0.1:{mitmdump.port}"
             async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
-                await bare(connection), await through(client)
-                pairs = [(await bare(connection), await through(client)) for _ in range(RUNS)]
+                await bare(child), await through(client)
+                pairs = [(await bare(child), await through(client)) for _ in range(RUNS)]
                 reference, ours = (1000 * statistics.median(way) for way in zip(*pairs, strict=True))
                 first = Row("codex", "first text", ours - reference, "ms more", None, ours, reference)
                 through_rate = await rate(lambda: through(client))
-                bare_rate = await rate(lambda: bare(connection))
+                bare_rate = await rate(lambda: bare(child))
                 name = f"answers a second, {AT_ONCE} at once"
                 return [first, Row("codex", name, through_rate, "/s", None, through_rate, bare_rate)]
         finally:

@@ -1,4 +1,7 @@
-"""What waits: the first byte, and each delta of streams that run side by side.
+"""What waits: the first text, and each delta of streams that run side by side.
+
+The first text and not the first byte: over chat completions the role, which a backend sends ahead, goes out with what
+follows it (see ``wire/chat/writer.py``), so that a first byte's time would hold the backend's own pause behind it.
 
 A delta's text is the time at which the backend wrote it, so that its delay is known when it arrives, whatever the
 backend's own timer did. Where the machine is full even the bare proxy waits long; a note says so.
@@ -15,15 +18,17 @@ from urllib.parse import urlsplit
 
 from bench.stage import PATHS, Client, Proxies, request_body
 from bench.table import Row
+from bench.texts import prose
 
 RATE = 50
+FIRST = b'"' + prose(4).encode()
 _WRITTEN = re.compile(rb'"content":\s?"(\d{6,}) "')
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the first byte's rows, then those of 1, 50 and 200 streams."""
+    """Yield the first text's rows, then those of 1, 50 and 200 streams."""
     bare, ours = proxies.bare(), proxies.toolsim()
-    yield from first_byte(bare.url, ours.url, 60 if quick else 300)
+    yield from first_text(bare.url, ours.url, 60 if quick else 300)
     for streams in (1, 50) if quick else (1, 50, 200):
         delays = [asyncio.run(side_by_side(url, streams, 3 if quick else 6)) for url in (bare.url, ours.url) * 2]
         reference, toolsim = (percentiles(delays[at] + delays[at + 2]) for at in (0, 1))
@@ -33,7 +38,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
             yield Row("delay", name, our - their, "ms more", goal, our, their, note)
 
 
-def first_byte(bare: str, ours: str, rounds: int) -> Iterator[Row]:
+def first_text(bare: str, ours: str, rounds: int) -> Iterator[Row]:
     for api in PATHS:
         clients = [Client(bare), Client(ours)]
         times: list[list[float]] = [[], []]
@@ -41,12 +46,14 @@ def first_byte(bare: str, ours: str, rounds: int) -> Iterator[Row]:
             for client, found in zip(clients, times, strict=True):
                 start = time.perf_counter()
                 answer = client.begin(api, "prose-100-4-1")
-                answer.read(1)
+                told = b""
+                while FIRST not in told:
+                    told += answer.read1()
                 if turn > 5:
                     found.append(1000 * (time.perf_counter() - start))
                 answer.read()
         reference, toolsim = map(statistics.median, times)
-        yield Row("delay", f"first byte, {api}", toolsim - reference, "ms more", 0.3, toolsim, reference)
+        yield Row("delay", f"first text, {api}", toolsim - reference, "ms more", 0.3, toolsim, reference)
 
 
 async def side_by_side(url: str, streams: int, seconds: float) -> list[float]:
