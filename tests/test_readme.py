@@ -74,7 +74,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tool_block_delimiter",
     ),
     "Tools": ("tool_allowlist", "tool_denylist", "forward_hosted_tools", "max_tool_output_bytes"),
-    "Memory": ("store", "store_max_answers", "store_max_bytes", "store_max_days"),
+    "Memory": (
+        "store",
+        "store_max_answers",
+        "store_max_bytes",
+        "store_max_days",
+        "background_max",
+        "background_event_bytes",
+    ),
     "MCP servers": (
         "mcp_config",
         "hosted_mcp",

@@ -65,10 +65,6 @@ def test_what_cannot_be_done(client: openai.OpenAI, backend: TextBackend, proxy:
     assert client._client.put(f"responses/{given.id}").status_code == 405
     with connect(proxy, "another") as other, pytest.raises(openai.NotFoundError):
         other.responses.retrieve(given.id)
-    for stream in False, True:
-        with pytest.raises(openai.BadRequestError, match="leave it out and set 'stream'") as caught:
-            client.responses.create(model="m", input="Hello", background=True, stream=stream)
-        assert (caught.value.param, caught.value.code) == ("background", "unsupported_parameter")
 
 
 def test_conversations_are_kept(client: openai.OpenAI, proxy: Mitmdump) -> None:

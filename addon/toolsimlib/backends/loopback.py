@@ -275,5 +275,6 @@ def _read(api: Api, data: bytes) -> ClientRequest:
     if request.stored_history is not None:
         raise BadRequest("This backend stores no conversations.", "conversation", "unsupported_parameter")
     if model_settings(request).background:
-        raise BadRequest("This backend cannot answer in the background.", "background", "unsupported_parameter")
+        message = "This backend cannot answer in the background, and this proxy keeps no answers (toolsim_store)."
+        raise BadRequest(message, "background", "unsupported_parameter")
     return request

@@ -157,7 +157,7 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                 job.report.asked_again.append(PROVIDER_ERROR)
                 job.report.error = None
             case Refused() | Failed() if last is None or merger.has_told or _is_no_worse(end, last):
-                yield _failure(end) if merger.is_opened else end
+                yield failure(end) if merger.is_opened else end
                 return
             case _:
                 job.report.warnings.append(ROUND_FAILED)
@@ -175,7 +175,7 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
         round_ = following
 
 
-def _failure(end: Failed | Refused) -> Failed:
+def failure(end: Failed | Refused) -> Failed:
     """Return an error as one of an answer that has begun."""
     if isinstance(end, Failed):
         return end

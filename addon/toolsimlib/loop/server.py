@@ -1,10 +1,13 @@
-"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers requests of which it was told beforehand."""
+"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers requests of which it was told beforehand.
+
+What it is told is a job, or a stream that somebody else writes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 
 from tornado.iostream import StreamClosedError
@@ -22,6 +25,9 @@ from toolsimlib.wire.sse import UNBUFFERED, comment
 TOKEN = "toolsim-rounds"
 """The header that names a job: nobody can guess one, and each is good for one request."""
 
+Stream = Callable[[], AsyncGenerator[bytes]]
+"""Yields the frames of a stream, in whole frames."""
+
 
 class RunnerServer:
     """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port``: on 127.0.0.1.
@@ -31,7 +37,7 @@ class RunnerServer:
 
     def __init__(self, keepalive: float) -> None:
         self._keepalive = keepalive
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, Job | Stream] = {}
         self._listener = Listener()
 
     @property
@@ -48,7 +54,7 @@ class RunnerServer:
         """Refuse new requests, and stop those that run."""
         await self._listener.stop()
 
-    def admit(self, job: Job) -> str:
+    def admit(self, job: Job | Stream) -> str:
         """Return the token with which one request is answered by ``job``."""
         token = secrets.token_hex(16)
         self._jobs[token] = job
@@ -60,7 +66,7 @@ class RunnerServer:
 
 
 class _Answers(AnsweringHandler):
-    def initialize(self, jobs: dict[str, Job], running: set[asyncio.Task[None]], keepalive: float) -> None:
+    def initialize(self, jobs: dict[str, Job | Stream], running: set[asyncio.Task[None]], keepalive: float) -> None:
         self.jobs = jobs
         self.running = running
         self.keepalive = keepalive
@@ -75,10 +81,27 @@ class _Answers(AnsweringHandler):
             self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
             return
         try:
-            async with aclosing(with_keepalives(answer(job), self.keepalive)) as events:
-                await self._write(job, events)
+            if isinstance(job, Job):
+                async with aclosing(with_keepalives(answer(job), self.keepalive)) as events:
+                    await self._write(job, events)
+                return
+            async with aclosing(job()) as frames:
+                async for each in frames:
+                    await self._send(each)
+            self.finish()
         except StreamClosedError:
             return
+
+    async def get(self) -> None:
+        await self.post()
+
+    async def _send(self, frames: bytes) -> None:
+        self.set_header("Content-Type", "text/event-stream; charset=utf-8")
+        for name, value in UNBUFFERED.items():
+            self.set_header(name, value)
+        # Whole frames in one piece: some clients read nothing else.
+        self.write(frames)
+        await self.flush()
 
     async def _write(self, job: Job, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         writer, stream, has_begun = job.api.writer(job.form), job.form.stream, False
@@ -99,12 +122,7 @@ class _Answers(AnsweringHandler):
                 job.report.error = outcome.code if isinstance(outcome, ApiError) else job.report.error
             if frames:
                 has_begun = True
-                self.set_header("Content-Type", "text/event-stream; charset=utf-8")
-                for name, value in UNBUFFERED.items():
-                    self.set_header(name, value)
-                # Whole frames in one piece: some clients read nothing else.
-                self.write(b"".join(frames))
-                await self.flush()
+                await self._send(b"".join(frames))
         json = {"content-type": "application/json"}
         if stream:
             self.finish()

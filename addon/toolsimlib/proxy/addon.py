@@ -22,6 +22,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import FIND_TOOLS, Policy
 from toolsimlib.proxy import chunks, counting, cut, resend, route, sides, startup
+from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.connect import Connections
@@ -84,7 +85,8 @@ class ToolSim:
         self._servers = Servers()
         self._conversations = Conversations()
         self._memory = Memory()
-        self._remembering = Remembering(self._memory, self._do)
+        self._background = BackgroundAnswers(self._memory, self._rounds, self._servers, self._do, self._finished)
+        self._remembering = Remembering(self._memory, self._do, self._background)
         self._known = KnownBackends()
         self._recogniser = Recogniser(self._known)
         # Loaded with this one: their hooks are called too, each behind ours.
@@ -118,6 +120,7 @@ class ToolSim:
         self._recogniser.key, self._recogniser.is_open = settings.upstream_key, settings.policy.engine == "auto"
         self._settings, self._modes = settings, modes
         self._memory.configure(settings.store, settings.store_bounds)
+        self._background.settings = settings
         self._servers.update(settings.mcp)
         if settings.metrics_labels != self._metrics.labels:
             self._metrics = Metrics(settings.metrics_labels)
@@ -224,7 +227,9 @@ class ToolSim:
 
     async def _recalled(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> None:
         await self._remembering.recall(flow, exchange)
-        if flow.response is None and (work := self._rewrite(flow, exchange, api)) is not None:
+        if flow.response is None and exchange.memory is not None and exchange.memory.in_background:
+            await self._background.begin(flow, exchange, api, self._policy(flow))
+        elif flow.response is None and (work := self._rewrite(flow, exchange, api)) is not None:
             await work
 
     def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
@@ -313,6 +318,7 @@ class ToolSim:
     # -- small parts of the hooks --
 
     async def _stopped(self, rounds: Awaitable[None] | None) -> None:
+        await self._background.stop()
         if rounds is not None:
             await rounds
         await self._servers.stop()
@@ -335,14 +341,17 @@ class ToolSim:
     async def _kept(self, exchange: Exchange, job: Job, take: Callable[[Done], None]) -> None:
         take(await self._remembering.keep_whole(exchange, await self._do(job)))
 
+    def _finished(self, report: Report, status: int | None, seconds: float) -> None:
+        self._log.turn(report, status, seconds)
+        self._metrics.count(report, status, seconds)
+
     def _answer(self, decision: route.Answer) -> Response:
         if decision.error is not None:
             return error_response(decision.error, decision.headers)
         if decision.page == "metrics":
             under_way = sum(exchange.is_turn for exchange in OPEN.values())
-            return Response.make(
-                200, self._metrics.text(under_way, self._memory.families()), {"content-type": metrics.CONTENT_TYPE}
-            )
+            more = [*self._memory.families(), *self._background.families()]
+            return Response.make(200, self._metrics.text(under_way, more), {"content-type": metrics.CONTENT_TYPE})
         return Response.make(200, headers=dict(decision.headers))
 
     def _policy(self, flow: HTTPFlow) -> Policy:
@@ -385,6 +394,6 @@ class ToolSim:
     def _close(self, flow_id: str, flow: HTTPFlow | None, status: int | None) -> None:
         exchange = OPEN.pop(flow_id, None)
         if exchange is not None and exchange.handed_over is not None:
-            exchange.handed_over.take_back(flow)
+            exchange.handed_over.take_back(flow, exchange.recorder)
         if exchange is not None and exchange.is_turn:
             close(exchange, flow, status, known=self._known, log=self._log, metrics=self._metrics)

@@ -16,19 +16,22 @@ from typing import Any
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
 from toolsimlib.pages.topic import Topic, topic_of
-from toolsimlib.plan import Dialect, Feature, Kept, Plan, Policy
+from toolsimlib.plan import AnswerForm, Dialect, Feature, Kept, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.report import Report
+from toolsimlib.request.background import in_background
 from toolsimlib.request.estimate import estimated_tokens
 from toolsimlib.request.rewrite import Rewritten, rewrite_request
 from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.request_body import read_body
 from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
 from toolsimlib.wire.responses.kept import Recalled, References, output_names, references, resolve
 from toolsimlib.wire.responses.resources import Call, respond
+from toolsimlib.wire.strict import optional
 
 LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at the worst, and 3 ms more for the way to a worker."""
@@ -74,6 +77,18 @@ class ResolveJob:
 
 
 @dataclass(frozen=True, slots=True)
+class BackgroundJob:
+    """A request to answer in the background, of which to make what the model is asked."""
+
+    dialect: Dialect
+    encoding: str
+    data: bytes
+    limit: int
+    kept: Kept
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerJob:
     """A whole answer to rewrite, as in ``RequestJob``. ``is_round``: its events are wanted too."""
 
@@ -96,7 +111,7 @@ class PageJob:
     encoding: str = ""
 
 
-Job = RequestJob | AnswerJob | ResolveJob | PageJob
+Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +130,12 @@ class Done:
     status: int = 200
     content_type: str = ""
     body: bytes = b""
-    """Of an answer, or of a resolved request."""
+    """Of an answer, of a resolved request, or what is asked in the background."""
     references: References = References()
+    in_background: bool = False
+    """Its answer is to be made in the background."""
+    form: AnswerForm = AnswerForm()
+    """Of an answer in the background."""
     own: bytes = b""
     """The items of a request, as they are kept: a JSON array. Of an action: the messages that stay, or an estimate."""
     echo: Mapping[str, Any] = field(default_factory=dict)
@@ -153,6 +172,8 @@ def run(job: Job, *, patient: bool = False) -> Done:
                 return _with_body(job, _rewrite_request)
             case ResolveJob():
                 return _with_body(job, _resolve)
+            case BackgroundJob():
+                return _with_body(job, _in_background)
             case PageJob():
                 return _respond(job)
             case AnswerJob():
@@ -174,7 +195,7 @@ def too_much(job: Job, what: str) -> ApiError:
     return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
 
 
-def _with_body[J: (RequestJob, ResolveJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
+def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
     """Return what ``work`` makes of a request's decoded body, or the error that the client gets in its place."""
     try:
         return work(job, decoded(job.data, job.encoding, job.limit))
@@ -226,12 +247,26 @@ def _resolve(job: ResolveJob, body: bytes) -> Done:
         # Whoever rewrites it says what is wrong with it.
         return Done(job.report)
     if job.recalled is None:
-        return Done(job.report, references=references(document))
+        wanted = optional(document, "background", bool, "background") is True
+        return Done(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
     # What refers to nothing goes to its backend as it came: only its items are wanted.
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
     return Done(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)
+
+
+def _in_background(job: BackgroundJob, body: bytes) -> Done:
+    document = read_body(body)
+    if document is None:
+        raise BadRequest("The request body is not a JSON object.")
+    try:
+        form, asked = in_background(APIS[job.dialect], document, job.kept, job.report)
+        resolved = resolve(document, Recalled())
+        own = dump(resolved.own).encode()
+        return Done(job.report, body=dump(asked).encode(), own=own, names=resolved.names, form=form)
+    except RecursionError:
+        raise BadRequest("The request body is nested too deeply.") from None
 
 
 def _respond(job: PageJob) -> Done:

@@ -17,7 +17,8 @@ import asyncio
 import logging
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -56,7 +57,7 @@ class Turn:
 
     ``sent``: the body as it came, in ``encoding``. ``body``: the request with what it refers to, None if that is
     nothing. ``own``: its own items, as they are kept, None until they have been read; ``names``: the ids that they got.
-    ``resource``: what is asked for, if it is no turn.
+    ``resource``: what is asked for, if it is no turn. ``in_background``: the answer is made without its client.
     """
 
     partition: str
@@ -68,6 +69,7 @@ class Turn:
     own: bytes | None = None
     names: tuple[str, ...] = ()
     resource: Resource | None = None
+    in_background: bool = False
 
 
 class Memory:
@@ -202,6 +204,28 @@ class Memory:
             self._failed(doing, problem)
             return Done(Report(), UNAVAILABLE)
 
+    async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
+        """Write records that must be at these versions. Raises StoreError, ``Conflict`` among them."""
+        with self._counting("write"):
+            await self._put(partition, records, expected)
+
+    async def find(self, partition: str, names: Sequence[str]) -> dict[str, Record]:
+        """Return the records of these names, as they were at one moment. Raises StoreError."""
+        with self._counting("read"):
+            return await self._used().find(partition, names)
+
+    async def conversation(self, partition: str, id: str) -> Record | None:
+        """Return a conversation, None if it is gone. Raises StoreError."""
+        with self._counting("read"):
+            found = await self._used().chain(partition, id, sys.maxsize)
+        return found[-1] if found else None
+
+    async def forget(self, partition: str, ids: Sequence[str]) -> None:
+        """Forget records, one after the other. Raises StoreError."""
+        with self._counting("write"):
+            for id in ids:
+                await self._used().delete(partition, id)
+
     async def _add(self, partition: str, conversation: str, record: Record, own: bytes, answer: bytes) -> None:
         """Keep an answer, and add its items to its conversation."""
         output = (parse_object(answer) or {}).get("output")
@@ -238,6 +262,18 @@ class Memory:
             task = loop.create_task(store.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+    @contextmanager
+    def _counting(self, what: str) -> Iterator[None]:
+        """Count what the store cannot do."""
+        try:
+            yield
+        except Conflict:
+            raise
+        except StoreError as problem:
+            self._failed(what, problem)
+            raise
+        self._works(what)
 
     def _failed(self, what: str, problem: StoreError) -> None:
         """Count an error; only the first of several is a warning."""

@@ -10,6 +10,7 @@ from mitmproxy.http import HTTPFlow, Response
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Kept
+from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_large
@@ -25,8 +26,9 @@ NOTHING = Recalled()
 class Remembering:
     """Lets turns recall and be kept. ``do`` does a job, here or elsewhere."""
 
-    def __init__(self, memory: Memory, do: Callable[[Job], Awaitable[Done]]) -> None:
+    def __init__(self, memory: Memory, do: Callable[[Job], Awaitable[Done]], background: BackgroundAnswers) -> None:
         self._memory = memory
+        self._background = background
         self._do = do
 
     def begin(self, flow: HTTPFlow, exchange: Exchange, partition: str) -> None:
@@ -46,6 +48,8 @@ class Remembering:
             return
         call = Call(turn.resource, request.method, request.path.partition("?")[2], body)
         error = request_too_large(limit) if exchange.is_request_too_large else wrong_method(call)
+        if error is None and await self._background.serve(flow, exchange, call):
+            return
         if error is None:
             done = await self._memory.serve(
                 turn.partition, turn.resource.id, lambda value: self._do(PageJob(call, value, Report()))
@@ -71,7 +75,7 @@ class Remembering:
         assert turn is not None
         job = ResolveJob(turn.encoding, turn.sent, limit, Report())
         done = await self._do(job)
-        turn.references = done.references
+        turn.references, turn.in_background = done.references, done.in_background and not exchange.action
         if done.error is None and not turn.references:
             return
         error, recalled = done.error, NOTHING

@@ -30,10 +30,11 @@ from toolsimlib.events import ClientEvent, Ended, Failed
 from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
 from toolsimlib.loop.runner import Heard, Job, Keep, Refused, Told
-from toolsimlib.loop.server import TOKEN, RunnerServer
+from toolsimlib.loop.server import TOKEN, RunnerServer, Stream
 from toolsimlib.pages.topic import Topic, topic_of
-from toolsimlib.plan import Policy
+from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
+from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.part import PARTS, Part
 from toolsimlib.report import Report, entry
@@ -62,7 +63,7 @@ class Rounds:
     """Sends requests to the runner, and asks its rounds. ``keepalive``: as the addon's."""
 
     def __init__(self, keepalive: float) -> None:
-        self._keepalive = keepalive
+        self.keepalive = keepalive
         self._server: RunnerServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -117,6 +118,40 @@ class Rounds:
         job = replace(job, keep=keep if request.form.id else None, hosted=calls)
         return HandedOver(flow, report, topic_of(request.items), self._serve(), job)
 
+    def in_background(
+        self,
+        flow: HTTPFlow,
+        api: Api,
+        form: AnswerForm,
+        body: bytes,
+        policy: Policy,
+        bounds: Bounds,
+        hosting: Hosting | None,
+    ) -> Job:
+        """Return the job of an answer that needs no client; ``body``: what the model is asked, and nothing refers to.
+
+        It takes one round at least, since nobody else asks for it.
+        """
+        report = Report(client=api.name, stream=form.stream, model=form.model)
+        document: Mapping[str, Any] = {}
+        may_take_more = False
+        if len(body) > MAX_BODY_BYTES:
+            hosting = None
+            report.warnings += [ROUNDS_OFF] if policy.asks_again else []
+        elif (read := read_body(body)) is not None:
+            document, request = read, api.read(read)
+            is_hosted = hosting is not None and hosting.is_asked(body) and may_be_hosted(request, policy, bounds)
+            hosting = hosting if is_hosted else None
+            may_take_more = is_hosted or may_take_rounds(request, policy)
+        bounds = bounds if may_take_more else replace(bounds, rounds=1)
+        origin = Origin(flow, body, document)
+        calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
+        return Job(api, document, form, policy, lambda each: self._ask(origin, each), bounds, report, hosted=calls)
+
+    def show(self, flow: HTTPFlow, stream: Stream) -> HandedOver:
+        """Answer a flow with a stream of ours, and return how to take it back."""
+        return HandedOver(flow, Report(), None, self._serve(), stream)
+
     def stop(self) -> Coroutine[Any, Any, None] | None:
         """Return the work of stopping, None if there is none."""
         server, self._server = self._server, None
@@ -124,7 +159,7 @@ class Rounds:
 
     def _serve(self) -> RunnerServer:
         if self._server is None:
-            server = RunnerServer(self._keepalive)
+            server = RunnerServer(self.keepalive)
             server.start()
             self._server = server
         return self._server
@@ -174,7 +209,9 @@ class Rounds:
 class HandedOver:
     """A client's flow on its way to the runner and back. ``report``: what happened in the rounds so far."""
 
-    def __init__(self, flow: HTTPFlow, report: Report, topic: Topic | None, server: RunnerServer, job: Job) -> None:
+    def __init__(
+        self, flow: HTTPFlow, report: Report, topic: Topic | None, server: RunnerServer, job: Job | Stream
+    ) -> None:
         self.report = report
         self.topic = topic
         request = flow.request
@@ -184,12 +221,13 @@ class HandedOver:
         request.scheme, request.host, request.port = "http", "127.0.0.1", server.port
         request.headers[TOKEN] = self._token
 
-    def take_back(self, flow: HTTPFlow | None) -> None:
-        """Give the flow its own target again: people see where it went, and a replay goes there."""
+    def take_back(self, flow: HTTPFlow | None, recorder: BodyRecorder) -> None:
+        """Give the flow its own target again: people see where it went, and a replay goes there; and what it got."""
         self._server.forget(self._token)
         if flow is not None:
             request = flow.request
             request.scheme, request.host, request.port, request.headers = self._target
+            recorder.store_in(flow)
 
 
 class Origin:

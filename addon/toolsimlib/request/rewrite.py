@@ -155,7 +155,7 @@ def as_kept(request: ClientRequest, kept: Kept) -> ClientRequest:
         raise BadRequest("The request refers to what is kept in a form that cannot be read.", "input")
     if request.body.get("background") is True:
         # Its backend would refuse it as well, for a ``store`` that the client has not sent.
-        message = "'background' is not supported where toolsim keeps the answers: leave it out and set 'stream'."
+        message = "'background' cannot be read here: write it without escapes."
         raise BadRequest(message, "background", "unsupported_parameter")
     echo = {**request.form.echo, **kept.echo}
     form = replace(request.form, id=kept.id if echo["store"] else "", echo=echo)

@@ -77,6 +77,37 @@ async def test_streamed_and_whole(server: RunnerServer) -> None:
     assert again.status_code == 403
 
 
+async def test_a_stream_of_somebody_elses(server: RunnerServer) -> None:
+    """It goes out as it comes, for either method; a client that leaves ends it."""
+    is_over = asyncio.Event()
+
+    async def stream() -> AsyncGenerator[bytes]:
+        try:
+            for number in range(3):
+                yield b"data: %d\n\n" % number
+            if stalls:
+                await asyncio.Event().wait()
+        finally:
+            is_over.set()
+
+    for method in "GET", "POST":
+        stalls = False
+        headers = {TOKEN: server.admit(stream)}
+        async with httpx.AsyncClient() as client:
+            answer = await client.request(method, f"http://127.0.0.1:{server.port}/v1/x", headers=headers)
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.text == "data: 0\n\ndata: 1\n\ndata: 2\n\n"
+        stalls = True
+        is_over.clear()
+        headers = {TOKEN: server.admit(stream)}
+        async with (
+            httpx.AsyncClient() as client,
+            client.stream(method, f"http://127.0.0.1:{server.port}/v1/x", headers=headers) as begun,
+        ):
+            assert (await anext(begun.aiter_bytes())).startswith(b"data: 0")
+        await asyncio.wait_for(is_over.wait(), 5)
+
+
 async def test_errors(server: RunnerServer) -> None:
     """A refusal of the first round passes as it is; a failure is a status, or the stream's own error."""
     headers = {"content-type": "application/json", "retry-after": "3"}

@@ -8,9 +8,9 @@ import pickle
 from typing import Any
 
 import pytest
-from toolsimlib.plan import AnswerForm, Plan, Policy
+from toolsimlib.plan import AnswerForm, Kept, Plan, Policy
 from toolsimlib.proxy import jobs
-from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, Done, Job, RequestJob, is_heavy, run
+from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, BackgroundJob, Done, Job, RequestJob, is_heavy, run
 from toolsimlib.report import Report
 
 BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
@@ -23,6 +23,10 @@ def request_job(body: object = BODY, encoding: str = "", limit: int = 10_000) ->
 
 def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJob:
     return AnswerJob(Plan("chat", "chat", AnswerForm()), "application/json", encoding, data, limit, Report())
+
+
+def background_job(data: bytes = b'{"input":"x","background":true}') -> BackgroundJob:
+    return BackgroundJob("responses", "", data, 10_000, Kept("resp_1"), Report())
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,7 @@ def test_what_is_heavy(job: Job, heavy: bool) -> None:
 
 def test_a_job_and_what_comes_of_it_can_travel() -> None:
     """Both survive the way to another process and back, and say the same there."""
-    for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}')):
+    for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), background_job()):
         travelled = pickle.loads(pickle.dumps(job))
         here, there = run(job), pickle.loads(pickle.dumps(run(travelled, patient=True)))
         assert isinstance(there, Done)
@@ -60,6 +64,9 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
         (request_job({**BODY, "tools": 5}), 400, "tools"),
         (answer_job(bytes(11), limit=10), 502, "toolsim_max_answer_bytes"),
         (answer_job(b"x", "br"), 502, "cannot be decoded"),
+        (background_job(b"no JSON"), 400, "not a JSON object"),
+        (background_job(b'{"input":"x","store":false}'), 400, "needs 'store'"),
+        (background_job(b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"), 400, ""),
     ],
 )
 def test_errors(job: Job, status: int, words: str) -> None:

@@ -129,6 +129,31 @@ async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     assert "toolsim_store_records 1" in lines
 
 
+async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
+    """Records with versions, found by name; a store that fails is counted and said, and a conflict is no failure."""
+    made = memory()
+    await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})
+    assert made.size.records == 2
+    assert {name: record.value for name, record in (await made.find("p", ["n", "m"])).items()} == {"n": b"1"}
+    found = await made.conversation("p", "conv_1")
+    assert found is not None
+    assert (found.value, found.version) == (b"2", 1)
+    with pytest.raises(Conflict):
+        await made.write("p", [Record("a", b"3")], {"a": 0})
+    await made.forget("p", ["a", "conv_1", "b"])
+    assert await made.conversation("p", "conv_1") is None
+    assert (await made.find("p", ["n"]), made.errors) == ({}, {"read": 0, "write": 0})
+    made._store = Broken()  # type: ignore[assignment]
+    for work in made.write("p", [], {}), made.find("p", ["n"]), made.conversation("p", "conv_1"):
+        with pytest.raises(StoreError):
+            await work
+    made._store = None
+    with pytest.raises(StoreError):
+        await made.forget("p", ["a"])
+    assert made.errors == {"read": 2, "write": 2}
+    assert "cannot write" in caplog.text
+
+
 def test_a_store_is_opened_anew_only_where_it_changes(tmp_path: Path) -> None:
     """Other options leave what is in memory there; without a store nothing is counted."""
     made = memory()

@@ -12,11 +12,14 @@ from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Policy
+from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, run
+from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import UNAVAILABLE, Memory
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.remembering import Remembering
+from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds
@@ -34,9 +37,14 @@ def memory() -> Memory:
     return made
 
 
+def over(memory: Memory) -> Remembering:
+    background = BackgroundAnswers(memory, Rounds(10), Servers(), do, lambda *_: None)
+    return Remembering(memory, do, background)
+
+
 @pytest.fixture
 def remembering(memory: Memory) -> Remembering:
-    return Remembering(memory, do)
+    return over(memory)
 
 
 def begun(remembering: Remembering, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
@@ -105,6 +113,24 @@ async def test_a_compressed_request_is_read_first(remembering: Remembering) -> N
     assert flow.response.status_code == 400
 
 
+async def test_an_answer_in_the_background_is_seen(remembering: Remembering) -> None:
+    """Whatever the body is written in; only the field itself counts."""
+    for body, expected in (
+        ({"input": "x", "background": True}, True),
+        ({"input": "x", "background": True, "store": False}, True),
+        ({"input": "x", "background": False}, False),
+        ({"input": "x", "metadata": {"background": True}}, False),
+    ):
+        for encoding in "", "gzip":
+            data = json.dumps({"model": "m", **body}).encode()
+            flow, exchange, waits = begun(remembering, gzip.compress(data) if encoding else data, encoding)
+            assert waits
+            await remembering.recall(flow, exchange)
+            assert flow.response is None
+            assert exchange.memory is not None
+            assert exchange.memory.in_background is expected
+
+
 async def test_errors_take_the_place_of_the_answer(
     remembering: Remembering, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +155,7 @@ async def test_errors_take_the_place_of_the_answer(
 
 async def test_without_a_store_nothing_is_remembered() -> None:
     """No store, a flow from a file, or a body that was dropped: nothing happens."""
-    remembering = Remembering(Memory(), do)
+    remembering = over(Memory())
     flow, exchange, waits = begun(remembering, {"previous_response_id": "r"})
     assert (exchange.memory, waits) == (None, False)
     assert flow.response is None

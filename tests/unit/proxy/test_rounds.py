@@ -13,7 +13,8 @@ from toolsimlib.hosted.approvals import Approvals
 from toolsimlib.hosted.servers import Server
 from toolsimlib.loop.course import Bounds, Round
 from toolsimlib.loop.hosted_calls import Hosting
-from toolsimlib.plan import Policy
+from toolsimlib.plan import AnswerForm, Policy
+from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.rounds import MAX_BODY_BYTES, ROUNDS_OFF, Origin, Rounds
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import CHAT
@@ -71,10 +72,10 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
     assert (flow.request.host, flow.request.path) == ("127.0.0.1", "/v1/chat/completions")
     assert flow.request.port != 81
     assert flow.request.raw_content == RAW
-    handed_over.take_back(flow)
+    handed_over.take_back(flow, BodyRecorder())
     assert flow.request.url == before.url
     assert flow.request.headers == before.headers
-    handed_over.take_back(None)
+    handed_over.take_back(None, BodyRecorder())
 
 
 @pytest.mark.parametrize(
@@ -120,3 +121,19 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
         flow = asked(content + b" " * MAX_BODY_BYTES)
         assert rounds.take(flow, CHAT, Policy(), Bounds(), report, hosting) is None
         assert report.warnings == ([ROUNDS_OFF] if warns else [])
+
+
+@pytest.mark.parametrize(
+    ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
+)
+async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: bool, count: int, rounds: Rounds) -> None:
+    """There is always one: with as many rounds as its request may take, of which the first is its very body."""
+    body = json.dumps(BODY if tools else {"model": "m", "messages": []}).encode()
+    form = AnswerForm(stream=True, model="m")
+    job = rounds.in_background(asked(body), CHAT, form, body, policy, Bounds(), None)
+    assert (job.bounds.rounds, job.keep, job.hosted) == (count, None, None)
+    assert (job.form, job.report.client, job.report.model) == (form, "chat", "m")
+    large = body + b" " * MAX_BODY_BYTES
+    job = rounds.in_background(asked(large), CHAT, form, large, policy, Bounds(), None)
+    assert job.bounds.rounds == 1
+    assert job.report.warnings == ([ROUNDS_OFF] if policy.asks_again else [])

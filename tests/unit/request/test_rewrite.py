@@ -675,8 +675,8 @@ def test_a_call_that_the_operator_demands_is_enforced_like_a_clients_own():
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("tools", [[], [F]])
-def test_what_is_kept_is_not_made_in_the_background(stream, backend, tools):
-    """It is refused by the name of what the client sent, whatever the backend; not being asked for changes nothing."""
+def test_background_that_was_not_seen_is_refused(stream, backend, tools):
+    """Nobody would make the answer then, whatever the backend; not being asked for changes nothing."""
     body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
     policy, kept = Policy(backend=backend), Kept("resp_1")
 
@@ -686,7 +686,7 @@ def test_what_is_kept_is_not_made_in_the_background(stream, backend, tools):
             "responses", PATHS["responses"], content, policy, output_mode=None, report=Report(), kept=kept
         )
 
-    with pytest.raises(BadRequest, match="leave it out") as caught:
+    with pytest.raises(BadRequest, match="without escapes") as caught:
         made(True)
     assert (caught.value.error.param, caught.value.error.code) == ("background", "unsupported_parameter")
     for background in False, None:

@@ -32,4 +32,18 @@ MEMORY_OPTIONS = (
         "Days after its last use for which an answer or a conversation is kept.",
         minimum=1,
     ),
+    Option(
+        "background_max",
+        16,
+        "Answers that are made in the background (background: true, with toolsim_store) at one time. One more is "
+        "refused with HTTP 429.",
+        minimum=1,
+    ),
+    Option(
+        "background_event_bytes",
+        4 * 1024 * 1024,
+        "Bytes of the events of one such answer, asked for with stream, that are kept so that a client can go on where "
+        "it lost its stream. The first ones go where there are more.",
+        minimum=1024,
+    ),
 )

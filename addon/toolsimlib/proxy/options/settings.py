@@ -63,6 +63,14 @@ class Mcp:
 
 
 @dataclass(frozen=True, slots=True)
+class Background:
+    """Answers that are made in the background at one time, and bytes of the events of each that are kept."""
+
+    answers: int = 16
+    event_bytes: int = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What the operator decided about the edge; ``builtin``: the built-in backend that answers, if any."""
 
@@ -83,6 +91,7 @@ class Settings:
     bounds: Bounds = Bounds()
     store: Address | None = None
     store_bounds: StoreBounds = StoreBounds()
+    background: Background = Background()
     mcp: Mcp = Mcp()
 
     @property
@@ -134,6 +143,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
         store_bounds=StoreBounds(
             parsed["store_max_answers"], parsed["store_max_bytes"], parsed["store_max_days"] * 24 * 3600.0
         ),
+        background=Background(parsed["background_max"], parsed["background_event_bytes"]),
         mcp=_mcp(parsed),
         capture=parsed["capture"],
         metrics_labels=parsed["metrics_labels"],

@@ -225,6 +225,8 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
             message = f"Previous response{got} not found: the backend speaks chat completions and stores no responses."
             raise BadRequest(message, key, "previous_response_not_found")
         message = f"'{key}' is not supported: the backend speaks chat completions, which has nothing like it."
+        if key in ("conversation", "background"):
+            message = f"{message[:-1]}, and this proxy keeps no answers (toolsim_store)."
         raise BadRequest(message, key, "unsupported_parameter")
 
 

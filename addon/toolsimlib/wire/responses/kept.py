@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.sse import encode
 from toolsimlib.wire.strict import expect, optional, wrong_type
 
-_MENTIONS = re.compile(rb'"(?:previous_response_id|conversation|item_reference)"')
+_MENTIONS = re.compile(rb'"(?:previous_response_id|conversation|item_reference|background)"')
 _REFERRING = ("previous_response_id", "conversation")
 _PREFIXES = {
     "message": "msg",
@@ -80,7 +80,10 @@ class Resolved:
 
 
 def mentions_kept(body: bytes) -> bool:
-    """Return whether a body may refer to something; quick, and never wrong in saying no to one without escapes."""
+    """Return whether a body may refer to something, or be one of an answer in the background.
+
+    Quick, and never wrong in saying no to one without escapes.
+    """
     return _MENTIONS.search(body) is not None
 
 
@@ -104,7 +107,9 @@ def references(body: Mapping[str, Any]) -> References:
 
 def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     """Return a request with what it refers to in the place of its references. Raises BadRequest, also for 404s."""
-    history = [item for record in recalled.records for item in items_of(parse_object(record))]
+    records = [parse_object(record) for record in recalled.records]
+    _check_whole(recalled.references.previous, records)
+    history = [item for record in records for item in items_of(record)]
     there = {string(item.get("id")) for item in history}
     found = _found(recalled, there)
     own = _own_items(body, found)
@@ -216,6 +221,14 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
         if frame.startswith(_ENDINGS) and (event := parse_object(frame.partition(b"\ndata: ")[2])) is not None:
             frames[index] = change(event).removesuffix(b"\n\n")
     return b"\n\n".join(frames)
+
+
+def _check_whole(previous: str, records: Sequence[Mapping[str, Any] | None]) -> None:
+    """Raise BadRequest if what a request continues is an answer in the background that is not there, or never will."""
+    status = mapping((records[-1] or {}).get("response")).get("status") if previous and records else None
+    if status in ("queued", "in_progress", "failed", "cancelled"):
+        message = f"Previous response with id '{previous}' cannot be continued: its status is '{status}'."
+        raise BadRequest(message, "previous_response_id", "invalid_value")
 
 
 def _found(recalled: Recalled, there: set[str]) -> dict[str, dict[str, Any]]:

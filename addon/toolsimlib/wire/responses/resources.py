@@ -28,6 +28,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.responses.actions import ACTIONS
+from toolsimlib.wire.responses.background import PENDING, is_in_background, response_now, with_response
 from toolsimlib.wire.responses.kept import NotKept, items_of, kept_item
 from toolsimlib.wire.strict import expect, optional, required
 
@@ -61,12 +62,16 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request for a resource. ``query``: of its URL."""
+    """A request for a resource. ``query``: of its URL.
+
+    ``state``: of an answer in the background that is not over, by whoever makes it; "" if nobody does.
+    """
 
     resource: Resource
     method: str
     query: str = ""
     body: bytes = b""
+    state: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +161,18 @@ def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
 
 
 def _of_response(call: Call, record: Mapping[str, Any]) -> Response:
-    response = dict(mapping(record["response"]))
+    id, response = call.resource.id, dict(mapping(record["response"]))
     match call.resource.kind, call.method:
         case "input_items", _:
             return Response(page(mappings(record.get("input")), call.query))
-        case "cancel", _:
+        case "cancel", _ if not is_in_background(record):
             raise BadRequest("Cannot cancel a synchronous response.")
         case _, "DELETE":
-            return Response({"id": call.resource.id, "object": "response", "deleted": True}, call.resource.id)
+            return Response({"id": id, "object": "response", "deleted": True}, id)
+    if is_in_background(record):
+        now = response_now(response, call.state, cancel=call.resource.kind == "cancel")
+        is_changed = now["status"] not in (*PENDING, response.get("status"))
+        return Response(now, id, with_response(record, now)) if is_changed else Response(now)
     if parse_qs(call.query).get("stream", [""])[-1] == "true":
         message = "This response was not created in the background with 'stream': it cannot be streamed again."
         raise BadRequest(message, "stream", "invalid_value")

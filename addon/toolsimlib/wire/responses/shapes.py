@@ -15,7 +15,7 @@ def failed_code(code: str | None) -> str:
     """Return a code for the final object, whose codes are a closed set to some clients: ours are not in it."""
     if code == "invalid_tool_call":
         return _FINAL_CODE
-    return code if code and not code.startswith("backend_") else "server_error"
+    return code if code and not code.startswith(("backend_", "response_")) else "server_error"
 
 
 def part_of(kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> dict[str, Any]:

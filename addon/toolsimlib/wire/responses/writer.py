@@ -1,6 +1,6 @@
 """Client events as a Responses answer: the frames of a stream and the Response object, from one and the same items.
 
-    answer    := created in_progress item* (completed | incomplete | error failed) [DONE]
+    answer    := created queued? in_progress item* (completed | incomplete | error failed) [DONE]
     item      := message | reasoning | call | hosted
     message   := item.added (part.added text.delta* text.done part.done)+ item.done
     reasoning := item.added (part.added delta* done part.done)+ item.done
@@ -78,6 +78,7 @@ class ResponsesWriter:
         self._form = form
         self._stream = form.stream
         self._id = ""
+        self._has_begun = False
         self._created_at = 0
         self._service_tier: str | None = None
         self._sequence = 0
@@ -129,16 +130,28 @@ class ResponsesWriter:
 
     # -- the response
 
-    def _begin(self, event: Opened) -> None:
-        if self._id:
-            return
+    def queue(self) -> tuple[dict[str, Any], list[bytes]]:
+        """Return an answer whose model has not begun, and the frames that say so."""
+        response = self._create(Opened(), "queued")
+        self._emit("response.queued", {"response": response})
+        frames, self._frames = self._frames, []
+        return response, frames
+
+    def _create(self, event: Opened, status: str) -> dict[str, Any]:
         self._id = self._form.id or event.response_id or f"resp_{secrets.token_hex(24)}"
         self._created_at = event.created_at if event.created_at is not None else int(time.time())
+        response = self._response(status, [])
+        self._emit("response.created", {"response": response})
+        return response
+
+    def _begin(self, event: Opened) -> None:
+        if self._has_begun:
+            return
+        self._has_begun = True
         self._service_tier = event.service_tier
-        if self._stream:
-            response = self._response("in_progress", [])
-            self._emit("response.created", {"response": response})
-            self._emit("response.in_progress", {"response": response})
+        if not self._id:
+            self._create(event, "in_progress")
+        self._emit("response.in_progress", {"response": self._response("in_progress", [])})
 
     def _end(self, event: Ended) -> None:
         self._begin(Opened())

@@ -36,7 +36,16 @@ def test_values() -> None:
     assert (made.store, made.store_bounds) == (Address("sqlite", "/x"), Bounds(3, 2000, 172_800.0))
 
 
+def test_answers_in_the_background() -> None:
+    """Their bounds are those of the room that makes them, unless they are set."""
+    assert parsed().background == settings.Background()
+    made = parsed(background_max=2, background_event_bytes=3000)
+    assert made.background == settings.Background(2, 3000)
+
+
 def test_bad_values() -> None:
-    """A store of an unknown kind stops the start."""
+    """A store of an unknown kind stops the start, and so do answers that could not be made."""
+    with pytest.raises(OptionsError, match="toolsim_background_max: got 0, expected 1 or more"):
+        parsed(background_max=0)
     with pytest.raises(OptionsError, match="toolsim_store: got 'yes', expected memory"):
         parsed(store="yes")

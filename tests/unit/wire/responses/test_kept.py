@@ -148,3 +148,14 @@ def test_ids_of_items() -> None:
     assert kept.output_names(body) == (body["output"][0]["id"],)
     assert kept.output_names({**body, "status": "failed"}) is None
     assert kept.output_names(None) is None
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress", "failed", "cancelled"])
+def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
+    """An answer in the background that is not over, or is over without an answer; in a conversation it is not there."""
+    value = json.dumps({"response": {"id": "r", "status": status}, "input": []}).encode()
+    with pytest.raises(BadRequest, match=f"its status is '{status}'") as caught:
+        resolve({"input": "x"}, Recalled(References("r"), (value,)))
+    assert caught.value.error.param == "previous_response_id"
+    whole = value.replace(status.encode(), b"incomplete")
+    assert resolve({"input": "x"}, Recalled(References("r"), (whole,))).body["store"] is False

@@ -331,3 +331,22 @@ def test_a_message_says_whether_the_answer_goes_on(
         items = [event["item"] for event in told if event["type"] == f"response.output_item.{name}"]
         if stream:
             assert [item.get("phase") for item in items if item["type"] == "message"] == expected
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_waits_for_its_model(stream: bool) -> None:
+    """It has its name and is told to wait; what follows has the same name, is said once, and counts on."""
+    writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
+    response, frames = writer.queue()
+    assert (response["status"], response["output"], response["usage"]) == ("queued", [], None)
+    for event in KeepAlive(), Opened("other", 5), TextDelta("Hi"), Ended({0: "stop"}):
+        frames += writer.write(event)
+    told = [json.loads(line[6:]) for line in b"".join(frames).decode().split("\n") if line.startswith("data: {")]
+    kinds = [event["type"] for event in told]
+    begins = ["response.created", "response.queued", "response.in_progress", "keepalive", "response.output_item.added"]
+    assert kinds[:5] == (begins if stream else [])
+    assert [event["sequence_number"] for event in told] == list(range(len(told)))
+    assert writer.body is not None
+    assert (writer.body["id"], writer.body["created_at"]) == (response["id"], response["created_at"])
+    for event in told:
+        EVENT.validate_python(event) if event["type"] != "keepalive" else None

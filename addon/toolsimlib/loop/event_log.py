@@ -1,0 +1,86 @@
+"""The events of an answer that is made without its client: anyone may follow them, from any of them on.
+
+All that follow read the same frames. What was told last is kept, in bounded memory: who comes too late, or reads too
+slowly, is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.responses.background import BEHIND, DONE, events_value, frames_of
+from toolsimlib.wire.sse import encode
+
+# As much as is written at once.
+_FRAMES_AT_ONCE = 256
+
+
+class EventLog:
+    """Keeps the newest ``max_bytes`` of the events that ``add`` brings, until ``end``."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._first = 0
+        self._frames: list[bytes] = []
+        self._bytes = 0
+        self._is_over = False
+        self._grown = asyncio.Event()
+
+    def __repr__(self) -> str:
+        last = self._first + len(self._frames) - 1
+        return f"EventLog({self._first} to {last}{', over' if self._is_over else ''})"
+
+    def add(self, written: Sequence[bytes]) -> None:
+        """Add what a writer has written."""
+        frames = frames_of(written)
+        self._frames += frames
+        self._bytes += sum(map(len, frames))
+        if self._bytes > self._max_bytes:
+            self._forget()
+        self._wake()
+
+    def end(self) -> None:
+        """Let those that follow come to their end."""
+        self._is_over = True
+        self._wake()
+
+    def has(self, after: int) -> bool:
+        """Return whether all events behind the number ``after`` are there."""
+        return after + 1 >= self._first
+
+    def value(self, end: Sequence[bytes] = ()) -> bytes:
+        """Return the events as they are kept, with the last ones, which nobody has been told yet."""
+        return events_value(self._first, [*self._frames, *frames_of(end)])
+
+    async def follow(self, after: int) -> AsyncGenerator[bytes]:
+        """Yield the frames behind the number ``after``, as they come, to the end of the answer."""
+        place = after + 1
+        while True:
+            if place < self._first:
+                error = BEHIND.body()
+                flat = {key: error[key] for key in ("code", "message", "param")}
+                yield encode(dump({"type": "error", **flat, "error": error, "sequence_number": place}), "error")
+                return
+            if frames := self._frames[place - self._first :][:_FRAMES_AT_ONCE]:
+                place += len(frames)
+                yield b"".join(frames)
+            elif self._is_over:
+                yield DONE
+                return
+            else:
+                await self._grown.wait()
+
+    def _forget(self) -> None:
+        """Forget the first events: more than needed, so that it is not done for each one."""
+        count = 0
+        while count < len(self._frames) and self._bytes > self._max_bytes * 3 // 4:
+            self._bytes -= len(self._frames[count])
+            count += 1
+        del self._frames[:count]
+        self._first += count
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()

@@ -1,0 +1,200 @@
+"""Answers in the background and flows: the requests that ask for one, and those that ask about one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Literal
+
+from mitmproxy.http import HTTPFlow, Response
+
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.loop.event_log import EventLog
+from toolsimlib.plan import Policy
+from toolsimlib.proxy.background.ledger import Ledger
+from toolsimlib.proxy.background.runs import Finished, Run, Runs
+from toolsimlib.proxy.exchange import MODE_HEADER, Exchange
+from toolsimlib.proxy.jobs import BackgroundJob, Done, Job, PageJob, RequestJob
+from toolsimlib.proxy.mcp_servers import Servers
+from toolsimlib.proxy.memory import UNAVAILABLE, Memory
+from toolsimlib.proxy.options.settings import Settings
+from toolsimlib.proxy.reporting.metrics import Family
+from toolsimlib.proxy.rounds import Rounds
+from toolsimlib.report import Report
+from toolsimlib.store.record import StoreError, TooLarge
+from toolsimlib.wire.dialect import Api
+from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.responses.background import (
+    CANCELLED,
+    DELETED,
+    NO_EVENTS,
+    NOT_HERE,
+    NOT_STREAMED,
+    cursor,
+    events_after,
+    is_streamed,
+    value_of,
+    wants_stream,
+)
+from toolsimlib.wire.responses.resources import Call
+from toolsimlib.wire.responses.writer import ResponsesWriter
+
+_MAX_TRIES = 20
+_JSON = {"content-type": "application/json"}
+
+
+class BackgroundAnswers:
+    """Begins answers in the background, and serves them. ``do`` does a job, here or elsewhere.
+
+    ``settings``: those of the moment.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        rounds: Rounds,
+        servers: Servers,
+        do: Callable[[Job], Awaitable[Done]],
+        finished: Finished,
+    ) -> None:
+        self._memory = memory
+        self._servers = servers
+        self._ledger = Ledger(memory)
+        self._rounds = rounds
+        self._do = do
+        self._runs = Runs(self._ledger, rounds.keepalive, finished)
+        self._starting = 0
+        self.settings = Settings()
+
+    def families(self) -> list[Family]:
+        """Return what is counted, for the metrics."""
+        return self._runs.families() if self._memory.is_on else []
+
+    async def stop(self) -> None:
+        """End all answers that are being made."""
+        await self._runs.stop()
+
+    async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> None:
+        """Begin an answer, and tell its client so; or answer the flow with an error."""
+        most = self.settings.background.answers
+        if len(self._runs) + self._starting >= most:
+            flow.response = exchange.refuse(_too_many(most))
+            return
+        self._starting += 1
+        try:
+            begun = await self._begun(flow, exchange, api, policy)
+        except TooLarge as problem:
+            begun = ApiError(f"The request cannot be kept: {problem}.", "invalid_request_error", status=413)
+        except StoreError:
+            begun = UNAVAILABLE
+        finally:
+            self._starting -= 1
+        if isinstance(begun, ApiError):
+            flow.response = exchange.refuse(begun)
+            return
+        run, told = begun
+        self._runs.start(run)
+        # It is logged and counted when it is over, and not with this flow.
+        exchange.report = Report()
+        if run.log is not None:
+            self._follow(flow, exchange, run.log, -1)
+        else:
+            flow.response = Response.make(200, told, _JSON)
+
+    async def _begun(
+        self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy
+    ) -> tuple[Run, bytes] | ApiError:
+        """Return an answer that is kept as one that waits, and what its client is told; or the error."""
+        turn, limit, request, settings = exchange.memory, exchange.limits.max_request_bytes, flow.request, self.settings
+        assert turn is not None
+        data, encoding = (turn.sent, turn.encoding) if turn.body is None else (turn.body, "")
+        made = await self._do(BackgroundJob(api.name, encoding, data, limit, turn.kept, Report()))
+        if made.error is not None:
+            return made.error
+        # What is wrong with the request is said now, and not by an answer that has failed.
+        mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
+        job = RequestJob(api.name, request.path, "", made.body, limit, once, mode, Report(), is_round=True)
+        if (error := (await self._do(job)).error) is not None:
+            return error
+        own, names = (turn.own, turn.names) if turn.own is not None else (made.own, made.names or ())
+        writer, references = ResponsesWriter(made.form), turn.references
+        response, frames = writer.queue()
+        told = dump(response).encode()
+        value = value_of(told, own, stream=made.form.stream)
+        lease = await self._ledger.open(turn.partition, turn.kept.id, value, references.previous, names)
+        log = EventLog(settings.background.event_bytes) if made.form.stream else None
+        hosting = self._servers.hosting(settings.origins, flow)
+        answer = self._rounds.in_background(flow, api, made.form, made.body, policy, settings.bounds, hosting)
+        run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)
+        run.tell(frames)
+        return run, told
+
+    async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
+        """Answer a request about such an answer; return whether it is one."""
+        turn = exchange.memory
+        assert turn is not None
+        if call.resource.kind not in ("response", "cancel"):
+            return False
+        said: bytes | ApiError | bool
+        try:
+            if call.method == "GET" and wants_stream(call.query):
+                said = await self._streamed(flow, exchange, turn.partition, call)
+            else:
+                said = await self._told(turn.partition, call)
+        except BadRequest as bad:
+            said = bad.error
+        except StoreError:
+            said = UNAVAILABLE
+        if isinstance(said, ApiError):
+            flow.response = exchange.refuse(said)
+        elif isinstance(said, bytes):
+            flow.response = Response.make(200, said, _JSON)
+        return said is not False
+
+    async def _told(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
+        """Return what is to be said of an answer, False if there is none; what is written by that, is written."""
+        id = call.resource.id
+        for _ in range(_MAX_TRIES):
+            entry = await self._ledger.read(partition, id)
+            if entry is None:
+                return False
+            done = await self._do(PageJob(replace(call, state=entry.state), entry.value, Report()))
+            if done.error is not None or not done.names:
+                return done.error or done.body
+            if not done.own:
+                await self._ledger.delete(partition, id)
+            elif not await self._ledger.settle(entry, done.own):
+                continue
+            if (run := self._runs.find(partition, id)) is not None:
+                await self._runs.end(run, CANCELLED if done.own else DELETED)
+            return done.body
+        raise StoreError(f"{id} changes too often")
+
+    async def _streamed(self, flow: HTTPFlow, exchange: Exchange, partition: str, call: Call) -> ApiError | bool:
+        """Answer a flow with the events of an answer; return the error if that cannot be, False if there is none."""
+        id, run = call.resource.id, self._runs.find(partition, call.resource.id)
+        entry = await self._ledger.read(partition, id)
+        if entry is None:
+            return False
+        after = cursor(call.query)
+        if not is_streamed(entry.value):
+            return NOT_STREAMED
+        if run is not None and run.log is not None and run.log.has(after):
+            self._follow(flow, exchange, run.log, after)
+            return True
+        if run is not None or not entry.state:
+            kept = await self._ledger.events(partition, id)
+            events = events_after(kept, after) if kept is not None else None
+            if events is None:
+                return NO_EVENTS
+            flow.response = Response.make(200, events, {"content-type": "text/event-stream; charset=utf-8"})
+            return True
+        return NOT_HERE
+
+    def _follow(self, flow: HTTPFlow, exchange: Exchange, log: EventLog, after: int) -> None:
+        exchange.hand_over(self._rounds.show(flow, lambda: log.follow(after)))
+
+
+def _too_many(most: int) -> ApiError:
+    message = f"Too many answers are being made in the background: at most {most} at one time here."
+    return ApiError(message, "rate_limit_error", "rate_limit_exceeded", status=429, retry_after=5)

@@ -1,0 +1,202 @@
+"""Answers in the background as the store has them: the record of each, its lease while it is made, its events."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+from toolsimlib.errors import ApiError
+from toolsimlib.proxy.memory import LOST, Memory
+from toolsimlib.store.record import Conflict, Record, StoreError
+from toolsimlib.wire.responses.background import is_one
+from toolsimlib.wire.responses.kept import appended
+
+RENEW_SECONDS = 2.0
+"""How often a lease is renewed: after as long the model stops whose answer was cancelled at another proxy."""
+LEASE_SECONDS = 10.0
+"""How long a lease is good: several renewals may fail, as while a store is started again."""
+# Others may add to the same conversation: each try then finds it as they have left it.
+_MAX_TRIES = 20
+
+
+@dataclass(slots=True)
+class Lease:
+    """The right to end an answer. ``version``: of its record; ``token``: by which its holder knows it again."""
+
+    partition: str
+    id: str
+    version: int = 1
+    state: str = "queued"
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def name(self) -> str:
+        """The id of its record."""
+        return _lease_of(self.id)
+
+    def record(self) -> Record:
+        """Return it as it is written now."""
+        value = f"{time.time() + LEASE_SECONDS:.3f} {self.state} {self.token}"
+        return Record(self.name, value.encode(), names=(self.name,))
+
+    def over(self) -> Record:
+        """Return what takes its place at the end of the answer."""
+        return Record(self.name, f"0 over {self.token}".encode(), names=(self.name,))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An answer at one moment.
+
+    ``state``: what whoever makes it says of it, "" if nobody does; ``version``: its lease's.
+    """
+
+    partition: str
+    id: str
+    value: bytes
+    state: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an answer ends: its record's ``value`` and the names in it, and its events as they are kept (b"" = none).
+
+    What is added to the conversation ``conversation``, if it has one: the request's ``own`` items (a JSON array), and
+    its ``output``.
+    """
+
+    value: bytes
+    parent: str = ""
+    names: tuple[str, ...] = ()
+    events: bytes = b""
+    conversation: str = ""
+    own: bytes = b"[]"
+    output: object = ()
+
+
+class Ledger:
+    """Reads and writes them. Everything raises StoreError while the store is down."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    async def open(self, partition: str, id: str, value: bytes, parent: str, names: Sequence[str]) -> Lease:
+        """Write the record of an answer that is begun now; return its lease."""
+        lease = Lease(partition, id)
+        record = Record(id, value, parent, (id, *names))
+        await self._memory.write(partition, [record, lease.record()], {id: 0})
+        return lease
+
+    async def read(self, partition: str, id: str) -> Entry | None:
+        """Return an answer as it is now; None if there is none, or one that was not made in the background."""
+        found = await self._memory.find(partition, [id, _lease_of(id)])
+        record, lease = found.get(id), found.get(_lease_of(id))
+        if record is None or record.id != id or not is_one(record.value):
+            return None
+        until, state, _ = _read(lease)
+        state = state if until > time.time() else ""
+        return Entry(partition, id, record.value, state, lease.version if lease is not None else 0)
+
+    async def renew(self, lease: Lease) -> bool:
+        """Say that an answer is still being made; return whether it is to be."""
+        return await self._replace(lease, [lease.record()])
+
+    async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
+        """Write how an answer has ended, by whoever made it.
+
+        Return whether it has; False if somebody else has ended it, an error if its conversation is gone.
+        """
+        records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names)), *_events(lease.id, ending)]
+        if not ending.conversation:
+            return await self._replace(lease, [*records, lease.over()])
+        for _ in range(_MAX_TRIES):
+            found = await self._memory.conversation(lease.partition, ending.conversation)
+            if found is None:
+                return LOST
+            value = appended(found.value, ending.own, ending.output)
+            with suppress(Conflict):
+                added = Record(found.id, value)
+                expected = {found.id: found.version, lease.name: lease.version}
+                await self._memory.write(lease.partition, [*records, added, lease.over()], expected)
+                return True
+            if (standing := await self._standing(lease)) != "held":
+                return standing == "over"
+        raise StoreError(f"the conversation {ending.conversation} changes too often")
+
+    async def settle(self, entry: Entry, value: bytes, events: bytes = b"") -> bool:
+        """Write how an answer has ended, by whoever finds it so; return whether it was still as it was read."""
+        lease = Lease(entry.partition, entry.id)
+        records = [Record(entry.id, value, names=(entry.id,)), *_events(entry.id, Ending(value, events=events))]
+        try:
+            await self._memory.write(entry.partition, [*records, lease.over()], {lease.name: entry.version})
+        except Conflict:
+            return False
+        await self.tidy(lease)
+        return True
+
+    async def tidy(self, lease: Lease) -> None:
+        """Forget a lease that says nothing any more."""
+        with suppress(StoreError):
+            await self._memory.forget(lease.partition, [lease.name])
+
+    async def events(self, partition: str, id: str) -> bytes | None:
+        """Return the events of an answer that is over, None if they are not kept."""
+        name = _events_of(id)
+        found = await self._memory.find(partition, [name])
+        return found[name].value if name in found else None
+
+    async def delete(self, partition: str, id: str) -> None:
+        """Forget an answer. The lease goes first: whoever makes it can write nothing any more."""
+        await self._memory.forget(partition, [_lease_of(id), id, _events_of(id)])
+
+    async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
+        """Write records, the lease's among them; return whether it was still held."""
+        while True:
+            try:
+                await self._memory.write(lease.partition, records, {lease.name: lease.version})
+            except Conflict:
+                if (standing := await self._standing(lease)) != "held":
+                    return standing == "over"
+                continue
+            lease.version += 1
+            return True
+
+    async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
+        """Return how a lease stands, and note its version.
+
+        Our own writes change that too: of one that came too late nobody said that it was done.
+        """
+        found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
+        until, _, token = _read(found)
+        if found is None or token != lease.token:
+            return "lost"
+        lease.version = found.version
+        return "held" if until else "over"
+
+
+def _lease_of(id: str) -> str:
+    return f"lease_{id}"
+
+
+def _events_of(id: str) -> str:
+    return f"events_{id}"
+
+
+def _events(id: str, ending: Ending) -> list[Record]:
+    name = _events_of(id)
+    return [Record(name, ending.events, names=(name,))] if ending.events else []
+
+
+def _read(lease: Record | None) -> tuple[float, str, str]:
+    """Return until when a lease is good, the state of the answer, and whose it is."""
+    words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
+    try:
+        until, state, token = words
+        return float(until), state, token
+    except ValueError:
+        return 0.0, "", ""

@@ -1,0 +1,224 @@
+"""The answers that this proxy makes in the background: each a task that nobody has to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsimlib.errors import ApiError
+from toolsimlib.events import Failed, Opened
+from toolsimlib.loop.event_log import EventLog
+from toolsimlib.loop.runner import Job, Refused, answer, failure
+from toolsimlib.loop.server import with_keepalives
+from toolsimlib.proxy.background.ledger import RENEW_SECONDS, Ending, Lease, Ledger
+from toolsimlib.proxy.memory import LOST
+from toolsimlib.proxy.reporting.metrics import Family
+from toolsimlib.report import Report
+from toolsimlib.store.record import StoreError
+from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.responses.background import ENDED, STOPPED, value_of
+from toolsimlib.wire.responses.kept import as_failed, output_names
+from toolsimlib.wire.responses.writer import ResponsesWriter
+
+logger = logging.getLogger(__name__)
+
+KEEP_TRIES = 20
+"""How often it is tried to keep an answer that is over, once a second: a server may be started again."""
+_SECOND = 1.0
+
+_UNFINISHED = ApiError("The backend's answer has no end.", code="backend_truncated", status=502)
+_BUG = ApiError("toolsim failed to make the answer.", code="internal_error")
+STATUSES = ("completed", "incomplete", "failed", "cancelled")
+
+Finished = Callable[[Report, int | None, float], None]
+"""Is told of each answer that is over: its report, its status as that of an HTTP answer (None: cancelled), seconds."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One answer that is being made.
+
+    ``own``: the request's own items, ``names``: their ids; ``conversation``: to which they are added with the output.
+    ``why``: it is ended before its end, for this reason. ``end``: what is told last; ``failed``: what went wrong then.
+    """
+
+    job: Job
+    lease: Lease
+    writer: ResponsesWriter
+    log: EventLog | None
+    own: bytes
+    names: tuple[str, ...]
+    parent: str = ""
+    conversation: str = ""
+    why: ApiError | None = None
+    end: list[bytes] = field(default_factory=list)
+    failed: ApiError | None = None
+    task: asyncio.Task[None] | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    started: float = field(default_factory=time.monotonic)
+
+    def tell(self, frames: Sequence[bytes]) -> None:
+        """Tell those that follow it."""
+        if self.log is not None:
+            self.log.add(frames)
+
+    def fail(self, error: ApiError) -> None:
+        """Let its end be an error after all."""
+        self.end = [as_failed(b"".join(self.end), error)]
+        self.failed = error
+
+    def ending(self, response: Mapping[str, Any]) -> Ending:
+        """Return how it ends, with this Response."""
+        names, stream = output_names(response), self.log is not None
+        value = value_of(dump(response).encode(), self.own, stream=stream)
+        events = self.log.value(self.end) if self.log is not None else b""
+        conversation = self.conversation if names is not None else ""
+        all_names = (*self.names, *(names or ()))
+        return Ending(value, self.parent, all_names, events, conversation, self.own, response.get("output"))
+
+
+class Runs:
+    """Starts, finds and ends them. ``keepalive``: as the addon's."""
+
+    def __init__(self, ledger: Ledger, keepalive: float, finished: Finished) -> None:
+        self._ledger = ledger
+        self._keepalive = keepalive
+        self._finished = finished
+        self._runs: dict[str, Run] = {}
+        self._ended: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def families(self) -> list[Family]:
+        """Return what is counted, for the metrics."""
+        running = Family("background_answers", "Answers that are being made in the background.", "gauge")
+        running.add({}, len(self._runs))
+        ended = Family("background_answers_total", "Answers that were made in the background, by how they ended.")
+        for status in STATUSES:
+            ended.add({"status": status}, self._ended[status])
+        return [running, ended]
+
+    def find(self, partition: str, id: str) -> Run | None:
+        """Return the answer of this id, if it is made here."""
+        run = self._runs.get(id)
+        return run if run is not None and run.lease.partition == partition else None
+
+    def start(self, run: Run) -> None:
+        """Let an answer be made, whose record is kept already."""
+        self._runs[run.lease.id] = run
+        run.task = asyncio.create_task(self._run(run))
+
+    async def end(self, run: Run, why: ApiError) -> None:
+        """End an answer before its end, and wait until its model is stopped."""
+        if run.task is not None and not run.task.done():
+            run.why = run.why or why
+            run.task.cancel()
+            await asyncio.wait([run.task])
+
+    async def stop(self) -> None:
+        """End all of them: they have failed."""
+        await asyncio.gather(*(self.end(run, STOPPED) for run in list(self._runs.values())))
+
+    async def _run(self, run: Run) -> None:
+        renewing = asyncio.create_task(self._renew(run))
+        try:
+            await self._answer(run)
+            renewing.cancel()
+            await asyncio.wait([renewing])
+            await self._keep(run)
+        except asyncio.CancelledError:
+            renewing.cancel()
+            await self._cut(run, run.why or STOPPED)
+        finally:
+            run.tell(run.end)
+            if run.log is not None:
+                run.log.end()
+            del self._runs[run.lease.id]
+            self._note(run)
+
+    async def _answer(self, run: Run) -> None:
+        """Let the model answer. The end of what there is to tell waits until the answer is kept."""
+        error = _UNFINISHED
+        try:
+            async with aclosing(with_keepalives(answer(run.job), self._keepalive)) as events:
+                async for event in events:
+                    if isinstance(event, Opened):
+                        run.lease.state = "in_progress"
+                        run.changed.set()
+                    frames = run.writer.write(failure(event) if isinstance(event, Refused) else event)
+                    if run.writer.body is not None:
+                        run.end = frames
+                        return
+                    run.tell(frames)
+        except Exception:
+            logger.exception("toolsim failed to make an answer; please report this.")
+            error = _BUG
+        run.end = run.writer.write(Failed(error))
+
+    async def _keep(self, run: Run) -> None:
+        """Keep an answer that is over, before anybody is told that it is."""
+        assert run.writer.body is not None
+        ending = run.ending(run.writer.body)
+        for _ in range(KEEP_TRIES):
+            try:
+                match await self._ledger.end(run.lease, ending):
+                    case True:
+                        await self._ledger.tidy(run.lease)
+                    case False:
+                        run.fail(ENDED)
+                    case ApiError() as lost:
+                        run.fail(lost)
+                        ending = run.ending({**run.writer.body, **_failed(lost)})
+                        continue
+                return
+            except StoreError:
+                await asyncio.sleep(_SECOND)
+        run.fail(LOST)
+
+    async def _cut(self, run: Run, why: ApiError) -> None:
+        """End an answer that is not to go on; one that only waits to be kept is kept if the proxy stops."""
+        if run.writer.body is None:
+            run.end = run.writer.write(Failed(why))
+            run.failed = why
+        elif why is not STOPPED:
+            run.fail(why)
+        if why is STOPPED and run.writer.body is not None:
+            with suppress(StoreError):
+                await self._ledger.end(run.lease, run.ending(run.writer.body))
+
+    async def _renew(self, run: Run) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(run.changed.wait(), RENEW_SECONDS)
+            run.changed.clear()
+            try:
+                is_held = await self._ledger.renew(run.lease)
+            except StoreError:
+                continue
+            if not is_held and run.task is not None:
+                run.why = run.why or ENDED
+                run.task.cancel()
+                return
+
+    def _note(self, run: Run) -> None:
+        """Count an answer that is over, and have it logged."""
+        report, body = run.job.report, run.writer.body or {}
+        error = run.failed or run.writer.error
+        was_ended = error is not None and (error.code or "").startswith("response_")
+        self._ended["cancelled" if was_ended else "failed" if error else str(body.get("status"))] += 1
+        if error is not None:
+            report.error = error.code or error.type
+        status = None if was_ended else error.status if error else 200
+        self._finished(report, status, time.monotonic() - run.started)
+
+
+def _failed(error: ApiError) -> dict[str, Any]:
+    """Return the fields of a Response that failed after all."""
+    return {"status": "failed", "error": {"code": "server_error", "message": error.message}, "completed_at": None}

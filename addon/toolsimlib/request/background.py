@@ -1,0 +1,29 @@
+"""A request whose answer is made in the background: what the model is asked, and how the answer is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import AnswerForm, Kept
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import as_kept, read
+from toolsimlib.wire.dialect import Api
+
+
+def in_background(
+    client: Api, document: Mapping[str, Any], kept: Kept, report: Report
+) -> tuple[AnswerForm, dict[str, Any]]:
+    """Return the form of an answer that is made in the background, and what the model is asked for it.
+
+    That is always a stream: it shows that the backend lives, and can be stopped at any moment. Raises BadRequest.
+    """
+    asked = {key: value for key, value in document.items() if key != "background"}
+    request = as_kept(read(client, asked, report), kept)
+    if not request.form.id:
+        message = "'background' needs 'store' to be true: an answer that is not kept cannot be fetched later."
+        raise BadRequest(message, "background", "invalid_value")
+    form = replace(request.form, echo={**request.form.echo, "background": True})
+    return form, {**request.body, "stream": True}

@@ -1,0 +1,241 @@
+"""Answers that are made in the background, by the real SDK: polled, followed, cancelled, deleted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+from memory.conftest import connect
+from memory.test_references import CALL, TOOLS, shown
+from support.mitmdump import Mitmdump
+from support.text_backend import Exchange, TextBackend, Turn, says
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 20.0
+NEVER = says("One, ", "two.", ending="hang")
+
+
+def until(what: Callable[[], Any], seconds: float = SECONDS) -> Any:
+    """Return what ``what`` returns as soon as that is something."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+    return found
+
+
+def ended(client: openai.OpenAI, id: str) -> Any:
+    """Poll an answer to its end."""
+
+    def polled() -> Any:
+        response = client.responses.retrieve(id)
+        assert response.id == id
+        return response if response.status not in ("queued", "in_progress") else None
+
+    return until(polled)
+
+
+def begin(client: openai.OpenAI, **request: Any) -> Any:
+    return client.responses.create(model="m", background=True, **request)
+
+
+class Gate:
+    """A model that waits for ``open`` before it answers."""
+
+    def __init__(self, *turns: Turn) -> None:
+        self.turns = list(turns)
+        self.open = threading.Event()
+
+    def __call__(self, exchange: Exchange) -> Turn:
+        self.open.wait(SECONDS)
+        return self.turns.pop(0)
+
+
+def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> None:
+    """It waits, it is made while nobody reads, and then it is there: the same object that a client that waits gets."""
+    backend.play([says("Hello ", "there.")])
+    begun = begin(client, input="Hello", metadata={"a": "b"})
+    assert (begun.status, begun.background, begun.output, begun.usage) == ("queued", True, [], None)
+    whole = ended(client, begun.id)
+    assert (whole.status, whole.output_text, whole.background) == ("completed", "Hello there.", True)
+    assert (whole.metadata, whole.store, whole.created_at) == ({"a": "b"}, True, begun.created_at)
+    assert whole.usage is not None
+    (exchange,) = backend.exchanges
+    assert exchange.body["stream"] is True
+    assert "background" not in exchange.body
+    assert "id" in client.responses.input_items.list(begun.id).data[0].to_dict()
+
+
+def test_a_call_is_polled_and_answered(client: openai.OpenAI, backend: TextBackend) -> None:
+    """A client's function is called in the background, its output is sent with previous_response_id."""
+    backend.play([says("I look.", CALL), says("18 degrees.")])
+    first = ended(client, begin(client, input="Weather?", tools=TOOLS).id)
+    (call,) = [item for item in first.output if item.type == "function_call"]
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "18"}
+    begun = begin(client, input=[output], tools=TOOLS, previous_response_id=first.id)
+    second = ended(client, begun.id)
+    assert (second.output_text, second.previous_response_id) == ("18 degrees.", first.id)
+    said = shown(backend)
+    places = [said.index(words) for words in ("Weather?", "I look.", "=18]")]
+    assert places == sorted(places)
+
+
+def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend) -> None:
+    """They are added to it when they are complete, and only then."""
+    backend.play([says("One."), says("Two.")])
+    conversation = client.conversations.create()
+    ended(client, begin(client, input="First", conversation=conversation.id).id)
+    second = ended(client, begin(client, input="Second", conversation=conversation.id).id)
+    assert second.conversation.id == conversation.id
+    listed: list[Any] = list(client.conversations.items.list(conversation.id, order="asc"))
+    assert [each.content[0].text for each in listed] == ["First", "One.", "Second", "Two."]
+    backend.play([NEVER])
+    begun = begin(client, input="Third", conversation=conversation.id)
+    until(lambda: backend.exchanges and backend.exchanges[0].sent)
+    client.conversations.delete(conversation.id)
+    client.responses.cancel(begun.id)
+
+
+def test_cancelling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
+    """The backend's connection is closed; to cancel once more says the same, and so does asking."""
+    backend.play([NEVER])
+    begun = begin(client, input="Count")
+    until(lambda: client.responses.retrieve(begun.id).status == "in_progress")
+    for _ in "12":
+        cancelled = client.responses.cancel(begun.id)
+        assert (cancelled.id, cancelled.status, cancelled.output) == (begun.id, "cancelled", [])
+    assert client.responses.retrieve(begun.id).status == "cancelled"
+    assert backend.exchanges[0].over.wait(SECONDS)
+    assert not backend.exchanges[0].whole
+    with pytest.raises(openai.BadRequestError, match="its status is 'cancelled'"):
+        client.responses.create(model="m", input="More", previous_response_id=begun.id)
+    backend.play([says("Done.")])
+    done = begin(client, input="Hello")
+    ended(client, done.id)
+    assert client.responses.cancel(done.id).status == "completed"
+
+
+def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
+    """It is a 404 from then on, and nothing comes back."""
+    backend.play([NEVER])
+    begun = begin(client, input="Count")
+    until(lambda: backend.exchanges and backend.exchanges[0].sent)
+    client.responses.delete(begun.id)
+    assert backend.exchanges[0].over.wait(SECONDS)
+    for call in client.responses.retrieve, client.responses.cancel, client.responses.delete:
+        with pytest.raises(openai.NotFoundError, match=begun.id):
+            call(begun.id)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_an_answer_that_fails(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+    """A backend's error is the answer's, for as long as it is kept; one of the request's is told at once."""
+    backend.play([Turn(status=500, message="The model is out.")])
+    begun = begin(client, input="Hello", stream=stream)
+    id = next(begun).response.id if stream else begun.id
+    if stream:
+        with pytest.raises(openai.APIError, match="The model is out"):
+            list(begun)
+    failed = ended(client, id)
+    assert (failed.status, failed.error.message) == ("failed", "The model is out.")
+    assert client.responses.cancel(id).status == "failed"
+    with pytest.raises(openai.BadRequestError, match="its status is 'failed'"):
+        client.responses.create(model="m", input="More", previous_response_id=id)
+    for wrong in {"store": False}, {"tools": [{"type": "function", "name": "no name"}]}, {"previous_response_id": "x"}:
+        with pytest.raises(openai.BadRequestError):
+            begin(client, input="Hello", stream=stream, **wrong)
+    assert len(backend.exchanges) == 1
+
+
+def test_another_key_sees_nothing(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
+    """Neither while it is made nor afterwards."""
+    gate = Gate(says("Fine."))
+    backend.play(gate)
+    begun = begin(client, input="Hello", stream=True)
+    id = next(iter(begun)).response.id
+    with connect(proxy, "another") as other:
+        for _ in "12":
+            for call in other.responses.retrieve, other.responses.cancel, other.responses.delete:
+                with pytest.raises(openai.NotFoundError):
+                    call(id)
+            with pytest.raises(openai.NotFoundError):
+                other.responses.retrieve(id, stream=True)
+            gate.open.set()
+            ended(client, id)
+    begun.close()
+
+
+def events_of(stream: Any) -> list[Any]:
+    return [event.to_dict() for event in stream]
+
+
+def test_a_stream_is_resumed(client: openai.OpenAI, backend: TextBackend) -> None:
+    """From any event on, while it is made and afterwards, as often as one likes: the same events."""
+    backend.play([says(*(f"word {number} " for number in range(10)), pause=0.05)])
+    stream = begin(client, input="Count", stream=True, tools=TOOLS)
+    first = [next(stream).to_dict() for _ in range(8)]
+    stream.close()
+    assert [event["sequence_number"] for event in first] == list(range(8))
+    assert [event["type"] for event in first[:3]] == ["response.created", "response.queued", "response.in_progress"]
+    id = first[0]["response"]["id"]
+    rest = events_of(client.responses.retrieve(id, stream=True, starting_after=7))
+    everything = [*first, *rest]
+    assert [event["sequence_number"] for event in everything] == list(range(len(everything)))
+    assert everything[-1]["type"] == "response.completed"
+    text = "".join(event["delta"] for event in everything if event["type"] == "response.output_text.delta")
+    assert text == "".join(f"word {number} " for number in range(10))
+    final = client.responses.retrieve(id)
+    assert final.to_dict() == everything[-1]["response"]
+    for after in 0, 3, len(everything) - 2, len(everything) + 5:
+        again = events_of(client.responses.retrieve(id, stream=True, starting_after=after))
+        assert again == everything[after + 1 :]
+    assert events_of(client.responses.retrieve(id, stream=True)) == everything
+    with pytest.raises(openai.BadRequestError, match="starting_after"):
+        client.responses.retrieve(id, stream=True, starting_after=-5)
+    assert len(backend.exchanges) == 1
+
+
+def test_the_sdks_accumulator_reads_it(client: openai.OpenAI, backend: TextBackend) -> None:
+    """``responses.stream`` of the SDK begins one, and goes on with one."""
+    backend.play([says("I look.", CALL)])
+    with client.responses.stream(model="m", input="Weather?", tools=TOOLS, background=True) as stream:
+        final = stream.get_final_response()
+    assert final.output[-1].type == "function_call"
+    with client.responses.stream(response_id=final.id, tools=TOOLS) as stream:
+        again = stream.get_final_response()
+    assert again.to_dict() == final.to_dict()
+
+
+def test_several_follow_one_answer(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
+    """A cancelled one ends for all of them, with an error that says so."""
+    backend.play([says(*["word "] * 5, pause=0.02, ending="hang")])
+    stream = begin(client, input="Count", stream=True)
+    id = next(stream).response.id
+    with connect(proxy) as one, connect(proxy) as two:
+        others = [each.responses.retrieve(id, stream=True, starting_after=0) for each in (one, two)]
+        until(lambda: len(backend.exchanges[0].sent) == 5)
+        client.responses.cancel(id)
+        for each in (stream, *others):
+            with pytest.raises(openai.APIError, match="was cancelled"):
+                list(each)
+    assert client.responses.retrieve(id).status == "cancelled"
+
+
+def test_what_is_not_possible_yet_or_ever(client: openai.OpenAI, backend: TextBackend) -> None:
+    """One that was not begun with ``stream`` cannot be streamed, one that is not over cannot be continued."""
+    gate = Gate(says("Fine."), says("Again."))
+    backend.play(gate)
+    begun = begin(client, input="Hello")
+    with pytest.raises(openai.BadRequestError, match="cannot be continued: its status is 'queued'"):
+        client.responses.create(model="m", input="More", previous_response_id=begun.id)
+    for _ in "12":
+        with pytest.raises(openai.BadRequestError, match="not created with 'stream'"):
+            client.responses.retrieve(begun.id, stream=True)
+        gate.open.set()
+        ended(client, begun.id)
+    assert client.responses.create(model="m", input="More", previous_response_id=begun.id).output_text == "Again."

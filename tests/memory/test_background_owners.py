@@ -1,0 +1,162 @@
+"""Who makes an answer in the background: proxies that die, stop, are asked for what another one makes, or are full."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from memory.conftest import connect
+from memory.test_background import NEVER, SECONDS, begin, ended, events_of, until
+from memory.test_failures import metrics
+from memory.test_references import CALL, TOOLS
+from support.mitmdump import Mitmdump
+from support.redis_server import RedisServer
+from support.text_backend import TextBackend, says
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer(append=True) as redis:
+        yield redis
+
+
+def proxy(backend: TextBackend, store: str, **options: Any) -> Mitmdump:
+    return Mitmdump(backend.url, toolsim_backend="chat", toolsim_store=store, allow_crashes=True, **options)
+
+
+def kill(running: Mitmdump) -> None:
+    assert running._process is not None
+    running._process.send_signal(signal.SIGKILL)
+    running._process.wait()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_a_proxy_that_dies(kind: str, backend: TextBackend, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Its answers have failed, as soon as its lease is over, and stay so; those that were over are all there."""
+    store = f"sqlite:{tmp_path / 'store'}" if kind == "sqlite" else request.getfixturevalue("redis").url
+    backend.play([says("Fine."), NEVER, says("Again.")])
+    with proxy(backend, store) as first, connect(first) as client:
+        done = [event.response.id for event in begin(client, input="Hello", stream=True) if hasattr(event, "response")]
+        lost = begin(client, input="Count", stream=True)
+        id = next(lost).response.id
+        until(lambda: client.responses.retrieve(id).status == "in_progress")
+        kill(first)
+    with proxy(backend, store) as second, connect(second) as client:
+        assert ended(client, done[0]).output_text == "Fine."
+        assert events_of(client.responses.retrieve(done[0], stream=True))[-1]["type"] == "response.completed"
+        failed = ended(client, id)
+        assert (failed.status, failed.error.message) == ("failed", "The proxy that made the response is gone.")
+        assert client.responses.cancel(id) == failed
+        with pytest.raises(openai.BadRequestError, match="are not kept"):
+            client.responses.retrieve(id, stream=True)
+        client.responses.delete(id)
+        assert ended(client, begin(client, input="Hello").id).output_text == "Again."
+
+
+def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
+    """Its answers have failed at once, with their events; the model is stopped."""
+    store = f"sqlite:{tmp_path / 'store'}"
+    backend.play([NEVER])
+    with proxy(backend, store) as first, connect(first) as client:
+        stream = begin(client, input="Count", stream=True)
+        id = next(stream).response.id
+        until(lambda: backend.exchanges and len(backend.exchanges[0].sent) == 2)
+    assert backend.exchanges[0].over.wait(SECONDS)
+    with proxy(backend, store) as second, connect(second) as client:
+        failed = client.responses.retrieve(id)
+        assert failed.status == "failed"
+        assert "was stopped" in failed.error.message  # type: ignore[union-attr]
+        with pytest.raises(openai.APIError, match="was stopped"):
+            list(client.responses.retrieve(id, stream=True, starting_after=0))
+
+
+def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> None:
+    """It says what the answer is, follows it once it is over, and cancels and deletes it: the model is stopped."""
+    turns = [says("Hello ", "there.", pause=0.5), NEVER, NEVER]
+    backend.play(turns)
+    with ExitStack() as stack:
+        one, two = (stack.enter_context(proxy(backend, redis.url)) for _ in "12")
+        here, there = (stack.enter_context(connect(each)) for each in (one, two))
+        stream = begin(here, input="Hello", stream=True)
+        id = next(stream).response.id
+        with pytest.raises(openai.ConflictError, match="made by another proxy"):
+            there.responses.retrieve(id, stream=True)
+        told = ended(there, id)
+        events = events_of(stream)
+        assert told.to_dict() == events[-1]["response"]
+        assert events_of(there.responses.retrieve(id, stream=True, starting_after=0)) == events
+        for call, status in (there.responses.cancel, "cancelled"), (there.responses.delete, ""):
+            stream = begin(here, input="Count", stream=True)
+            id = next(stream).response.id
+            until(lambda: there.responses.retrieve(id).status == "in_progress")  # noqa: B023
+            call(id)
+            with pytest.raises(openai.APIError, match="was cancelled or deleted"):
+                list(stream)
+            assert backend.exchanges[-1].over.wait(SECONDS)
+            if status:
+                assert here.responses.retrieve(id).status == status
+            else:
+                with pytest.raises(openai.NotFoundError):
+                    here.responses.retrieve(id)
+
+
+def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
+    """An answer that is over while the store is down is kept as soon as it is back, and only then told to be over."""
+    backend.play([says("Hello ", "there.", pause=0.3)])
+    with RedisServer(append=True) as redis, proxy(backend, redis.url) as running, connect(running) as client:
+        stream = begin(client, input="Hello", stream=True)
+        id = next(stream).response.id
+        redis.stop()
+        assert until(lambda: backend.exchanges and backend.exchanges[0].whole)
+        with pytest.raises(openai.InternalServerError) as caught:
+            client.responses.retrieve(id)
+        assert caught.value.code == "store_unavailable"
+        with pytest.raises(openai.InternalServerError):
+            begin(client, input="Hello")
+        redis.__enter__()
+        assert events_of(stream)[-1]["type"] == "response.completed"
+        assert client.responses.retrieve(id).output_text == "Hello there."
+
+
+def test_how_many_and_how_much(backend: TextBackend, tmp_path: Path) -> None:
+    """More answers than allowed are a 429; of too many events the first ones go, which is a clear error.
+
+    A model is asked again as for any other answer, and each answer is counted and logged when it is over.
+    """
+    bad = CALL.replace('"Bonn"', "5")
+    backend.play([NEVER, says(*["word "] * 400), says(bad), says(CALL)])
+    options = {"toolsim_background_max": 1, "toolsim_background_event_bytes": 20_000, "toolsim_retry": 1}
+    with (
+        Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory", **options) as running,
+        connect(running) as client,
+    ):
+        id = begin(client, input="Count").id
+        with pytest.raises(openai.RateLimitError, match="at most 1 at one time") as caught:
+            begin(client, input="Count")
+        assert caught.value.response.headers["retry-after"] == "5"
+        assert "toolsim_background_answers 1" in metrics(running)
+        client.responses.cancel(id)
+        events = events_of(begin(client, input="Count", stream=True))
+        id = events[-1]["response"]["id"]
+        assert len(events) > 400
+        with pytest.raises(openai.BadRequestError, match="are not kept"):
+            client.responses.retrieve(id, stream=True)
+        assert events_of(client.responses.retrieve(id, stream=True, starting_after=len(events) - 3)) == events[-2:]
+        tools: Any = [{**TOOLS[0], "strict": True}]
+        asked_again = ended(client, begin(client, input="Weather?", tools=tools).id)
+        assert asked_again.output[-1].arguments.replace(" ", "") == '{"city":"Bonn"}'
+        running.wait_for('"rounds": 2')
+        told = metrics(running)
+    for line in (
+        "toolsim_background_answers 0",
+        'toolsim_background_answers_total{status="cancelled"} 1',
+        'toolsim_background_answers_total{status="completed"} 2',
+    ):
+        assert line in told

@@ -1,0 +1,153 @@
+"""Flows that ask for an answer in the background, or about one; real ones are in ``tests/memory``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.test import tflow
+from toolsimlib.plan import Kept, Policy
+from toolsimlib.proxy.background.edge import BackgroundAnswers
+from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.jobs import Done, Job, run
+from toolsimlib.proxy.mcp_servers import Servers
+from toolsimlib.proxy.memory import Memory, Turn
+from toolsimlib.proxy.options.settings import Background, Limits, Settings
+from toolsimlib.proxy.rounds import Rounds
+from toolsimlib.report import Report
+from toolsimlib.store.opening import Address
+from toolsimlib.store.record import Bounds, StoreError
+from toolsimlib.wire.dialect import RESPONSES
+from toolsimlib.wire.responses.resources import Call, Resource
+
+BODY = {"model": "m", "input": "Hello", "background": True}
+
+
+async def do(job: Job) -> Done:
+    return run(job)
+
+
+class House:
+    """The answers over a memory, and rounds that nobody begins: the test holds no proxy."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.memory = Memory()
+        self.memory.configure(Address("memory"), bounds)
+        self.answers = BackgroundAnswers(self.memory, Rounds(10), Servers(), do, lambda *_: None)
+        self.started: list[Any] = []
+        self.answers._runs.start = self.started.append  # type: ignore[method-assign]
+
+    async def begin(self, body: dict[str, Any] = BODY) -> HTTPFlow:
+        flow, exchange = self.flow(Turn("p", json.dumps(body).encode(), kept=Kept(f"resp_{len(self.started)}")))
+        await self.answers.begin(flow, exchange, RESPONSES, Policy(backend="chat"))
+        return flow
+
+    async def ask(self, kind: Any, method: str, id: str, query: str = "") -> tuple[bool, HTTPFlow]:
+        flow, exchange = self.flow(Turn("p"))
+        served = await self.answers.serve(flow, exchange, Call(Resource(kind, id), method, query))
+        return served, flow
+
+    @staticmethod
+    def flow(turn: Turn) -> tuple[HTTPFlow, Exchange]:
+        flow = tflow.tflow()
+        flow.request.method, flow.request.path = "POST", "/v1/responses"
+        exchange = Exchange(Report(client="responses"), client_id="c", cors={}, limits=Limits(max_request_bytes=5000))
+        exchange.memory = turn
+        return flow, exchange
+
+
+@pytest.fixture
+def house(request: pytest.FixtureRequest) -> House:
+    return House(getattr(request, "param", Bounds()))
+
+
+def said(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
+    assert flow.response is not None
+    return flow.response.status_code, json.loads(flow.response.content or b"")
+
+
+async def test_it_is_there_before_its_client_hears_of_it(house: House) -> None:
+    """The client is told what is kept; who is asked for the answer is another flow's business."""
+    flow = await house.begin()
+    status, told = said(flow)
+    assert (status, told["id"], told["status"], told["background"]) == (200, "resp_0", "queued", True)
+    served, flow = await house.ask("response", "GET", "resp_0")
+    assert served
+    assert said(flow) == (200, told)
+    assert [run.lease.id for run in house.started] == ["resp_0"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (BODY | {"store": False}, 400, "needs 'store'"),
+        (BODY | {"input": 5}, 400, "input"),
+        (BODY | {"tools": [{"type": "function", "name": "no name"}]}, 400, "tools"),
+        (BODY | {"input": "x" * 6000}, 413, "too large"),
+    ],
+)
+async def test_what_is_wrong_is_told_at_once(house: House, body: dict[str, Any], status: int, words: str) -> None:
+    """Nothing is begun then, and nothing kept."""
+    got, told = said(await house.begin(body))
+    assert got == status
+    assert words in json.dumps(told)
+    assert (house.started, house.memory.size.records) == ([], 0)
+
+
+@pytest.mark.parametrize("house", [Bounds(bytes=300)], indirect=True)
+async def test_what_the_store_has_no_place_for(house: House) -> None:
+    """It is a 413, since nobody could ever fetch it."""
+    assert said(await house.begin())[0] == 413
+    assert house.started == []
+
+
+async def test_a_store_that_is_down(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is begun, and nothing can be said of what was: a 503 for each."""
+    await house.begin()
+
+    async def down(*_: Sequence[object]) -> None:
+        raise StoreError("down")
+
+    monkeypatch.setattr(house.memory, "_put", down)
+    assert said(await house.begin())[0] == 503
+    assert len(house.started) == 1
+    served, flow = await house.ask("cancel", "POST", "resp_0")
+    assert served
+    assert said(flow)[0] == 503
+
+
+async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are only being begun count too; one that failed to begin counts no more."""
+    house.answers.settings = Settings(background=Background(answers=1))
+    refused: list[int] = []
+    open_ = house.answers._ledger.open
+
+    async def slow(*arguments: Any) -> Any:
+        if not refused:
+            refused.append(said(await house.begin())[0])
+            raise StoreError("down")
+        return await open_(*arguments)
+
+    monkeypatch.setattr(house.answers._ledger, "open", slow)
+    assert said(await house.begin())[0] == 503
+    assert refused == [429]
+    assert said(await house.begin())[0] == 200
+
+
+async def test_what_is_none_of_these(house: House) -> None:
+    """Others are served elsewhere: answers that had a client, other resources, what is not there."""
+    await house.memory.keep(Turn("p", kept=Kept("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', [])
+    await house.begin()
+    for kind, method, id in (
+        ("response", "GET", "resp_x"),
+        ("cancel", "POST", "resp_x"),
+        ("response", "GET", "lease_resp_0"),
+        ("response", "DELETE", "resp_y"),
+        ("input_items", "GET", "resp_0"),
+        ("conversation", "GET", "resp_0"),
+    ):
+        served, flow = await house.ask(kind, method, id, "stream=true" if method == "GET" else "")
+        assert (served, flow.response) == (False, None)

@@ -1,0 +1,227 @@
+"""Answers that are made without a client: by rounds of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from toolsimlib.errors import ApiError
+from toolsimlib.events import Ended, Failed, Opened, TextDelta
+from toolsimlib.loop.event_log import EventLog
+from toolsimlib.loop.runner import Heard, Job, Refused
+from toolsimlib.plan import AnswerForm, Policy
+from toolsimlib.proxy.background import runs as runs_module
+from toolsimlib.proxy.background.ledger import Ledger
+from toolsimlib.proxy.background.runs import Run, Runs
+from toolsimlib.proxy.memory import Memory
+from toolsimlib.report import Report
+from toolsimlib.store.opening import Address
+from toolsimlib.store.record import Bounds, Record, StoreError
+from toolsimlib.wire.dialect import RESPONSES
+from toolsimlib.wire.responses.background import CANCELLED, DONE, value_of
+from toolsimlib.wire.responses.writer import ResponsesWriter
+from unit.loop.test_server import WORDS, Round1
+
+STALL = TextDelta("STALL")
+
+
+class House:
+    """Runs over a memory; ``over``: what it was told of the answers that are over."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.memory.configure(Address("memory"), Bounds())
+        self.ledger = Ledger(self.memory)
+        self.over: list[tuple[Report, int | None]] = []
+        self.runs = Runs(self.ledger, 0.05, lambda report, status, seconds: self.over.append((report, status)))
+
+    async def begin(self, *said: Heard, stream: bool = True, conversation: str = "") -> tuple[Run, Round1]:
+        round_, form = Round1(*said), AnswerForm(stream, "m", id="resp_1", echo={"background": True})
+        writer = ResponsesWriter(form)
+        response, frames = writer.queue()
+        value = value_of(json.dumps(response).encode(), b"[]", stream=stream)
+        lease = await self.ledger.open("p", "resp_1", value, "", [])
+        job = Job(RESPONSES, {}, form, Policy(), round_.ask)
+        log = EventLog(100_000) if stream else None
+        run = Run(job, lease, writer, log, b'[{"id":"i1"}]', ("i1",), conversation=conversation)
+        run.tell(frames)
+        self.runs.start(run)
+        return run, round_
+
+    async def kept(self) -> dict[str, Any]:
+        entry = await self.ledger.read("p", "resp_1")
+        assert entry is not None
+        response: dict[str, Any] = json.loads(entry.value)["response"]
+        return {**response, "state": entry.state}
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    house = House()
+    yield house
+    await house.runs.stop()
+
+
+async def told(run: Run) -> list[dict[str, Any]]:
+    """Return the events of an answer, to its end."""
+    assert run.log is not None
+    data = b"".join([each async for each in run.log.follow(-1)])
+    assert data.endswith(DONE)
+    return [json.loads(frame.partition(b"\ndata: ")[2]) for frame in data.removesuffix(DONE).split(b"\n\n")[:-1]]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_is_made(house: House, stream: bool) -> None:
+    """Nobody reads it; it is kept as it was told, counted and reported, and forgotten here."""
+    run, _ = await house.begin(*WORDS, stream=stream)
+    assert house.runs.find("p", "resp_1") is run
+    assert house.runs.find("q", "resp_1") is None
+    assert run.task is not None
+    await run.task
+    kept = await house.kept()
+    assert (kept["status"], kept["state"], kept["output"][0]["content"][0]["text"]) == ("completed", "", "Hello")
+    assert [status for _, status in house.over] == [200]
+    assert len(house.runs) == 0
+    lines = [line for family in house.runs.families() for line in family.lines()]
+    assert 'toolsim_background_answers_total{status="completed"} 1' in lines
+    if stream:
+        events = await told(run)
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert events[-1]["response"] == {key: value for key, value in kept.items() if key != "state"}
+        assert await house.ledger.events("p", "resp_1") == (run.log.value() if run.log else None)
+    else:
+        assert await house.ledger.events("p", "resp_1") is None
+
+
+REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ((REFUSAL,), "no model"),
+        ((Opened(), TextDelta("Hel"), Failed(ApiError("it broke", status=502))), "it broke"),
+        ((), "has no end"),
+    ],
+)
+async def test_an_answer_that_fails(house: House, said: Sequence[Heard], words: str) -> None:
+    """However it fails: that is kept, and its stream ends with it."""
+    run, _ = await house.begin(*said)
+    assert run.task is not None
+    await run.task
+    kept = await house.kept()
+    assert kept["status"] == "failed"
+    assert words in kept["error"]["message"]
+    assert (await told(run))[-1]["type"] == "response.failed"
+    assert house.over[0][0].error
+
+
+async def test_a_bug_is_an_answer_that_failed(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and nobody waits for ever."""
+    bad: Any = Ended(None)  # type: ignore[arg-type]
+    run, _ = await house.begin(Opened(), bad)
+    assert run.task is not None
+    await run.task
+    assert (await house.kept())["status"] == "failed"
+    assert "please report" in caplog.text
+
+
+async def test_an_answer_that_is_ended(house: House) -> None:
+    """Its model is stopped before that returns, its stream says why, and nothing is written any more."""
+    run, round_ = await house.begin(Opened(), STALL)
+    await round_.stalls.wait()
+    entry = await house.ledger.read("p", "resp_1")
+    assert entry is not None
+    assert await house.ledger.settle(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True))
+    await house.runs.end(run, CANCELLED)
+    assert round_.stopped.is_set()
+    assert (await house.kept())["status"] == "cancelled"
+    error, failed = (await told(run))[-2:]
+    assert (error["message"], failed["type"]) == ("The response was cancelled.", "response.failed")
+    assert [(report.error, status) for report, status in house.over] == [("response_cancelled", None)]
+    await house.runs.end(run, CANCELLED)
+
+
+async def test_a_lease_that_was_taken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another proxy has cancelled or deleted the answer: the model is stopped here."""
+    monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
+    run, round_ = await house.begin(Opened(), STALL)
+    await round_.stalls.wait()
+    await house.ledger.delete("p", "resp_1")
+    await asyncio.wait_for(round_.stopped.wait(), 5)
+    assert run.task is not None
+    await run.task
+    assert await house.ledger.read("p", "resp_1") is None
+    assert "cancelled or deleted" in (await told(run))[-2]["message"]
+
+
+async def test_a_proxy_that_stops(house: House) -> None:
+    """What it has not finished has failed, and its events are kept."""
+    run, round_ = await house.begin(Opened(), TextDelta("Hel"), STALL)
+    await round_.stalls.wait()
+    await house.runs.stop()
+    kept = await house.kept()
+    assert (kept["status"], kept["state"]) == ("failed", "")
+    assert "was stopped" in kept["error"]["message"]
+    assert await house.ledger.events("p", "resp_1") == (run.log.value() if run.log else None)
+
+
+class Down:
+    """A store that fails to write answers so many times, and then works. ``failed``: it has."""
+
+    def __init__(self, memory: Memory, times: int) -> None:
+        self.times, self.put = times, memory._put
+        self.failed = asyncio.Event()
+
+    async def __call__(self, partition: str, records: Sequence[Record], expected: Any = None) -> None:
+        if self.times and any(record.id == "resp_1" for record in records):
+            self.times -= 1
+            self.failed.set()
+            raise StoreError("down")
+        await self.put(partition, records, expected)
+
+
+@pytest.mark.parametrize(("times", "status"), [(3, "completed"), (1000, "")])
+async def test_a_store_that_is_down_at_the_end(
+    house: House, times: int, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked again; until then nobody is told that the answer is over. If it stays down, that is told."""
+    monkeypatch.setattr(runs_module, "_SECOND", 0.001)
+    run, _ = await house.begin(*WORDS)
+    monkeypatch.setattr(house.memory, "_put", Down(house.memory, times))
+    assert run.task is not None
+    await run.task
+    last = (await told(run))[-1]
+    if status:
+        assert (last["type"], (await house.kept())["status"]) == ("response.completed", status)
+    else:
+        assert last["type"] == "response.failed"
+        assert (await house.kept())["state"]
+
+
+async def test_a_proxy_that_stops_while_the_store_is_down(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that only waits to be kept is tried once more, as what it is."""
+    monkeypatch.setattr(runs_module, "_SECOND", 60)
+    run, _ = await house.begin(*WORDS)
+    down = Down(house.memory, 1)
+    monkeypatch.setattr(house.memory, "_put", down)
+    await down.failed.wait()
+    await asyncio.sleep(0)
+    await house.runs.stop()
+    assert (await house.kept())["status"] == "completed"
+    assert (await told(run))[-1]["type"] == "response.completed"
+
+
+async def test_a_conversation_that_is_gone(house: House) -> None:
+    """The answer has failed, since the next turn would not know of it."""
+    run, _ = await house.begin(*WORDS, conversation="conv_1")
+    assert run.task is not None
+    await run.task
+    kept = await house.kept()
+    assert kept["status"] == "failed"
+    assert "could not be added" in kept["error"]["message"]
+    assert (await told(run))[-1]["type"] == "response.failed"
+    assert house.over[0][0].error == "store_unavailable"

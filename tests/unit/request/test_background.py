@@ -1,0 +1,30 @@
+"""What the model is asked for an answer in the background."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from toolsimlib.errors import BadRequest
+from toolsimlib.plan import Kept
+from toolsimlib.report import Report
+from toolsimlib.request.background import in_background
+from toolsimlib.wire.dialect import RESPONSES
+
+BODY: dict[str, Any] = {"model": "m", "input": "hi", "background": True}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_model_is_asked_for_a_stream(stream: bool) -> None:
+    """Whatever the client asked for, which its answer still says; no backend hears of the background, or of a store."""
+    form, asked = in_background(RESPONSES, {**BODY, "stream": stream, "metadata": {"a": "b"}}, Kept("resp_1"), Report())
+    assert asked == {"model": "m", "input": "hi", "stream": True, "store": False, "metadata": {"a": "b"}}
+    assert (form.stream, form.id, form.echo["background"], form.echo["store"]) == (stream, "resp_1", True, True)
+
+
+@pytest.mark.parametrize(("sent", "echo"), [({"store": False}, {}), ({}, {"store": False})])
+def test_it_has_to_be_kept(sent: dict[str, Any], echo: dict[str, Any]) -> None:
+    """Otherwise nobody could fetch it: also where the client said so of a request that refers to something."""
+    with pytest.raises(BadRequest, match="needs 'store'") as caught:
+        in_background(RESPONSES, BODY | sent, Kept("resp_1", echo), Report())
+    assert caught.value.error.param == "background"

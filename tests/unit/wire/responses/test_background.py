@@ -1,0 +1,79 @@
+"""What an answer in the background says of itself, by what is kept and by who makes it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from toolsimlib.errors import BadRequest
+from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.responses.background import (
+    LEFT_ALONE,
+    cursor,
+    is_in_background,
+    is_streamed,
+    response_now,
+    value_of,
+    wants_stream,
+    with_response,
+)
+from toolsimlib.wire.responses.kept import items_of
+from toolsimlib.wire.responses.resources import Call, Resource, respond
+
+
+@pytest.mark.parametrize(
+    ("kept", "state", "cancel", "now"),
+    [
+        ("queued", "queued", False, "queued"),
+        ("queued", "in_progress", False, "in_progress"),
+        ("queued", "in_progress", True, "cancelled"),
+        ("queued", "", False, "failed"),
+        ("queued", "", True, "failed"),
+        ("completed", "", True, "completed"),
+        ("completed", "in_progress", True, "completed"),
+        ("failed", "", False, "failed"),
+        ("cancelled", "", True, "cancelled"),
+        ("incomplete", "", True, "incomplete"),
+    ],
+)
+def test_what_it_is_now(kept: str, state: str, cancel: bool, now: str) -> None:
+    """What is over stays as it is; what nobody makes has failed; and it is written once it is over, and only then."""
+    response = {"id": "r", "status": kept, "output": []}
+    assert response_now(response, state, cancel=cancel)["status"] == now
+    value = value_of(json.dumps(response).encode(), b'[{"id":"i"}]', stream=True)
+    call = Call(Resource("cancel" if cancel else "response", "r"), "POST" if cancel else "GET", state=state)
+    told = respond(call, value)
+    assert told.body["status"] == now
+    assert (told.id == "r") is (kept == "queued" and now in ("failed", "cancelled"))
+    if told.id:
+        record: Any = parse_object(told.value)
+        assert (record["response"], record["input"]) == (told.body, [{"id": "i"}])
+        assert is_streamed(told.value)
+    if kept == "queued" and not state:
+        assert told.body["error"]["message"] == LEFT_ALONE.message
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_kept(stream: bool) -> None:
+    """It is a record as any other, which says of itself that it was made in the background, and whether streamed."""
+    value = value_of(b'{"id":"r","status":"queued","output":[{"id":"o"}]}', b'[{"id":"i"}]', stream=stream)
+    record = parse_object(value)
+    assert record is not None
+    assert is_in_background(record)
+    assert is_streamed(value) is stream
+    assert [item["id"] for item in items_of(record)] == ["i", "o"]
+    assert with_response(record, record["response"]) == value
+    assert not is_in_background({"response": {}, "input": []})
+
+
+def test_queries() -> None:
+    """Whether events are wanted, and from where on."""
+    assert wants_stream("stream=true&starting_after=3")
+    assert not wants_stream("stream=false")
+    assert not wants_stream("")
+    assert [cursor(query) for query in ("", "starting_after=0", "starting_after=12")] == [-1, 0, 12]
+    for wrong in "x", "-2", "1.5", "9" * 16:
+        with pytest.raises(BadRequest) as caught:
+            cursor(f"starting_after={wrong}")
+        assert caught.value.error.param == "starting_after"
