@@ -241,11 +241,12 @@ class ToolSim:
         if policy.catalog_budget and (part is None or FIND_TOOLS not in part.asks):
             policy = replace(policy, catalog_budget=0)
         job = exchange.request_job(flow, api.name, policy)
-        if job is not None and part is not None:
-            job = replace(job, is_round=True)
+        if job is not None:
+            job = replace(job, is_round=True) if part is not None else self._remembering.ask_for_own(exchange, job)
 
         def take(done: Done) -> None:
             exchange.take_request(flow, done)
+            self._remembering.take_own(exchange, done)
             counting.count_at_once(exchange, flow)
             if exchange.topic is not None:
                 exchange.place = exchange.topic.where(self._conversations.number(exchange.topic))

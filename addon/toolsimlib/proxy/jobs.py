@@ -55,6 +55,8 @@ class RequestJob:
     refused: frozenset[tuple[str, Feature]] = frozenset()
     """What the backend has refused before, by model."""
     kept: Kept | None = None
+    wants_own: bool = False
+    """What is kept of the request itself is wanted too."""
     is_round: bool = False
     """It is one of several turns of an answer: ours, whatever it holds."""
     action: Action | None = None
@@ -237,8 +239,21 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         path = action_path(rewritten.path, job.action)
         rewritten = replace(rewritten, path=path, body=dump(countable(shown)).encode())
         own = estimate(estimated_tokens(shown))
+    names: tuple[str, ...] = ()
+    if job.wants_own and rewritten.plan.form.id:
+        own, names = _own(rewritten.asked)
     # The items would be as much work for whoever takes them over as the body.
-    return Done(job.report, rewritten=replace(rewritten, items=()), topic=topic, own=own)
+    bare = replace(rewritten, items=(), asked={})
+    return Done(job.report, rewritten=bare, topic=topic, own=own, names=names)
+
+
+def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
+    """Return what is kept of a request that refers to nothing, and the ids that its items got."""
+    try:
+        resolved = resolve(document, Recalled())
+        return dump(resolved.own).encode(), resolved.names
+    except RecursionError:
+        raise BadRequest("The request body is nested too deeply.") from None
 
 
 def _resolve(job: ResolveJob, body: bytes) -> Done:

@@ -13,7 +13,7 @@ from toolsimlib.plan import Kept
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.exchange import Exchange
-from toolsimlib.proxy.jobs import Done, Job, PageJob, ResolveJob, request_too_large
+from toolsimlib.proxy.jobs import Done, Job, PageJob, RequestJob, ResolveJob, request_too_large
 from toolsimlib.proxy.memory import Memory, Turn
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
@@ -94,6 +94,20 @@ class Remembering:
             return
         turn.body, turn.own, turn.names = done.body, done.own, done.names or ()
         turn.kept = Kept(turn.kept.id, done.echo)
+
+    @staticmethod
+    def ask_for_own(exchange: Exchange, job: RequestJob) -> RequestJob:
+        """Return a job that reads what is kept of its request too, where nothing else has had to read it before."""
+        turn = exchange.memory
+        is_wanted = job.kept is not None and turn is not None and turn.own is None
+        return replace(job, wants_own=True) if is_wanted else job
+
+    @staticmethod
+    def take_own(exchange: Exchange, done: Done) -> None:
+        """Take what is kept of a request that has been rewritten."""
+        turn = exchange.memory
+        if turn is not None and turn.own is None and done.own and exchange.action is None:
+            turn.own, turn.names = done.own, done.names or ()
 
     async def keep_streamed(self, exchange: Exchange) -> None:
         """Keep an answer that is over, but for its end, which then says what came of it."""

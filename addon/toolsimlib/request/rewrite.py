@@ -62,13 +62,15 @@ _LONG_HISTORY = 8
 class Rewritten:
     """What goes to the backend (``body``: JSON, UTF-8; ``path`` with its query) and the ``plan`` for its answer.
 
-    ``items``: the conversation as the client sent it, for those who tell people about it.
+    ``items``: the conversation as the client sent it, for those who tell people about it; ``asked``: the JSON that it
+    was read from.
     """
 
     plan: Plan
     body: bytes
     path: str
     items: tuple[Item, ...] = ()
+    asked: Mapping[str, Any] = MappingProxyType({})
 
 
 def rewrite_request(
@@ -98,7 +100,8 @@ def rewrite_request(
     """
     client = APIS[dialect]
     backend = client if policy.backend == "auto" else APIS[policy.backend]
-    document, size = read_body(body), len(body)
+    asked, size = read_body(body), len(body)
+    document = asked
     if document is not None:
         report.model, report.stream = string(document.get("model")), document.get("stream") is True
         kept = kept if kept is not None and wants_kept(document, kept) else None
@@ -130,7 +133,7 @@ def rewrite_request(
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
     path = path if backend is client else _exchange_ending(path, client, backend)
-    return Rewritten(planned, written, path, request.items)
+    return Rewritten(planned, written, path, request.items, asked or {})
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:

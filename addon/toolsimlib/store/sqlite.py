@@ -16,7 +16,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +23,14 @@ from threading import Lock
 from typing import Any
 
 from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
+from toolsimlib.store.thread import OneThread
 
 SECONDS = 2.0
 """How long one thing may take, its wait included."""
 _LOCK_SECONDS = 1.0
 _MAX_WAITING = 256
 _EVICTED_AT_ONCE = 1000
+_EXPIRY_SECONDS = 60.0
 # Names in one question: SQLite takes 32,766 variables, older ones 999.
 _NAMES_AT_ONCE = 500
 
@@ -84,6 +85,7 @@ class SqliteStore:
         self._reader, self._writer = _connections(path)
         self._bounds = bounds
         self._clock = clock
+        self._expires_at = 0.0
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """As ``Store``."""
@@ -127,34 +129,33 @@ class SqliteStore:
             where = {"partition": partition, "id": record.parent, "now": now}
             if record.parent:
                 base.execute(f"{_ANCESTORS} UPDATE records SET used = :now WHERE key IN (SELECT key FROM chain)", where)
-            version = _version(base, partition, record.id) + 1
-            if version > 1:
-                base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, record.id))
-            key = base.execute(
-                "INSERT INTO records (partition, id, parent, version, size, used, value) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (partition, record.id, record.parent, version, record.size, now, record.value),
-            ).lastrowid
+            key = _insert(base, partition, record, now)
             rows = [(partition, name, key) for name in record.names]
             base.executemany("INSERT OR REPLACE INTO names VALUES (?, ?, ?)", rows)
-        evicted += self._evict(base)
-        size = _size(base)
+        size = self._evict(base)
         base.execute("COMMIT")
-        return replace(size, evicted=evicted)
+        return replace(size, evicted=size.evicted + evicted)
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
-        """Forget some of what is too old; the rest goes with the next ones."""
+        """Forget some of what is too old, from time to time; the rest goes with the next ones, and is not read."""
+        if now < self._expires_at:
+            return 0
         oldest = now - self._bounds.seconds
         old = "SELECT key FROM records WHERE used < ? ORDER BY used, key LIMIT ?"
-        return base.execute(f"DELETE FROM records WHERE key IN ({old})", (oldest, _EVICTED_AT_ONCE)).rowcount
+        gone = base.execute(f"DELETE FROM records WHERE key IN ({old})", (oldest, _EVICTED_AT_ONCE)).rowcount
+        if gone < _EVICTED_AT_ONCE:
+            self._expires_at = now + min(_EXPIRY_SECONDS, self._bounds.seconds / 100)
+        return gone
 
-    def _evict(self, base: sqlite3.Connection) -> int:
+    def _evict(self, base: sqlite3.Connection) -> Size:
+        """Forget what is beyond the bounds; return what is left."""
         evicted = 0
         while (size := _size(base)).records > self._bounds.records or size.bytes > self._bounds.bytes:
             # One by one only at the end: the bytes of one record may be enough.
             many = max(1, size.records - self._bounds.records)
             old = "SELECT key FROM records ORDER BY used, key LIMIT ?"
             evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (many,)).rowcount
-        return evicted
+        return replace(size, evicted=evicted)
 
     def _chain(self, base: sqlite3.Connection, partition: str, id: str, max_bytes: int) -> list[Record]:
         rows = base.execute(
@@ -199,35 +200,27 @@ class _Connection:
 
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"toolsim-store-{name}")
+        self._thread = OneThread(f"toolsim-store-{name}")
         self._base: sqlite3.Connection | None = None
-        self._waiting = 0
         self._is_left = False
 
     async def run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``work`` returns. Raises StoreError."""
-        if self._waiting >= _MAX_WAITING:
+        if self._thread.waiting >= _MAX_WAITING:
             raise StoreError("the store is too slow: too many are waiting for it")
-        self._waiting += 1
-        future = asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
-        future.add_done_callback(self._one_less)
+        future = self._thread.do(lambda: self._run(work))
+        timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
         try:
-            return await asyncio.wait_for(asyncio.shield(future), SECONDS)
-        except TimeoutError as late:
-            raise StoreError(f"the store took more than {SECONDS:g} s") from late
+            return await future
+        finally:
+            timer.cancel()
 
     async def close(self) -> None:
         """Close behind all that waits. What has not begun in time never will: the end of the process would wait."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, self._close)
-        await asyncio.wait([future], timeout=SECONDS)
+        if self._thread.is_started:
+            await asyncio.wait([self._thread.do(self._close)], timeout=SECONDS)
+            self._thread.stop()
         self._is_left = True
-        self._threads.shutdown(wait=False)
-
-    def _one_less(self, future: asyncio.Future[Any]) -> None:
-        self._waiting -= 1
-        if not future.cancelled():
-            # Whoever waited may be gone: then nobody else would ask.
-            future.exception()
 
     def _run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._is_left:
@@ -269,6 +262,11 @@ class _Connection:
                 return
 
 
+def _too_late(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(StoreError(f"the store took more than {SECONDS:g} s"))
+
+
 def _connections(path: Path) -> tuple[_Connection, _Connection]:
     return _Connection(path, "read"), _Connection(path, "write")
 
@@ -307,6 +305,18 @@ def _make(path: Path) -> None:
     except FileExistsError:
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
+
+
+def _insert(base: sqlite3.Connection, partition: str, record: Record, now: float) -> int | None:
+    """Write a record, mostly one that was never there; return its key."""
+    statement = "INSERT INTO records (partition, id, parent, version, size, used, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    rest = (record.size, now, record.value)
+    try:
+        return base.execute(statement, (partition, record.id, record.parent, 1, *rest)).lastrowid
+    except sqlite3.IntegrityError:
+        version = _version(base, partition, record.id) + 1
+    base.execute("DELETE FROM records WHERE partition = ? AND id = ?", (partition, record.id))
+    return base.execute(statement, (partition, record.id, record.parent, version, *rest)).lastrowid
 
 
 def _version(base: sqlite3.Connection, partition: str, id: str) -> int:

@@ -64,7 +64,9 @@ async def answered(remembering: Remembering, flow: HTTPFlow, exchange: Exchange)
     """Let a chat backend answer; return the client's answer."""
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
-    exchange.take_request(flow, run(job))
+    done = run(remembering.ask_for_own(exchange, job))
+    exchange.take_request(flow, done)
+    remembering.take_own(exchange, done)
     flow.response = tflow.tresp(content=b'{"choices":[{"message":{"content":"Fine."},"finish_reason":"stop"}]}')
     flow.response.headers.clear()
     exchange.begin(flow)
@@ -159,3 +161,34 @@ async def test_without_a_store_nothing_is_remembered() -> None:
     flow, exchange, waits = begun(remembering, {"previous_response_id": "r"})
     assert (exchange.memory, waits) == (None, False)
     assert flow.response is None
+
+
+async def test_a_request_is_read_once(remembering: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of it is read with it, streamed or whole: nothing reads its body again when the answer is over."""
+    jobs: list[Job] = []
+
+    async def noted(job: Job) -> Done:
+        jobs.append(job)
+        return run(job)
+
+    monkeypatch.setattr(remembering, "_do", noted)
+    flow, exchange, _ = begun(remembering, {"model": "m", "input": [{"role": "user", "content": "Hello"}]})
+    await answered(remembering, flow, exchange)
+    assert jobs == []
+    assert exchange.memory is not None
+    (item,) = json.loads(exchange.memory.own or b"")
+    assert (item["content"], exchange.memory.names) == ([{"type": "input_text", "text": "Hello"}], (item["id"],))
+
+
+async def test_what_is_not_to_be_kept_is_not_read_for_it(remembering: Remembering) -> None:
+    """An answer that says ``store: false``, and a count, leave nothing behind."""
+    for body, action in ({"store": False}, None), ({}, "input_tokens"):
+        flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hello", **body})
+        exchange.action = action  # type: ignore[assignment]
+        job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
+        assert job is not None
+        done = run(remembering.ask_for_own(exchange, job))
+        exchange.take_request(flow, done)
+        remembering.take_own(exchange, done)
+        assert exchange.memory is not None
+        assert exchange.memory.own is None
