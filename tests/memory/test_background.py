@@ -71,6 +71,18 @@ def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> Non
     assert "id" in client.responses.input_items.list(begun.id).data[0].to_dict()
 
 
+def test_an_answer_that_was_cut(client: openai.OpenAI, backend: TextBackend) -> None:
+    """The model's limit makes it incomplete, with what there is; it can be continued, as one that had a client."""
+    backend.play([says("Hello ", "there.", ending="length"), says("Go on.")])
+    cut = ended(client, begin(client, input="Hello", max_output_tokens=5).id)
+    assert (cut.status, cut.incomplete_details.reason, cut.output_text) == (
+        "incomplete",
+        "max_output_tokens",
+        "Hello there.",
+    )
+    assert client.responses.create(model="m", input="More", previous_response_id=cut.id).output_text == "Go on."
+
+
 def test_a_call_is_polled_and_answered(client: openai.OpenAI, backend: TextBackend) -> None:
     """A client's function is called in the background, its output is sent with previous_response_id."""
     backend.play([says("I look.", CALL), says("18 degrees.")])

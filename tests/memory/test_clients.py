@@ -48,6 +48,21 @@ def test_ai_sdk_without_store_false(stage: Stage, ai_sdk: NodeClient, mode: str,
         assert "get_weather" in said[0]
 
 
+@pytest.fixture(scope="module")
+def openai_node() -> Iterator[NodeClient]:
+    with closing(NodeClient("openai.mjs")) as client:
+        yield client
+
+
+@needs_node
+@every_loop
+@pytest.mark.parametrize("mode", ["polled", "resumed"])
+def test_openai_node_in_the_background(stage: Stage, openai_node: NodeClient, mode: str, case: Case) -> None:
+    """Each turn is polled, or its stream is left in the middle and taken up again: the same loop as ever."""
+    stage.prepare(case)
+    stage.compare(case, openai_node.run(stage.base_url, "responses", mode, case.prompts))
+
+
 async def agents_loop(stage: Stage, *, streamed: bool, **how: Any) -> list[Outcome]:
     """Ask two questions, of which the second makes sense only to who remembers the first."""
     stage.backend.play(

@@ -14,6 +14,7 @@ from typing import Any
 
 import openai
 import pytest
+from memory.test_background import ended
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 from support.bad_mcp_ways import FORGED
@@ -275,7 +276,10 @@ def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_path: Path) -> None:
-    """What was asked is remembered, and is for whoever was asked, though the backend gets one key for all."""
+    """What was asked is remembered, and is for whoever was asked, though the backend gets one key for all.
+
+    The same holds for answers in the background, over which calls are run too.
+    """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"shy": BAD}}))
     options: dict[str, Any] = {"toolsim_store": "memory", "toolsim_mcp_config": str(tmp_path / "mcp.json")}
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_upstream_key="shared", **options) as proxy:
@@ -291,6 +295,11 @@ def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_pat
         client.responses.create(model="m", previous_response_id=second.id, input="and?")
         assert 'output={"text":"x"}]' in str(backend.exchanges[-1].transcript)
         assert {exchange.headers["authorization"] for exchange in backend.exchanges} == {"Bearer shared"}
+        backend.play([says(block("shy__echo", text="x")), says("Well done.")])
+        polled = [ended(client, client.responses.create(model="m", input="go", background=True).id)]
+        yes["approval_request_id"] = polled[0].output[-1].id
+        more = client.responses.create(model="m", previous_response_id=polled[0].id, input=[yes], background=True)
+        assert kinds(ended(client, more.id)) == ["mcp_call", "message"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-// openai-node: create, stream: true, and the .stream() helpers of both APIs.
+// openai-node: create, stream: true, and the .stream() helpers of both APIs; and answers that are made in the background.
 
 import assert from "node:assert/strict";
 import OpenAI, { OpenAIError } from "openai";
@@ -15,6 +15,8 @@ async function responsesTurn(client, mode, { model, items, tools, strict }) {
   const request = { model, input: items, tools: tools.map((tool) => ({ type: "function", strict, ...tool })) };
   if (mode === "create") return client.responses.create(request);
   if (mode === "helper") return client.responses.stream(request).finalResponse();
+  if (mode === "polled") return polled(client, request);
+  if (mode === "resumed") return resumed(client, request);
   const built = {};
   let response;
   for await (const event of await client.responses.create({ ...request, stream: true })) {
@@ -25,6 +27,31 @@ async function responsesTurn(client, mode, { model, items, tools, strict }) {
     else if (event.type === "response.completed") response = event.response;
   }
   assert(response, "no response.completed, and no error");
+  return response;
+}
+
+async function polled(client, request) {
+  let response = await client.responses.create({ ...request, background: true });
+  while (["queued", "in_progress"].includes(response.status)) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    response = await client.responses.retrieve(response.id);
+  }
+  return response;
+}
+
+/** Leave a stream in its middle, and go on from there. */
+async function resumed(client, request) {
+  let id, last;
+  for await (const event of client.responses.stream({ ...request, background: true })) {
+    if (event.type === "response.created") id = event.response.id;
+    last = event.sequence_number;
+    if (last === 5) break;
+  }
+  const stream = client.responses.stream({ response_id: id, starting_after: last });
+  const numbers = [];
+  stream.on("event", (event) => numbers.push(event.sequence_number));
+  const response = await stream.finalResponse();
+  assert.equal(numbers[0], last + 1);
   return response;
 }
 

@@ -132,26 +132,27 @@ class ResponsesWriter:
 
     def queue(self) -> tuple[dict[str, Any], list[bytes]]:
         """Return an answer whose model has not begun, and the frames that say so."""
-        response = self._create(Opened(), "queued")
+        self._name(Opened())
+        response = self._response("queued", [])
+        self._emit("response.created", {"response": response})
         self._emit("response.queued", {"response": response})
         frames, self._frames = self._frames, []
         return response, frames
 
-    def _create(self, event: Opened, status: str) -> dict[str, Any]:
-        self._id = self._form.id or event.response_id or f"resp_{secrets.token_hex(24)}"
-        self._created_at = event.created_at if event.created_at is not None else int(time.time())
-        response = self._response(status, [])
-        self._emit("response.created", {"response": response})
-        return response
-
     def _begin(self, event: Opened) -> None:
         if self._has_begun:
             return
-        self._has_begun = True
-        self._service_tier = event.service_tier
-        if not self._id:
-            self._create(event, "in_progress")
-        self._emit("response.in_progress", {"response": self._response("in_progress", [])})
+        self._has_begun, self._service_tier, was_queued = True, event.service_tier, bool(self._id)
+        if not was_queued:
+            self._name(event)
+        if self._stream:
+            response = self._response("in_progress", [])
+            for kind in ("in_progress",) if was_queued else ("created", "in_progress"):
+                self._emit(f"response.{kind}", {"response": response})
+
+    def _name(self, event: Opened) -> None:
+        self._id = self._form.id or event.response_id or f"resp_{secrets.token_hex(24)}"
+        self._created_at = event.created_at if event.created_at is not None else int(time.time())
 
     def _end(self, event: Ended) -> None:
         self._begin(Opened())
