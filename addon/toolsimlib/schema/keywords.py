@@ -1,6 +1,6 @@
 """Keywords that replace jsonschema's: those that search a pattern without a limit, compare all pairs, or divide floats,
-and those that look at the members of a value one by one: each of them is a step of the budget, before which we look at
-the clock, even where the schema of the members has no keywords.
+and those that look at the members of a value one by one, which may be many, and have a schema without keywords: they
+look at the clock too.
 
 Each function is one keyword of the specification, by its name in snake case; it yields the errors that it finds.
 """
@@ -28,10 +28,10 @@ takes a minute for an array of 200 kB. Of a larger value it counts as unsettled.
 
 
 def _watched[Member](members: Iterable[Member]) -> Iterator[Member]:
-    """Yield the members of a value, with a look at the clock before each."""
-    look = budget.get().look
+    """Yield the members of a value, with a look at the clock now and then."""
+    count = budget.get().member
     for member in members:
-        look()
+        count()
         yield member
 
 
@@ -93,7 +93,7 @@ def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Ite
 
 
 def property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Look at the clock before each name."""
+    """Look at the clock between the names."""
     if validator.is_type(instance, "object"):
         for name in _watched(instance):
             yield from validator.descend(name, subschema)
