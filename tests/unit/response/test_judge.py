@@ -12,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import plan as make_plan
 from toolsimlib.events import StructuredCall
-from toolsimlib.plan import Choice, Plan, Tool
+from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Choice, Plan, Tool
 from toolsimlib.report import Report
+from toolsimlib.request.names_first import FINDER
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.sentinel import Block
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
@@ -410,3 +411,26 @@ def test_a_violation_says_which_tool_was_meant() -> None:
         (verdict,) = judge.block(json_block(body))
         assert isinstance(verdict, Violation)
         assert verdict.error.message.startswith(f"The model called {meant} and failed (")
+
+
+@pytest.mark.parametrize(
+    ("named", "asks", "stands_for"),
+    [(True, True, FIND_TOOLS), (True, False, "f"), (False, True, "f")],
+)
+def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for: str) -> None:
+    """Only of a tool whose entry the model has not seen, and only where a look-up is answered."""
+    plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
+    plan = replace(plan, named=frozenset({"f"} if named else ()), asks=frozenset({GUESSED_CALL} if asks else ()))
+    [call] = Judge(plan, Report()).block(json_block('{"name":"f","arguments":{"town":"Bonn"}}'))
+    assert isinstance(call, Call)
+    assert call.tool.name == stands_for
+    assert (json.loads(call.arguments) == {"names": ["f"]}) == (named and asks)
+
+
+def test_an_input_that_is_missing_says_what_it_takes() -> None:
+    """A custom tool's call without its input names the one argument."""
+    [rejected] = Judge(plan_for(Tool("f", "f", kind="custom")), Report()).block(
+        json_block('{"name":"f","arguments":{"in":1}}')
+    )
+    assert isinstance(rejected, Rejected)
+    assert rejected.expected == 'arguments {"input": "…"}'

@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 from support.answers import plan
 from support.turns import ARGS, CALL, STRICT, chat, responses, tell, whole_call
+from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     CallDelta,
     CallEnded,
@@ -15,6 +16,7 @@ from toolsimlib.events import (
     Counted,
     Deltas,
     Ended,
+    Failed,
     Finished,
     FinishReason,
     PassThrough,
@@ -294,3 +296,31 @@ def test_the_report_stays_small() -> None:
     _, report, _ = tell(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
     assert len(report.blocks) == 1000
     assert len(report.calls) == 1100
+
+
+def test_an_untagged_call_is_reported_as_a_block_is() -> None:
+    """Its place, and what became of it."""
+    text = '{"name":"add","arguments":{"a":1}}'
+    told, report, _ = tell(responses(), [TextDelta(text), Finished("stop"), Closed()])
+    assert told[:-1] == whole_call(1)
+    [block] = report.blocks
+    assert (text[block["start"] : block["end"]], block["verdicts"]) == (text, ["call add"])
+
+
+def test_what_is_open_when_a_backend_fails_is_no_call() -> None:
+    """At an end of its own a call without its closing tag counts; at a failure nobody knows how it would go on."""
+    held = "<use_tool><name>add</name><a>1</a>"
+    assert tell(responses(), [TextDelta(held), Finished("stop"), Closed()])[0][:-1] == whole_call(1)
+    _, report, answer = tell(responses(), [TextDelta(held)])
+    told = answer.fail(ApiError("gone", code="backend_gone", status=502))
+    assert [type(event) for event in told] == [TextDelta, Failed]
+    assert told[0] == TextDelta(held)
+    assert report.calls == []
+
+
+def test_a_violation_that_is_told_in_words_belongs_to_its_choice() -> None:
+    """With several choices, each has its own."""
+    strict = plan("chat", "chat", True, [STRICT], choices=2, policy={"strict_policy": "message"})
+    told, _, _ = tell(strict, [TextDelta(CALL.replace("1", '"one"'), 1)])
+    [words] = [event for event in told if isinstance(event, TextDelta)]
+    assert words.choice == 1

@@ -82,6 +82,11 @@ def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
         ({"multipleOf": 0.1}, 10**400, 0.05),
         ({"unevaluatedProperties": False, "properties": {"a": {}}}, {"a": 1}, {"b": 1}),
         ({"items": {"$id": "https://x.test/i", "type": "string"}}, ["a"], [1]),
+        (
+            {"items": {"$id": "https://x.test/i", "$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}},
+            ["a"],
+            [1],
+        ),
     ],
 )
 def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) -> None:
