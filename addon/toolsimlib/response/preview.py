@@ -10,9 +10,9 @@ then buffered until the judge has seen it whole. What it has returned is a prefi
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
+from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from toolsimlib.events import CallDelta, ClientEvent, Deltas
 from toolsimlib.plan import Tool
@@ -103,7 +103,7 @@ class Preview:
             end = half.start(1)
         text = self._rest[:end]
         if "\\" in text:
-            text = json.loads(f'"{text}"')
+            text = scanstring(f'{text}"', 0)[0]
         if self.tool is None:
             if not text.strip():
                 return "" if whole and len(self._rest) <= _MAX_HEADER else self._stop()
@@ -150,14 +150,14 @@ class Preview:
 def grown(
     parser: Sentinel | Untagged | BrokenCalls, preview: Preview | None, deltas: Deltas
 ) -> tuple[list[ClientEvent], int]:
-    """Let ``deltas`` grow the block that is open in ``parser``; return what ``preview`` makes of them.
+    """Let ``deltas`` grow the block that is open in ``parser``; return what ``preview`` makes of them, as one piece.
 
     Those at the end may do more than that: how many of them grew it is returned too, as the next smaller half.
     """
     texts, previews = deltas.texts, preview is not None and preview.settled
-    while texts and (fragments := parser.grows(texts, previews=previews)) is None:
+    while texts and (fragment := parser.grows(texts, previews=previews)) is None:
         texts = texts[: len(texts) // 2]
     if not texts or preview is None:
         return [], len(texts)
-    arguments = [text for fragment in fragments or () if (text := preview.feed(fragment))]
-    return ([Deltas(CallDelta("", deltas.like.choice), arguments)] if arguments else []), len(texts)
+    arguments = preview.feed(fragment) if fragment else ""
+    return ([CallDelta(arguments, deltas.like.choice)] if arguments else []), len(texts)

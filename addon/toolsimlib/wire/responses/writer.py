@@ -224,12 +224,11 @@ class ResponsesWriter:
     def _deltas(self, event: Deltas) -> list[bytes]:
         """Return the frames of deltas that came together, as one piece."""
         like, texts = event.like, event.texts
-        if not isinstance(like, CallDelta):
-            kind = "text" if isinstance(like, TextDelta) else _PART[like.kind]
-            if self._open != kind:
-                self._open_part(kind)
+        kind = "text" if isinstance(like, TextDelta) else _PART[like.kind]
+        if self._open != kind:
+            self._open_part(kind)
         self._text.writelines(texts)
-        if not self._stream or self._open == "local":
+        if not self._stream:
             return []
         frames, self._frames = self._frames, []
         return [*frames, self._delta_frames(texts)]
