@@ -104,9 +104,15 @@ class EndableStream(HttpStream):
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
         if self.fed is not None and type(event) is ResponseData:
+            fed, data = self.fed, event.data
             # An empty HTTP/2 frame is no end of input.
-            if event.data:
-                yield from self.feed(self.fed, event.data)
+            if not data:
+                return
+            if (told := fed.at_once(data)) is None or fed.finished:
+                yield from self.feed(fed, data, told)
+            else:
+                for chunk in told:
+                    yield self.sending(chunk)
             return
         if isinstance(event, Wakeup):
             yield from self.wake()
@@ -153,9 +159,9 @@ class EndableStream(HttpStream):
                 yield from self.keep(exchange)
         yield from super().state_stream_response_body(event)
 
-    def feed(self, exchange: Exchange, data: bytes) -> CommandGenerator[None]:
-        """Give the exchange a piece of the backend's answer, and the client what comes of it."""
-        for chunks in exchange.turns(data):
+    def feed(self, exchange: Exchange, data: bytes, told: list[bytes] | None) -> CommandGenerator[None]:
+        """Give the exchange a piece of the backend's answer, and the client what comes of it, or has been ``told``."""
+        for chunks in exchange.turns(data) if told is None else (told,):
             if chunks is None:
                 yield ToolsimTurnHook(self.flow)
             else:

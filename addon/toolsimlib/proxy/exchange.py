@@ -23,7 +23,6 @@ Its ``clocks`` tell ``EndableStream`` when to call ``tick`` (in a stream) or ``o
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -37,7 +36,7 @@ from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.clocks import Clocks
-from toolsimlib.proxy.head import WITHOUT_BODY, error_response, set_head, told_problem
+from toolsimlib.proxy.head import WITHOUT_BODY, error_response, internal_error, set_head, told_problem
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, answer_too_large, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
@@ -47,6 +46,7 @@ from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.rounds import HandedOver
+from toolsimlib.proxy.turns import in_turns
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import JSON, ResponseRewriter
@@ -57,10 +57,6 @@ logger = logging.getLogger(__name__)
 
 MODE_HEADER = "x-proxy-output-mode"
 
-# How long one stream is rewritten before others have their turn: a chunk of it may hold a thousand calls. On the
-# processor: by the clock nearly every turn is long on a busy machine, and what a backend says meanwhile queues up. But
-# the clock is asked first, since to ask for the processor's time takes longer than a delta.
-TURN_SECONDS = 0.003
 _EVENT_STREAM = "text/event-stream"
 
 
@@ -232,7 +228,7 @@ class Exchange:
         self._take(done)
         if done.rewritten is None:
             # A request that was ours stays ours: only a worker that died can have failed it.
-            flow.response = self.refuse(done.error or self._internal_error())
+            flow.response = self.refuse(done.error or internal_error())
             return
         flow.response = None
         self._send(flow, done.rewritten)
@@ -256,34 +252,32 @@ class Exchange:
             chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
 
+    def at_once(self, data: bytes) -> list[bytes] | None:
+        """Return what ``feed`` returns, if it takes no turns; None: nothing was done."""
+        if self._rewriter is None or self._received + len(data) > self.limits.max_answer_bytes:
+            return None
+        try:
+            told = self._rewriter.at_once(data)
+        except Exception:
+            told = self._crashed()
+        if told is None:
+            return None
+        self._hear(data)
+        return self._told(told)
+
     def turns(self, data: bytes) -> Iterator[list[bytes] | None]:
         """Yield what ``feed`` returns, and None whenever others should have their turn before this goes on."""
         assert self._rewriter is not None
-        self.recorder.received.add(data)
-        self._received += len(data)
-        self.clocks.heard()
-        frames: list[bytes] = []
+        self._hear(data)
         try:
             if self._received > self.limits.max_answer_bytes and not self.finished:
                 self.cut = True
-                frames = self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes))
-                data = b""
-            began, busy = time.monotonic(), time.thread_time()
-            told = self._rewriter.at_once(data)
-            for step in self._rewriter.steps(data) if told is None else (told,):
-                frames += step
-                is_long = time.monotonic() - began > TURN_SECONDS and time.thread_time() - busy > TURN_SECONDS
-                if is_long and not self.finished:
-                    yield self._sent(frames)
-                    yield None
-                    began, busy, frames = time.monotonic(), time.thread_time(), []
-            self.cut, self.holder = self.cut or self._rewriter.cut, self._rewriter.holder
+                yield self._told(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
+            else:
+                for frames in in_turns(self._rewriter.steps(data), lambda: self.finished):
+                    yield None if frames is None else self._told(frames)
         except Exception:
-            frames += self._crashed()
-        if self.final is None:
-            yield self._sent(frames)
-        else:
-            self.end += b"".join(frames)
+            yield self._told(self._crashed())
 
     @property
     def final(self) -> Mapping[str, Any] | None:
@@ -339,13 +333,13 @@ class Exchange:
                 return []
             if self.clocks.is_overdue:
                 self.cut = True
-                return self._recorded(self._rewriter.fail(self.clocks.silent()))
+                return self.recorder.telling(self._rewriter.fail(self.clocks.silent()))
             if not self.clocks.is_quiet:
                 return []
             self.clocks.told()
-            return self._recorded(self._rewriter.keepalive())
+            return self.recorder.telling(self._rewriter.keepalive())
         except Exception:
-            return self._recorded(self._crashed())
+            return self.recorder.telling(self._crashed())
 
     def overdue(self) -> Response | None:
         """Return the whole answer for a backend that has been silent for too long; None while there is still time."""
@@ -367,15 +361,11 @@ class Exchange:
         self.report.error = error.code or error.type
         return error_response(error, self._cors)
 
-    def _internal_error(self) -> ApiError:
-        logger.exception("toolsim failed to rewrite an answer; please report this.")
-        return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
-
     def _crashed(self) -> list[bytes]:
         """End a stream that we failed to rewrite: otherwise the client would wait for ever."""
         assert self._rewriter is not None
         self.cut = True
-        error = self._internal_error()
+        error = internal_error()
         self.report.error = error.code
         try:
             return self._rewriter.fail(error)
@@ -384,16 +374,26 @@ class Exchange:
 
     # -- small parts --
 
+    def _hear(self, data: bytes) -> None:
+        self.recorder.received.add(data)
+        self._received += len(data)
+        self.clocks.heard()
+
+    def _told(self, frames: list[bytes]) -> list[bytes]:
+        """Return the chunk of all frames at hand; nothing, if these are the end of an answer that is to be kept."""
+        if self.finished:
+            assert self._rewriter is not None
+            self.cut, self.holder = self.cut or self._rewriter.cut, self._rewriter.holder
+            if self.final is not None:
+                self.end += b"".join(frames)
+                return []
+        return self._sent(frames)
+
     def _sent(self, frames: list[bytes]) -> list[bytes]:
         """Return one chunk for all frames at hand, so that no frame is ever split."""
         if frames:
             self.clocks.answered()
-        return self._recorded([b"".join(frames)] if frames else [])
-
-    def _recorded(self, chunks: list[bytes]) -> list[bytes]:
-        for chunk in chunks:
-            self.recorder.sent.add(chunk)
-        return chunks
+        return self.recorder.telling([b"".join(frames)] if frames else [])
 
 
 OPEN: dict[str, Exchange] = {}

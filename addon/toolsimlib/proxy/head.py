@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 
 from mitmproxy.http import Response
@@ -11,6 +12,8 @@ from toolsimlib.errors import ApiError
 from toolsimlib.wire.errors import NO_WORDS, read_error
 from toolsimlib.wire.lenient import loaded
 from toolsimlib.wire.sse import UNBUFFERED
+
+logger = logging.getLogger(__name__)
 
 # Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
 _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
@@ -28,6 +31,12 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
         response.headers["www-authenticate"] = "Bearer"
     response.headers.update(headers or {})
     return response
+
+
+def internal_error() -> ApiError:
+    """Log the exception that is being handled, a bug of ours, and return the error for the client."""
+    logger.exception("toolsim failed to rewrite an answer; please report this.")
+    return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
 
 
 def set_head(response: Response, content_type: str) -> None:

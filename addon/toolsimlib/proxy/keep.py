@@ -53,6 +53,12 @@ class BodyRecorder:
         self._response = response.copy()
         self.received.add(response.raw_content or b"")
 
+    def telling(self, chunks: list[bytes]) -> list[bytes]:
+        """Take what the client is told, and return it."""
+        for chunk in chunks:
+            self.sent.add(chunk)
+        return chunks
+
     def passing(self, data: bytes) -> bytes:
         """Note what passes as it is, and return it."""
         self.received.add(data)

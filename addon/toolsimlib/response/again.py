@@ -118,11 +118,11 @@ class Again:
         """Whether nothing but white space and reasoning was said so far."""
         return self._is_silent and not self.words.strip()
 
-    def hear(self, text: str) -> None:
-        """Keep a piece of the model's text."""
+    def hear(self, *texts: str) -> None:
+        """Keep pieces of the model's text."""
         if self._asks and self._length < _MAX_WORDS:
-            self._words.append(text)
-            self._length += len(text)
+            self._words += texts
+            self._length += sum(map(len, texts))
 
     def see(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
         """Note what was said beside the text."""

@@ -118,7 +118,8 @@ class ResponseRewriter:
             ]
             self._listener(single, self._turn.again if self._turn.done else None)
         for event in events:
-            self._notes.note(event)
+            if not isinstance(event, Deltas):
+                self._notes.note(event)
             frames += self._writer.write(event)
         if not self._turn.done:
             return frames

@@ -125,7 +125,7 @@ class Turn:
             self._blocks.position += sum(map(len, texts[:count]))
         else:
             told, count = grown(parser, self._preview, deltas) if parser and not self.over else ([], 0)
-        self.again.hear("".join(texts[:count]))
+        self.again.hear(*texts[:count])
         return told, count
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:

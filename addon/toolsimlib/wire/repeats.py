@@ -79,7 +79,8 @@ class Template:
         if not data.startswith(self.head) or not data.endswith(self.end) or b"\0" in data:
             return None
         if not middle:
-            parts = self._split(data)
+            whole = data[len(self.head) : -len(self.end)]
+            parts = [whole] if _BLANK_LINE not in whole else self._split(data)
         elif (parts := self._split_in_order(data)) is None and (frames := self._split(data)) is not None:
             cut = [frame.partition(middle) for frame in frames]
             if not _NUMBERS(b"\0".join([number for number, _, _ in cut])):

@@ -1,0 +1,32 @@
+"""Turns of a stream: what takes long is done in pieces, between which everyone else goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+# How long one stream is rewritten before others have their turn: a chunk of it may hold a thousand calls. On the
+# processor: by the clock nearly every turn is long on a busy machine, and what a backend says meanwhile queues up. But
+# the clock is asked first, since to ask for the processor's time takes longer than a delta.
+TURN_SECONDS = 0.003
+
+
+def in_turns(steps: Iterable[list[bytes]], is_over: Callable[[], bool]) -> Iterator[list[bytes] | None]:
+    """Yield the frames of ``steps``, those of one turn together, and None wherever others should have theirs.
+
+    What a step raises comes behind the frames before it. ``is_over``: there are no frames to come.
+    """
+    began, busy = time.monotonic(), time.thread_time()
+    frames: list[bytes] = []
+    try:
+        for step in steps:
+            frames += step
+            is_long = time.monotonic() - began > TURN_SECONDS and time.thread_time() - busy > TURN_SECONDS
+            if is_long and not is_over():
+                yield frames
+                yield None
+                began, busy, frames = time.monotonic(), time.thread_time(), []
+    except Exception:
+        yield frames
+        raise
+    yield frames

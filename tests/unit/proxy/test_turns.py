@@ -1,0 +1,41 @@
+"""What takes long is told in pieces, and nothing of it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from toolsimlib.proxy.turns import in_turns
+
+
+def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every look at a clock be a second later."""
+    for name in ("monotonic", "thread_time"):
+        ticks = count(step=1)
+        monkeypatch.setattr(f"time.{name}", lambda ticks=ticks: float(next(ticks)))
+
+
+def test_what_is_quick_takes_one_turn() -> None:
+    """Steps that take no time are told together."""
+    assert list(in_turns([[b"a"], [], [b"b", b"c"]], lambda: False)) == [[b"a", b"b", b"c"]]
+
+
+def test_long_steps_take_a_turn_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a long step others go on, unless it was the last one."""
+    slowly(monkeypatch)
+    assert list(in_turns([[b"a"], [b"b"]], lambda: False)) == [[b"a"], None, [b"b"], None, []]
+    assert list(in_turns([[b"a"], [b"b"]], lambda: True)) == [[b"a", b"b"]]
+
+
+def test_a_failure_comes_last() -> None:
+    """What was made before a step failed is told before the failure."""
+
+    def steps() -> Iterator[list[bytes]]:
+        yield [b"a"]
+        raise KeyError
+
+    told = in_turns(steps(), lambda: False)
+    assert next(told) == [b"a"]
+    with pytest.raises(KeyError):
+        next(told)
