@@ -31,6 +31,7 @@ NEEDED_IN_CI = (
     "needs prometheus",
     "needs BFCL",
     "needs xgrammar",
+    "needs langchain",
 )
 
 

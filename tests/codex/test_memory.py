@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from clients.cases import ONE_CALL
+from clients.node_worker import NodeClient, needs_node
+from memory.loops import LOOPS, SAID, check
 from memory.test_background import ended
 from support.mitmdump import Mitmdump
-from support.stub_model import Reply, StubModel, echo, last_text
+from support.stub_model import Reply, StubModel, echo, last_text, texts
 
 
 @pytest.mark.slow
@@ -76,3 +82,73 @@ async def test_an_answer_in_the_background(codex: str, tmp_path: Path) -> None:
     await asyncio.wait_for(stub.someone_left.wait(), 10)
     await stub.stop()
     assert "echo One?" in json.dumps(stub.requests[-1]["input"])
+
+
+@dataclass
+class Stage:
+    """A proxy with a store before a Codex whose model says ``script``; ``shown``: what it was asked, turn by turn."""
+
+    base_url: str = ""
+    script: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+
+    def reply(self, body: dict[str, Any]) -> Reply:
+        self.shown.append("\n".join(texts(item) for item in body["input"]))
+        text = self.script.pop(0)
+        return Reply([text[i : i + 7] for i in range(0, len(text), 7)])
+
+
+@pytest.fixture
+async def stage(codex: str, tmp_path: Path) -> AsyncIterator[Stage]:
+    stage = Stage()
+    stub = StubModel(stage.reply)
+    await stub.start()
+    stub.write_config(tmp_path / "home")
+    options: dict[str, Any] = {"toolsim_backend": "codex", "toolsim_codex_command": f"{codex} app-server"}
+    options["toolsim_store"] = f"sqlite:{tmp_path / 'store'}"
+    proxy = Mitmdump(None, environment={"CODEX_HOME": str(tmp_path / "home")}, **options)
+    await asyncio.to_thread(proxy.__enter__)
+    try:
+        stage.base_url = f"{proxy.url}/v1"
+        yield stage
+    finally:
+        await asyncio.to_thread(proxy.__exit__, None, None, None)
+        await stub.stop()
+
+
+@pytest.mark.slow
+async def test_clients_that_send_only_what_is_new(stage: Stage) -> None:
+    """Each by its own way, streamed or whole in turn: the model is shown all of it, once, in order."""
+    pytest.importorskip("langchain_openai", reason="needs langchain: run `make setup`")
+    for number, loop in enumerate(LOOPS.values()):
+        stage.script = [*SAID]
+        check(await loop(stage.base_url, number % 2 == 0), stage.shown[-1])
+
+
+@pytest.mark.slow
+@needs_node
+async def test_ai_sdk_without_store_false(stage: Stage) -> None:
+    """Its earlier texts and calls are references, which the model is shown in their places."""
+    with closing(NodeClient("ai_sdk.mjs")) as client:
+        for mode in "generateText", "streamText":
+            stage.script = [turn.text for turn in ONE_CALL.turns]
+            (outcome,) = await asyncio.to_thread(client.run, stage.base_url, "responses", mode, ONE_CALL.prompts)
+            assert (outcome.text, outcome.calls) == (ONE_CALL.words, list(ONE_CALL.calls))
+            assert stage.shown[-1].index("Let me look.") < stage.shown[-1].index("The sky over Paris")
+
+
+@pytest.mark.slow
+async def test_counting_and_compacting(stage: Stage) -> None:
+    """Codex counts nothing beforehand: an estimate; a summary is a turn of its model."""
+    stage.script = ["It rains.", "Rain was spoken of.", "Yes."]
+    async with openai.AsyncOpenAI(base_url=stage.base_url, api_key="none", max_retries=0, timeout=60) as client:
+        told = await client.responses.input_tokens.count(model="stub-1", input="How is the weather today?")
+        assert told.model_extra == {"estimated": True}
+        first = await client.responses.create(model="stub-1", input="How is the weather?")
+        made = await client.responses.compact(model="stub-1", previous_response_id=first.id)
+        left: list[Any] = [item.to_dict(warnings=False) for item in made.output]
+        again = await client.responses.create(model="stub-1", input=[*left, {"role": "user", "content": "Still?"}])
+    assert again.output_text == "Yes."
+    assert "Summarise" in stage.shown[1]
+    places = [stage.shown[2].index(each) for each in ("How is the weather?", "Rain was spoken of.", "Still?")]
+    assert places == sorted(places)

@@ -1,0 +1,157 @@
+"""Loops of client libraries that send only what is new: two questions, the second of which makes sense only to who
+remembers the first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import openai
+from agents import Agent, OpenAIConversationsSession, OpenAIResponsesModel, RunConfig, Runner
+from agents.items import ModelResponse
+from clients.cases import MODEL, PARIS, TOOLS, Outcome, call, run_tool
+from clients.test_openai_agents import tools
+
+QUESTIONS = ("Weather in Paris?", "And now?")
+SAID = (f"I look.\n{call('get_weather', PARIS)}", "Clear.", call("get_weather", PARIS), "Yes.")
+"""What the model writes, turn by turn."""
+
+Loop = Callable[[str, bool], Awaitable[list[Outcome]]]
+"""Asks both at a base URL, streamed or not."""
+
+
+def check(outcomes: list[Outcome], shown: str) -> None:
+    """Each answer came to its call and its words; ``shown``, the last that the model saw, holds all, once, in order."""
+    assert [(each.text, each.calls) for each in outcomes] == [
+        (text, [("get_weather", {"city": "Paris"})]) for text in ("Clear.", "Yes.")
+    ]
+    assert len({id for each in outcomes for id in each.ids}) == 2
+    words = ["Weather in Paris?", "I look.", "The sky over Paris", "Clear.", "And now?"]
+    assert [shown.count(each) for each in words] == [1, 1, 2, 1, 1], shown
+    places = [shown.index(each) for each in words]
+    assert places == sorted(places)
+
+
+def run(outcome: Outcome, name: str, arguments: dict[str, Any], call_id: str) -> str:
+    outcome.calls.append((name, arguments))
+    outcome.ids.append(call_id)
+    return run_tool(name, arguments)
+
+
+async def _agents(base_url: str, streamed: bool, **how: Any) -> list[Outcome]:
+    outcomes = []
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=60) as client:
+        agent = Agent[Any](name="Tester", tools=list(tools(False)), model=OpenAIResponsesModel(MODEL, client))
+        options: dict[str, Any] = {"run_config": RunConfig(tracing_disabled=True), **how}
+        if "conversation_id" in how:
+            options["conversation_id"] = (await client.conversations.create()).id
+        if "session" in how:
+            options["session"] = OpenAIConversationsSession(openai_client=client)
+        for question in QUESTIONS:
+            outcome = Outcome()
+            outcomes.append(outcome)
+            if streamed:
+                result: Any = Runner.run_streamed(agent, question, context=outcome, **options)
+                async for _ in result.stream_events():
+                    pass
+            else:
+                result = await Runner.run(agent, question, context=outcome, **options)
+            outcome.text = result.final_output
+            if "auto_previous_response_id" in options:
+                last: ModelResponse = result.raw_responses[-1]
+                options["previous_response_id"] = last.response_id
+    return outcomes
+
+
+async def agents_previous(base_url: str, streamed: bool) -> list[Outcome]:
+    return await _agents(base_url, streamed, auto_previous_response_id=True)
+
+
+async def agents_conversation(base_url: str, streamed: bool) -> list[Outcome]:
+    return await _agents(base_url, streamed, conversation_id="")
+
+
+async def agents_session(base_url: str, streamed: bool) -> list[Outcome]:
+    return await _agents(base_url, streamed, session=None)
+
+
+async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
+    """Also reads, lists and deletes what was kept."""
+    declared: Any = [{"type": "function", **tool} for tool in TOOLS]
+    outcomes, previous = [], openai.omit
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=60) as client:
+        for question in QUESTIONS:
+            outcome = Outcome()
+            outcomes.append(outcome)
+            new: Any = question
+            while new:
+                sent: dict[str, Any] = {"model": MODEL, "input": new, "tools": declared}
+                sent["previous_response_id"] = previous
+                if streamed:
+                    async with client.responses.stream(**sent) as stream:
+                        answer: Any = await stream.get_final_response()
+                else:
+                    answer = await client.responses.create(**sent)
+                calls = [item for item in answer.output if item.type == "function_call"]
+                outputs = [
+                    (each.call_id, run(outcome, each.name, json.loads(each.arguments), each.call_id)) for each in calls
+                ]
+                new = [{"type": "function_call_output", "call_id": id, "output": text} for id, text in outputs]
+                previous = answer.id
+            outcome.text = answer.output_text
+        assert (await client.responses.retrieve(answer.id)).output_text == outcome.text
+        listed: Any = await client.responses.input_items.list(answer.id)
+        assert [item.type for item in listed.data] == ["function_call_output"]
+        await client.responses.delete(answer.id)
+        try:
+            await client.responses.retrieve(answer.id)
+        except openai.NotFoundError:
+            return outcomes
+    raise AssertionError("a deleted answer is still there")
+
+
+async def langchain(base_url: str, streamed: bool) -> list[Outcome]:
+    """``use_previous_response_id``: it keeps all messages itself, and sends those behind the last answer."""
+    import httpx2
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_openai import ChatOpenAI
+
+    # Its own would be shared by all models of this process, and never closed.
+    http = httpx2.AsyncClient(trust_env=False)
+    options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "timeout": 60}
+    options["http_async_client"] = http
+    chat = ChatOpenAI(model=MODEL, use_responses_api=True, use_previous_response_id=True, **options)
+    model = chat.bind_tools([{"type": "function", "function": tool} for tool in TOOLS])
+    outcomes: list[Outcome] = []
+    messages: list[Any] = []
+    for question in QUESTIONS:
+        outcome = Outcome()
+        outcomes.append(outcome)
+        messages.append(HumanMessage(question))
+        while True:
+            if streamed:
+                answer: Any = None
+                async for chunk in model.astream(messages):
+                    answer = chunk if answer is None else answer + chunk
+            else:
+                answer = await model.ainvoke(messages)
+            messages.append(answer)
+            if not answer.tool_calls:
+                break
+            for each in answer.tool_calls:
+                output = run(outcome, each["name"], each["args"], each["id"])
+                messages.append(ToolMessage(output, tool_call_id=each["id"]))
+        outcome.text = answer.text
+    await http.aclose()
+    return outcomes
+
+
+LOOPS: dict[str, Loop] = {
+    "Agents SDK, previous_response_id": agents_previous,
+    "Agents SDK, conversation": agents_conversation,
+    "Agents SDK, session": agents_session,
+    "OpenAI SDK": openai_sdk,
+    "LangChain": langchain,
+}
