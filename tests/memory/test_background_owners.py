@@ -79,19 +79,21 @@ def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
 
 def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> None:
     """It says what the answer is, follows it once it is over, and cancels and deletes it: the model is stopped."""
-    turns = [says("Hello ", "there.", pause=0.5), NEVER, NEVER]
+    turns = [says(*["Hello "] * 16, pause=0.3), NEVER, NEVER]
     backend.play(turns)
     with ExitStack() as stack:
         one, two = (stack.enter_context(proxy(backend, redis.url)) for _ in "12")
         here, there = (stack.enter_context(connect(each)) for each in (one, two))
         stream = begin(here, input="Hello", stream=True)
-        id = next(stream).response.id
-        with pytest.raises(openai.ConflictError, match="made by another proxy"):
-            there.responses.retrieve(id, stream=True)
-        told = ended(there, id)
-        events = events_of(stream)
-        assert told.to_dict() == events[-1]["response"]
-        assert events_of(there.responses.retrieve(id, stream=True, starting_after=0)) == events
+        begins = [next(stream).to_dict() for _ in "12"]
+        id = begins[0]["response"]["id"]
+        followed = there.responses.retrieve(id, stream=True, starting_after=1)
+        early = next(followed).to_dict()
+        assert there.responses.retrieve(id).status == "in_progress"
+        events = [*begins, *events_of(stream)]
+        assert [*begins, early, *events_of(followed)] == events
+        assert ended(there, id).to_dict() == events[-1]["response"]
+        assert events_of(there.responses.retrieve(id, stream=True, starting_after=1)) == events[2:]
         for call, status in (there.responses.cancel, "cancelled"), (there.responses.delete, ""):
             stream = begin(here, input="Count", stream=True)
             id = next(stream).response.id
@@ -102,6 +104,8 @@ def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> Non
             assert backend.exchanges[-1].over.wait(SECONDS)
             if status:
                 assert here.responses.retrieve(id).status == status
+                with pytest.raises(openai.APIError, match="was cancelled or deleted"):
+                    list(there.responses.retrieve(id, stream=True, starting_after=1))
             else:
                 with pytest.raises(openai.NotFoundError):
                     here.responses.retrieve(id)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
-from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.background import BEHIND, DONE, events_value, frames_of
-from toolsimlib.wire.sse import encode
+from toolsimlib.wire.responses.background import BEHIND, DONE, error_frame, events_value, frames_of
 
 # As much as is written at once.
 _FRAMES_AT_ONCE = 256
@@ -29,8 +27,12 @@ class EventLog:
         self._grown = asyncio.Event()
 
     def __repr__(self) -> str:
-        last = self._first + len(self._frames) - 1
-        return f"EventLog({self._first} to {last}{', over' if self._is_over else ''})"
+        return f"EventLog({self._first} to {self.last}{', over' if self._is_over else ''})"
+
+    @property
+    def last(self) -> int:
+        """The number of the last event, -1 before the first one."""
+        return self._first + len(self._frames) - 1
 
     def add(self, written: Sequence[bytes]) -> None:
         """Add what a writer has written."""
@@ -59,9 +61,7 @@ class EventLog:
         place = after + 1
         while True:
             if place < self._first:
-                error = BEHIND.body()
-                flat = {key: error[key] for key in ("code", "message", "param")}
-                yield encode(dump({"type": "error", **flat, "error": error, "sequence_number": place}), "error")
+                yield error_frame(BEHIND, place)
                 return
             if frames := self._frames[place - self._first :][:_FRAMES_AT_ONCE]:
                 place += len(frames)

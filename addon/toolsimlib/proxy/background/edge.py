@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from mitmproxy.http import HTTPFlow, Response
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.loop.event_log import EventLog
+from toolsimlib.loop.server import Stream
 from toolsimlib.plan import Policy
+from toolsimlib.proxy.background.elsewhere import follow_kept
 from toolsimlib.proxy.background.ledger import Ledger
 from toolsimlib.proxy.background.runs import Finished, Run, Runs
 from toolsimlib.proxy.exchange import MODE_HEADER, Exchange
@@ -27,11 +30,14 @@ from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.background import (
     CANCELLED,
     DELETED,
+    DONE,
+    NO_END,
     NO_EVENTS,
-    NOT_HERE,
     NOT_STREAMED,
     cursor,
-    events_after,
+    error_frame,
+    frames_after,
+    has_end,
     is_streamed,
     value_of,
     wants_stream,
@@ -97,7 +103,7 @@ class BackgroundAnswers:
         # It is logged and counted when it is over, and not with this flow.
         exchange.report = Report()
         if run.log is not None:
-            self._follow(flow, exchange, run.log, -1)
+            self._show(flow, exchange, partial(run.log.follow, -1))
         else:
             flow.response = Response.make(200, told, _JSON)
 
@@ -180,19 +186,21 @@ class BackgroundAnswers:
         if not is_streamed(entry.value):
             return NOT_STREAMED
         if run is not None and run.log is not None and run.log.has(after):
-            self._follow(flow, exchange, run.log, after)
+            self._show(flow, exchange, partial(run.log.follow, after))
             return True
-        if run is not None or not entry.state:
-            kept = await self._ledger.events(partition, id)
-            events = events_after(kept, after) if kept is not None else None
-            if events is None:
-                return NO_EVENTS
-            flow.response = Response.make(200, events, {"content-type": "text/event-stream; charset=utf-8"})
+        if run is None and entry.state:
+            self._show(flow, exchange, lambda: follow_kept(self._ledger, partition, id, after))
             return True
-        return NOT_HERE
+        kept = await self._ledger.events(partition, id)
+        frames = frames_after(kept, after) if kept is not None else None
+        if kept is None or frames is None:
+            return NO_EVENTS
+        end = DONE if has_end(kept) else error_frame(NO_END, after + len(frames) + 1)
+        flow.response = Response.make(200, b"".join(frames) + end, {"content-type": "text/event-stream; charset=utf-8"})
+        return True
 
-    def _follow(self, flow: HTTPFlow, exchange: Exchange, log: EventLog, after: int) -> None:
-        exchange.hand_over(self._rounds.show(flow, lambda: log.follow(after)))
+    def _show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
+        exchange.hand_over(self._rounds.show(flow, stream))
 
 
 def _too_many(most: int) -> ApiError:

@@ -19,6 +19,8 @@ RENEW_SECONDS = 2.0
 """How often a lease is renewed: after as long the model stops whose answer was cancelled at another proxy."""
 LEASE_SECONDS = 10.0
 """How long a lease is good: several renewals may fail, as while a store is started again."""
+FOLLOW_SECONDS = 1.0
+"""How often the events of an answer are kept that is followed at another proxy, and looked for there."""
 # Others may add to the same conversation: each try then finds it as they have left it.
 _MAX_TRIES = 20
 
@@ -52,7 +54,7 @@ class Lease:
 class Entry:
     """An answer at one moment.
 
-    ``state``: what whoever makes it says of it, "" if nobody does; ``version``: its lease's.
+    ``state``: what whoever makes it says of it, "" if nobody does; ``version``: its lease's, ``record``: its record's.
     """
 
     partition: str
@@ -60,6 +62,7 @@ class Entry:
     value: bytes
     state: str
     version: int
+    record: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +103,35 @@ class Ledger:
             return None
         until, state, _ = _read(lease)
         state = state if until > time.time() else ""
-        return Entry(partition, id, record.value, state, lease.version if lease is not None else 0)
+        return Entry(partition, id, record.value, state, lease.version if lease is not None else 0, record.version)
 
-    async def renew(self, lease: Lease) -> bool:
-        """Say that an answer is still being made; return whether it is to be."""
-        return await self._replace(lease, [lease.record()])
+    async def renew(self, lease: Lease, events: bytes = b"") -> bool:
+        """Say that an answer is still being made, and what its events are; return whether it is to be."""
+        return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
+
+    async def want(self, partition: str, id: str) -> None:
+        """Ask whoever makes an answer to keep its events as they come."""
+        name = _wanted_of(id)
+        await self._memory.write(partition, [Record(name, b"", names=(name,))], {})
+
+    async def is_wanted(self, lease: Lease) -> bool:
+        """Return whether somebody has asked for that."""
+        return bool(await self._memory.find(lease.partition, [_wanted_of(lease.id)]))
+
+    async def keep_events(self, lease: Lease, events: bytes) -> None:
+        """Keep the events of an answer that somebody else has ended; of one that was deleted nothing is kept."""
+        entry = await self.read(lease.partition, lease.id)
+        if entry is not None:
+            with suppress(Conflict):
+                await self._memory.write(lease.partition, _events(lease.id, events), {lease.id: entry.record})
 
     async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
         """Write how an answer has ended, by whoever made it.
 
         Return whether it has; False if somebody else has ended it, an error if its conversation is gone.
         """
-        records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names)), *_events(lease.id, ending)]
+        records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names))]
+        records += _events(lease.id, ending.events)
         if not ending.conversation:
             return await self._replace(lease, [*records, lease.over()])
         for _ in range(_MAX_TRIES):
@@ -128,12 +148,12 @@ class Ledger:
                 return standing == "over"
         raise StoreError(f"the conversation {ending.conversation} changes too often")
 
-    async def settle(self, entry: Entry, value: bytes, events: bytes = b"") -> bool:
+    async def settle(self, entry: Entry, value: bytes) -> bool:
         """Write how an answer has ended, by whoever finds it so; return whether it was still as it was read."""
         lease = Lease(entry.partition, entry.id)
-        records = [Record(entry.id, value, names=(entry.id,)), *_events(entry.id, Ending(value, events=events))]
+        records = [Record(entry.id, value, names=(entry.id,)), lease.over()]
         try:
-            await self._memory.write(entry.partition, [*records, lease.over()], {lease.name: entry.version})
+            await self._memory.write(entry.partition, records, {lease.name: entry.version})
         except Conflict:
             return False
         await self.tidy(lease)
@@ -142,17 +162,17 @@ class Ledger:
     async def tidy(self, lease: Lease) -> None:
         """Forget a lease that says nothing any more."""
         with suppress(StoreError):
-            await self._memory.forget(lease.partition, [lease.name])
+            await self._memory.forget(lease.partition, [lease.name, _wanted_of(lease.id)])
 
     async def events(self, partition: str, id: str) -> bytes | None:
-        """Return the events of an answer that is over, None if they are not kept."""
+        """Return the events of an answer, None if they are not kept: all of one that is over, or as far as they go."""
         name = _events_of(id)
         found = await self._memory.find(partition, [name])
         return found[name].value if name in found else None
 
     async def delete(self, partition: str, id: str) -> None:
         """Forget an answer. The lease goes first: whoever makes it can write nothing any more."""
-        await self._memory.forget(partition, [_lease_of(id), id, _events_of(id)])
+        await self._memory.forget(partition, [_lease_of(id), id, _events_of(id), _wanted_of(id)])
 
     async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
         """Write records, the lease's among them; return whether it was still held."""
@@ -187,9 +207,13 @@ def _events_of(id: str) -> str:
     return f"events_{id}"
 
 
-def _events(id: str, ending: Ending) -> list[Record]:
+def _wanted_of(id: str) -> str:
+    return f"wanted_{id}"
+
+
+def _events(id: str, events: bytes) -> list[Record]:
     name = _events_of(id)
-    return [Record(name, ending.events, names=(name,))] if ending.events else []
+    return [Record(name, events, names=(name,))] if events else []
 
 
 def _read(lease: Record | None) -> tuple[float, str, str]:

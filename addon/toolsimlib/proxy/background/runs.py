@@ -16,7 +16,7 @@ from toolsimlib.events import Failed, Opened
 from toolsimlib.loop.event_log import EventLog
 from toolsimlib.loop.runner import Job, Refused, answer, failure
 from toolsimlib.loop.server import with_keepalives
-from toolsimlib.proxy.background.ledger import RENEW_SECONDS, Ending, Lease, Ledger
+from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, RENEW_SECONDS, Ending, Lease, Ledger
 from toolsimlib.proxy.memory import LOST
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.report import Report
@@ -173,6 +173,7 @@ class Runs:
                         await self._ledger.tidy(run.lease)
                     case False:
                         run.fail(ENDED)
+                        await self._keep_events(run)
                     case ApiError() as lost:
                         run.fail(lost)
                         ending = run.ending({**run.writer.body, **_failed(lost)})
@@ -189,18 +190,30 @@ class Runs:
             run.failed = why
         elif why is not STOPPED:
             run.fail(why)
-        if why is STOPPED and run.writer.body is not None:
-            with suppress(StoreError):
+        with suppress(StoreError):
+            if why is STOPPED and run.writer.body is not None:
                 await self._ledger.end(run.lease, run.ending(run.writer.body))
+            elif why is not STOPPED:
+                await self._keep_events(run)
+
+    async def _keep_events(self, run: Run) -> None:
+        if run.log is not None:
+            await self._ledger.keep_events(run.lease, run.log.value(run.end))
 
     async def _renew(self, run: Run) -> None:
+        """Renew the lease again and again, and keep the events as they come once somebody elsewhere wants them."""
+        kept, is_wanted = -1, False
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(run.changed.wait(), RENEW_SECONDS)
+                await asyncio.wait_for(run.changed.wait(), FOLLOW_SECONDS if is_wanted else RENEW_SECONDS)
             run.changed.clear()
             try:
-                is_held = await self._ledger.renew(run.lease)
+                events, log = b"", run.log
+                if log is not None and (is_wanted := is_wanted or await self._ledger.is_wanted(run.lease)):
+                    kept, events = log.last, log.value() if log.last > kept else b""
+                is_held = await self._ledger.renew(run.lease, events)
             except StoreError:
+                kept = -1
                 continue
             if not is_held and run.task is not None:
                 run.why = run.why or ENDED

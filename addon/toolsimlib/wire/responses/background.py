@@ -21,6 +21,7 @@ from urllib.parse import parse_qs
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping
+from toolsimlib.wire.sse import encode
 
 PENDING = ("queued", "in_progress")
 DONE = b"data: [DONE]\n\n"
@@ -34,14 +35,10 @@ LEFT_ALONE = ApiError("The proxy that made the response is gone.", code="server_
 BEHIND = ApiError("The events from here on are not kept any more: retrieve the response without 'stream'.")
 
 NOT_STREAMED = BadRequest("The response was not created with 'stream': it cannot be streamed.", "stream").error
-NOT_HERE = ApiError(
-    "The response is being made by another proxy: retrieve it without 'stream', or try again.",
-    code="response_not_here",
-    status=409,
-    retry_after=1,
-)
+NO_END = ApiError("The last events of the response are not kept: retrieve it without 'stream'.")
 NO_EVENTS = BadRequest("The events of this response are not kept: retrieve it without 'stream'.", "stream").error
 
+_ENDS = tuple(b"event: response.%s\n" % end for end in (b"completed", b"incomplete", b"failed"))
 _STREAMED = b',"background":{"stream":true}}'
 _WHOLE = b',"background":{"stream":false}}'
 
@@ -109,9 +106,22 @@ def events_value(first: int, frames: Sequence[bytes]) -> bytes:
     return b"%d\n" % first + b"".join(frames)
 
 
-def events_after(value: bytes, after: int) -> bytes | None:
-    """Return the stream behind an event, of what is kept; None if its beginning is there no more."""
+def frames_after(value: bytes, after: int) -> list[bytes] | None:
+    """Return the frames behind an event, of what is kept; None if the first of them is there no more."""
     head, _, rest = value.partition(b"\n")
     if not head.isdigit() or after + 1 < (first := int(head)):
         return None
-    return b"".join(frames_of([rest])[after + 1 - first :]) + DONE
+    return frames_of([rest])[after + 1 - first :]
+
+
+def has_end(value: bytes) -> bool:
+    """Return whether the last event of what is kept is the last one of the answer."""
+    frames = value.partition(b"\n")[2].removesuffix(b"\n\n")
+    return frames.rpartition(b"\n\n")[2].startswith(_ENDS)
+
+
+def error_frame(error: ApiError, number: int) -> bytes:
+    """Return the event that ends a stream which cannot go on; ``number``: its own."""
+    told = error.body()
+    flat = {key: told[key] for key in ("code", "message", "param")}
+    return encode(dump({"type": "error", **flat, "error": told, "sequence_number": number}), "error")

@@ -161,6 +161,30 @@ async def test_a_conversation(ledger: Ledger, memory: Memory) -> None:
     assert await ledger.end(lease, ending) is False
 
 
+async def test_events_on_the_way(ledger: Ledger, memory: Memory) -> None:
+    """They are kept with the lease once somebody wants them; after the end too, unless the answer was deleted."""
+    lease = await opened(ledger)
+    assert not await ledger.is_wanted(lease)
+    await ledger.want("p", "resp_1")
+    assert await ledger.is_wanted(lease)
+    assert await ledger.renew(lease, b"0\none")
+    assert await ledger.events("p", "resp_1") == b"0\none"
+    assert await ledger.renew(lease)
+    assert await ledger.events("p", "resp_1") == b"0\none"
+    entry = await ledger.read("p", "resp_1")
+    assert entry is not None
+    assert await ledger.settle(entry, CUT)
+    assert not await ledger.renew(lease, b"0\nmore")
+    await ledger.keep_events(lease, b"0\nall")
+    assert await ledger.events("p", "resp_1") == b"0\nall"
+    assert not await ledger.is_wanted(lease)
+    await ledger.want("p", "resp_1")
+    await ledger.delete("p", "resp_1")
+    await ledger.keep_events(lease, b"0\nall")
+    assert await ledger.events("p", "resp_1") is None
+    assert not await ledger.is_wanted(lease)
+
+
 def test_damaged_leases() -> None:
     """What cannot be read is nobody's."""
     for wrong in b"", b"x y z", b"1", b"\xff \xff \xff":

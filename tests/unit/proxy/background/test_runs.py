@@ -13,7 +13,9 @@ from toolsimlib.events import Ended, Failed, Opened, TextDelta
 from toolsimlib.loop.event_log import EventLog
 from toolsimlib.loop.runner import Heard, Job, Refused
 from toolsimlib.plan import AnswerForm, Policy
+from toolsimlib.proxy.background import elsewhere
 from toolsimlib.proxy.background import runs as runs_module
+from toolsimlib.proxy.background.elsewhere import follow_kept
 from toolsimlib.proxy.background.ledger import Ledger
 from toolsimlib.proxy.background.runs import Run, Runs
 from toolsimlib.proxy.memory import Memory
@@ -142,6 +144,7 @@ async def test_an_answer_that_is_ended(house: House) -> None:
     error, failed = (await told(run))[-2:]
     assert (error["message"], failed["type"]) == ("The response was cancelled.", "response.failed")
     assert [(report.error, status) for report, status in house.over] == [("response_cancelled", None)]
+    assert await house.ledger.events("p", "resp_1") == (run.log.value() if run.log else None)
     await house.runs.end(run, CANCELLED)
 
 
@@ -156,6 +159,30 @@ async def test_a_lease_that_was_taken(house: House, monkeypatch: pytest.MonkeyPa
     await run.task
     assert await house.ledger.read("p", "resp_1") is None
     assert "cancelled or deleted" in (await told(run))[-2]["message"]
+
+
+async def test_an_answer_that_is_followed_elsewhere(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events are kept as they come, and only then; a lease that was taken afterwards keeps the last ones too."""
+    monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
+    monkeypatch.setattr(runs_module, "FOLLOW_SECONDS", 0.02)
+    run, round_ = await house.begin(Opened(), TextDelta("Hel"), STALL)
+    await round_.stalls.wait()
+    await asyncio.sleep(0.1)
+    assert await house.ledger.events("p", "resp_1") is None
+    stream = follow_kept(house.ledger, "p", "resp_1", 0)
+    monkeypatch.setattr(elsewhere, "FOLLOW_SECONDS", 0.02)
+    read = await anext(stream)
+    assert b'"delta":"Hel"' in read
+    assert b"response.created" not in read
+    entry = await house.ledger.read("p", "resp_1")
+    assert entry is not None
+    assert await house.ledger.settle(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True))
+    rest = b"".join([each async for each in stream])
+    assert b"response.failed" in rest
+    assert rest.endswith(DONE)
+    assert run.log is not None
+    assert (read + rest).count(b"\n\n") >= run.log.last + 1
+    assert len(house.runs) == 0
 
 
 async def test_a_proxy_that_stops(house: House) -> None:

@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 from toolsimlib.errors import BadRequest
+from toolsimlib.events import Ended, TextDelta
+from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.responses.background import (
     LEFT_ALONE,
     cursor,
+    error_frame,
+    events_value,
+    frames_after,
+    frames_of,
+    has_end,
     is_in_background,
     is_streamed,
     response_now,
@@ -20,6 +27,7 @@ from toolsimlib.wire.responses.background import (
 )
 from toolsimlib.wire.responses.kept import items_of
 from toolsimlib.wire.responses.resources import Call, Resource, respond
+from toolsimlib.wire.responses.writer import ResponsesWriter
 
 
 @pytest.mark.parametrize(
@@ -77,3 +85,28 @@ def test_queries() -> None:
         with pytest.raises(BadRequest) as caught:
             cursor(f"starting_after={wrong}")
         assert caught.value.error.param == "starting_after"
+
+
+def test_events_that_are_kept() -> None:
+    """They have their numbers by their places, and say whether they go to the end; what is damaged has none."""
+    writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
+    frames = frames_of(writer.queue()[1])
+    whole = [*frames, *frames_of([*writer.write(TextDelta("Hi")), *writer.write(Ended({0: "stop"}))])]
+    assert [json.loads(each.partition(b"data: ")[2])["sequence_number"] for each in whole] == list(range(len(whole)))
+    for first, after in (0, -1), (0, 3), (2, 1), (2, 4):
+        assert frames_after(events_value(first, whole[first:]), after) == whole[after + 1 :]
+    assert frames_after(events_value(2, whole[2:]), 0) is None
+    assert frames_after(events_value(0, whole), 1000) == []
+    assert has_end(events_value(0, whole))
+    assert has_end(events_value(len(whole) - 1, whole[-1:]))
+    assert not has_end(events_value(0, whole[:-1]))
+    for wrong in b"", b"x", b"-1\n", b"\n\n\n":
+        assert frames_after(wrong, -1) is None
+        assert not has_end(wrong)
+
+
+def test_the_event_of_an_error() -> None:
+    """It is flat and nested, since each client reads only one of them."""
+    told = json.loads(error_frame(LEFT_ALONE, 7).partition(b"data: ")[2])
+    assert (told["type"], told["message"], told["sequence_number"]) == ("error", LEFT_ALONE.message, 7)
+    assert told["error"]["message"] == LEFT_ALONE.message

@@ -1,0 +1,60 @@
+"""Following an answer that another proxy makes: its events as the store has them.
+
+Whoever makes an answer keeps its events to itself until it is over. Who follows it elsewhere says so in the store; from
+then on they are there about every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, RENEW_SECONDS, Ledger
+from toolsimlib.proxy.memory import UNAVAILABLE
+from toolsimlib.store.record import StoreError
+from toolsimlib.wire.responses.background import BEHIND, DELETED, DONE, NO_END, error_frame, frames_after, has_end
+from toolsimlib.wire.sse import comment
+
+MAX_FAILURES = 20
+"""How often in succession the store may fail before a stream ends with that."""
+# A proxy whose answer was cancelled keeps the last events when it has noticed.
+_LAST_SECONDS = RENEW_SECONDS + 2 * FOLLOW_SECONDS
+_KEEPALIVE_SECONDS = 10.0
+
+
+async def follow_kept(ledger: Ledger, partition: str, id: str, after: int) -> AsyncGenerator[bytes]:
+    """Yield the frames behind the number ``after``, as they are kept, to the end of the answer."""
+    is_asked, failures, quiet = False, 0, 0.0
+    while True:
+        try:
+            entry = await ledger.read(partition, id)
+            if entry is not None and entry.state and not is_asked:
+                await ledger.want(partition, id)
+                is_asked = True
+            kept = await ledger.events(partition, id)
+        except StoreError:
+            failures += 1
+            if failures > MAX_FAILURES:
+                yield error_frame(UNAVAILABLE, after + 1)
+                return
+            await asyncio.sleep(FOLLOW_SECONDS)
+            continue
+        failures = 0
+        frames = frames_after(kept, after) if kept is not None else []
+        if entry is None or frames is None:
+            yield error_frame(DELETED if entry is None else BEHIND, after + 1)
+            return
+        if frames:
+            after, quiet = after + len(frames), 0.0
+            yield b"".join(frames)
+        if kept is not None and has_end(kept):
+            yield DONE
+            return
+        if not entry.state and quiet >= _LAST_SECONDS:
+            yield error_frame(NO_END, after + 1)
+            return
+        await asyncio.sleep(FOLLOW_SECONDS)
+        quiet += FOLLOW_SECONDS
+        if entry.state and quiet % _KEEPALIVE_SECONDS < FOLLOW_SECONDS:
+            # An event would need a number, and those are given elsewhere.
+            yield comment("keepalive")

@@ -1,0 +1,126 @@
+"""Following an answer by what the store has of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from toolsimlib.proxy.background import elsewhere
+from toolsimlib.proxy.background.elsewhere import MAX_FAILURES, follow_kept
+from toolsimlib.proxy.background.ledger import Ending, Lease, Ledger
+from toolsimlib.proxy.memory import Memory
+from toolsimlib.store.opening import Address
+from toolsimlib.store.record import Bounds, StoreError
+from toolsimlib.wire.responses.background import DONE, events_value, value_of
+from toolsimlib.wire.sse import encode
+
+FRAMES = [encode(json.dumps({"sequence_number": number}), "x") for number in range(3)]
+END = encode('{"sequence_number":3}', "response.completed")
+WAITS = value_of(b'{"status":"queued"}', b"[]", stream=True)
+
+
+class House:
+    """A ledger over a memory with one answer, and what is to happen while its follower waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        memory = Memory()
+        memory.configure(Address("memory"), Bounds())
+        self.ledger = Ledger(memory)
+        self.lease = Lease("p", "resp_1")
+        self.happens: list[Any] = []
+        self.waits = 0
+        monkeypatch.setattr(elsewhere.asyncio, "sleep", self._sleep)
+
+    async def _sleep(self, _: float) -> None:
+        self.waits += 1
+        if self.happens:
+            await self.happens.pop(0)
+
+    async def follow(self, after: int = -1) -> list[bytes]:
+        self.lease = await self.ledger.open("p", "resp_1", WAITS, "", [])
+        return [each async for each in follow_kept(self.ledger, "p", "resp_1", after)]
+
+
+@pytest.fixture
+def house(monkeypatch: pytest.MonkeyPatch) -> House:
+    return House(monkeypatch)
+
+
+def words_of(frame: bytes) -> str:
+    return str(json.loads(frame.partition(b"data: ")[2])["message"])
+
+
+async def kept(house: House, count: int, *, first: int = 0) -> None:
+    assert await house.ledger.is_wanted(house.lease)
+    await house.ledger.renew(house.lease, events_value(first, FRAMES[first:count]))
+
+
+async def ended(house: House) -> None:
+    assert await house.ledger.end(house.lease, Ending(WAITS, events=events_value(0, [*FRAMES, END]))) is True
+
+
+async def nothing(house: House) -> None:
+    """Nothing has come meanwhile."""
+
+
+async def test_events_as_they_come(house: House) -> None:
+    """Each once, from the cursor on, to the end; whoever makes them was asked for them."""
+    house.happens = [kept(house, 1), kept(house, 2), nothing(house), kept(house, 3), ended(house)]
+    assert await house.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
+
+
+async def test_silence(house: House) -> None:
+    """While nothing comes, a comment shows that the stream lives."""
+    house.happens = [*(nothing(house) for _ in range(25)), ended(house)]
+    told = await house.follow()
+    assert 1 <= len(told[:-2]) <= 3
+    assert all(each.startswith(b":") for each in told[:-2])
+    assert told[-2:] == [b"".join([*FRAMES, END]), DONE]
+
+
+async def test_an_answer_that_is_deleted(house: House) -> None:
+    """The stream ends with that."""
+    house.happens = [kept(house, 1), house.ledger.delete("p", "resp_1")]
+    told = await house.follow()
+    assert told[0] == FRAMES[0]
+    assert words_of(told[1]) == "The response was deleted."
+    assert len(told) == 2
+
+
+async def test_an_answer_whose_last_events_never_come(house: House) -> None:
+    """Whoever made it is gone: the stream ends with an error, a little later."""
+    house.happens = [kept(house, 2), house.ledger.tidy(house.lease)]
+    told = await house.follow()
+    assert told[0] == b"".join(FRAMES[:2])
+    assert "are not kept" in words_of(told[1])
+    assert house.waits < 10
+
+
+async def test_events_that_are_gone(house: House) -> None:
+    """A reader who is behind what is kept is told so."""
+    house.happens = [kept(house, 1), kept(house, 3, first=2)]
+    told = await house.follow()
+    assert told[0] == FRAMES[0]
+    assert "not kept any more" in words_of(told[1])
+
+
+@pytest.mark.parametrize("times", [3, 1000])
+async def test_a_store_that_is_down(house: House, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked again, and in the end that is what the stream says."""
+    read, left = house.ledger.read, [None] * times
+
+    async def failing(partition: str, id: str) -> Any:
+        if left:
+            left.pop()
+            raise StoreError("down")
+        return await read(partition, id)
+
+    monkeypatch.setattr(house.ledger, "read", failing)
+    house.happens = [nothing(house) for _ in range(min(times, MAX_FAILURES))]
+    house.happens += [ended(house)] if times < MAX_FAILURES else []
+    told = await house.follow()
+    if times < MAX_FAILURES:
+        assert told == [b"".join([*FRAMES, END]), DONE]
+    else:
+        assert "not available" in words_of(told[0])
