@@ -51,12 +51,11 @@ def openai_node() -> Iterator[NodeClient]:
 
 
 @needs_node
-@every_loop
 @pytest.mark.parametrize("mode", ["polled", "resumed"])
-def test_openai_node_in_the_background(stage: Stage, openai_node: NodeClient, mode: str, case: Case) -> None:
+def test_openai_node_in_the_background(stage: Stage, openai_node: NodeClient, mode: str) -> None:
     """Each turn is polled, or its stream is left in the middle and taken up again: the same loop as ever."""
-    stage.prepare(case)
-    stage.compare(case, openai_node.run(stage.base_url, "responses", mode, case.prompts))
+    stage.prepare(ONE_CALL)
+    stage.compare(ONE_CALL, openai_node.run(stage.base_url, "responses", mode, ONE_CALL.prompts))
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])

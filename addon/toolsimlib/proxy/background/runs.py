@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -20,7 +20,7 @@ from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, RENEW_SECONDS, En
 from toolsimlib.proxy.memory import LOST
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.report import Report
-from toolsimlib.store.record import StoreError
+from toolsimlib.store.record import StoreError, TooLarge
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.background import ENDED, STOPPED, value_of
 from toolsimlib.wire.responses.kept import as_failed, output_names
@@ -33,6 +33,7 @@ KEEP_TRIES = 20
 _SECOND = 1.0
 
 _UNFINISHED = ApiError("The backend's answer has no end.", code="backend_truncated", status=502)
+_TOO_LARGE = ApiError("The answer is too large to be kept.", code="server_error", status=502)
 _BUG = ApiError("toolsim failed to make the answer.", code="internal_error")
 STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
@@ -121,6 +122,8 @@ class Runs:
             run.why = run.why or why
             run.task.cancel()
             await asyncio.wait([run.task])
+        # One that was ended before it had its first turn has done nothing, not even that.
+        self._runs.pop(run.lease.id, None)
 
     async def stop(self) -> None:
         """End all of them: they have failed."""
@@ -140,7 +143,7 @@ class Runs:
             run.tell(run.end)
             if run.log is not None:
                 run.log.end()
-            del self._runs[run.lease.id]
+            self._runs.pop(run.lease.id, None)
             self._note(run)
 
     async def _answer(self, run: Run) -> None:
@@ -179,9 +182,13 @@ class Runs:
                         ending = run.ending({**run.writer.body, **_failed(lost)})
                         continue
                 return
+            except TooLarge:
+                run.fail(_TOO_LARGE)
+                ending = replace(run.ending({**run.writer.body, **_failed(_TOO_LARGE), "output": []}), events=b"")
+                await asyncio.sleep(_SECOND)
             except StoreError:
                 await asyncio.sleep(_SECOND)
-        run.fail(LOST)
+        run.fail(run.failed or LOST)
 
     async def _cut(self, run: Run, why: ApiError) -> None:
         """End an answer that is not to go on; one that only waits to be kept is kept if the proxy stops."""

@@ -229,6 +229,27 @@ async def test_a_store_that_is_down_at_the_end(
         assert (await house.kept())["state"]
 
 
+async def test_an_answer_that_the_store_has_no_place_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has failed, and says why: it is there to be asked for, without its words."""
+    monkeypatch.setattr(runs_module, "_SECOND", 0.001)
+    house.memory.configure(Address("memory"), Bounds(bytes=2500))
+    run, _ = await house.begin(Opened(), TextDelta("word " * 400), Ended({0: "stop"}))
+    assert run.task is not None
+    await run.task
+    kept = await house.kept()
+    assert (kept["status"], kept["output"], kept["state"]) == ("failed", [], "")
+    assert "too large" in kept["error"]["message"]
+    assert (await told(run))[-1]["type"] == "response.failed"
+    assert house.over[0][0].error == "server_error"
+
+
+async def test_an_answer_that_never_had_a_turn(house: House) -> None:
+    """It is ended as soon as it is begun: nothing is left of it here."""
+    run, _ = await house.begin(Opened(), STALL)
+    await house.runs.end(run, CANCELLED)
+    assert len(house.runs) == 0
+
+
 async def test_a_proxy_that_stops_while_the_store_is_down(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that only waits to be kept is tried once more, as what it is."""
     monkeypatch.setattr(runs_module, "_SECOND", 60)
