@@ -157,11 +157,13 @@ class Report:
 
         Without the places of the blocks, which are for the pages, and which the other fields summarise.
         """
-        fields = {key: value for key, value in self.as_dict().items() if value not in ([], {}, "", None, 0, False)}
-        fields.pop("blocks", None)
+        fields = {key: value for key in _FIELDS if (value := getattr(self, key)) and key != "blocks"}
         for key, value in fields.items():
-            if isinstance(value, list) and len(value) > MAX_NAMES:
-                fields[key] = [*value[:MAX_NAMES], f"and {len(value) - MAX_NAMES} more"]
+            if isinstance(value, list):
+                more = [f"and {len(value) - MAX_NAMES} more"] if len(value) > MAX_NAMES else []
+                fields[key] = [*value[:MAX_NAMES], *more]
+            elif isinstance(value, dict):
+                fields[key] = dict(value)
         return fields | {"has_tool_calls": bool(self.calls), "tool_call_count": len(self.calls)}
 
     def for_clients(self) -> dict[str, Any]:
@@ -178,5 +180,6 @@ _FIELDS = tuple(each.name for each in fields(Report))
 def _copied(value: Any) -> Any:
     """Return a field's value, the lists and dicts in it anew."""
     if isinstance(value, list):
-        return [_copied(each) for each in value]
+        # Names and entries, of which there may be thousands, or the dicts of blocks.
+        return list(value) if not value or isinstance(value[0], str) else [_copied(each) for each in value]
     return {key: _copied(each) for key, each in value.items()} if isinstance(value, dict) else value

@@ -64,3 +64,14 @@ def test_a_summary_is_short_plain_data() -> None:
     assert Report(calls=["f"]).summary()["has_tool_calls"] is True
     assert told["tools"][-1] == "and 5 more"
     json.dumps(told)
+
+
+def test_plain_data_is_a_copy() -> None:
+    """Whoever changes what a report tells does not change the report."""
+    report = Report(calls=["f"], tokens={"input": 1}, blocks=[{"verdicts": ["call f"], "choice": 0}])
+    for told in (report.as_dict(), report.summary()):
+        told["calls"].append("g")
+        told["tokens"]["input"] = 2
+        for block in told.get("blocks", ()):
+            block["verdicts"].clear()
+    assert (report.calls, report.tokens, report.blocks[0]["verdicts"]) == (["f"], {"input": 1}, ["call f"])

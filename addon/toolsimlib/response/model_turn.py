@@ -27,6 +27,8 @@ from toolsimlib.wire.sse import MAX_EVENT_BYTES
 _MAX_UNKNOWN = 8
 # Characters of text that are read in one step: up to 20 calls.
 _STEP_CHARS = 1024
+# Characters of an event that takes a millisecond to read.
+_LARGE_EVENT = 65_536
 # Deltas that are looked at together: those behind the first that has to be read are looked at again.
 _MAX_AT_ONCE = 32
 _STREAM_STARTS = (b"data:", b"event:", b":")
@@ -115,7 +117,10 @@ class ModelTurn:
                 yield from self._repeats(item)
             else:
                 self._likes.clear()
-                yield from self._told(self._reader.event(item))
+                events = self._reader.event(item)
+                if len(item.data) > _LARGE_EVENT:
+                    yield []  # To read it has taken a step, though it may say nothing new.
+                yield from self._told(events)
         if not data:
             yield from self._told(self._reader.end())
 

@@ -44,6 +44,8 @@ _KEYS = ("content", "reasoning_content", "reasoning")
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
+# Bytes of a frame that can be one of many.
+_MAX_LEARNED = 16_384
 # Repeats that pay for learning again.
 _ENOUGH_REPEATS = 8
 # Unknown frames after which a stream without a single template is left alone.
@@ -216,7 +218,7 @@ class RepeatDecoder:
             return
         self._until_learned = self._patience
         self._patience *= 2
-        if (template := learned(frame)) is not None:
+        if len(frame) <= _MAX_LEARNED and (template := learned(frame)) is not None:
             self._templates = [template, *self._templates[: _MAX_TEMPLATES - 1]]
 
 

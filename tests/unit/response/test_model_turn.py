@@ -87,6 +87,16 @@ def test_unknown_events_reach_the_report() -> None:
     assert len(report.warnings) == len(set(report.warnings))
 
 
+def test_a_large_event_takes_a_step_though_it_says_nothing() -> None:
+    """Events that repeat what was said, a megabyte each, let others go on between them."""
+    answer = ResponsesAnswer(counts=usage("responses", 3, 4))
+    data = b"".join([*answer.begin(), *answer.say("word " * 20_000), *answer.end()])
+    turn = ModelTurn(plan("responses", "responses", True), Report(), content_type="text/event-stream")
+    steps = list(turn.steps(data))
+    behind = list(itertools.takewhile(lambda step: not any(isinstance(each, TextDelta) for each in step), steps[::-1]))
+    assert sum(not step for step in behind) >= 3  # The text, its part and its item are told once more.
+
+
 # ─ what comes together is taken together: the slow path is the truth ─
 
 WORDS = ("Hel", "lo ", "a < b", "<", "tool_", "<tool_call>", "</tool_call>", CALL, CALL[:30], CALL[30:], "\n", "\n\n  ")

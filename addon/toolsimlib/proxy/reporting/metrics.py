@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
@@ -173,8 +174,8 @@ class Metrics:
         self._durations.observe(client | stream | model, seconds)
         if first_byte is not None:
             self._first_bytes.observe(client | model, first_byte)
-        for name in report.calls:
-            self._calls.add(client | model | self._tool(name))
+        for name, count in Counter(report.calls).items():
+            self._calls.add(client | model | self._tool(name), count)
         if report.rounds:
             self._rounds.add(client | model, report.rounds)
         for each in report.hosted_calls:
@@ -189,8 +190,8 @@ class Metrics:
             self._cutoffs.add({"reason": report.tool_cutoff} | model)
         for tally in report.tallies():
             if (family := self._tallies.get(tally.key)) is not None:
-                for each in tally.entries:
-                    family.add({"reason": code_of(each)} | model | self._tool(each.partition(":")[2]))
+                for each, count in Counter(tally.entries).items():
+                    family.add({"reason": code_of(each)} | model | self._tool(each.partition(":")[2]), count)
 
     def text(self, under_way: int, more: Iterable[Family] = ()) -> str:
         """Return everything as Prometheus reads it; ``under_way``: exchanges that are not over; ``more``: others'."""

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Literal
 
 from toolsimlib.events import Usage
+from toolsimlib.wire.json_codec import dump
 
 # The one code of a failed response after which no client sends the request again: they should after a broken stream,
 # and should not after a model that broke its tool's schema.
 _FINAL_CODE = "invalid_prompt"
+
+
+PART_OF: Mapping[str, Literal["summary", "reasoning_text"]] = {"summary": "summary", "text": "reasoning_text"}
+"""By the kind of a delta of reasoning: the kind of its content part."""
+DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}
+"""By the kind of a content part: what its events are called."""
 
 
 def failed_code(code: str | None) -> str:
@@ -42,3 +51,14 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total_tokens,
     }
+
+
+def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
+    """Return a final object as JSON; ``items``: its output, by place, each as it was written when it was over.
+
+    There may be thousands of them: to write them all once more would hold up everyone else.
+    """
+    at = list(response).index("output")
+    before, behind = dict(islice(response.items(), at)), dict(islice(response.items(), at + 1, None))
+    output = ",".join(item for _, item in sorted(items.items()))
+    return f'{dump(before)[:-1]},"output":[{output}],{dump(behind)[1:]}'

@@ -67,7 +67,7 @@ from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
-from toolsimlib.wire.responses.shapes import failed_code, part_of, usage_of
+from toolsimlib.wire.responses.shapes import DELTA_OF, PART_OF, failed_code, part_of, response_json, usage_of
 from toolsimlib.wire.sse import encode
 
 
@@ -83,6 +83,7 @@ class ResponsesWriter:
         self._service_tier: str | None = None
         self._sequence = 0
         self._output: list[dict[str, Any]] = []
+        self._written: dict[int, str] = {}  # By place: the items of a stream that are over, as JSON.
         self._frames: list[bytes] = []
         # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
@@ -109,7 +110,7 @@ class ResponsesWriter:
             case CallEnded():
                 self._close(event.status)
             case ReasoningDelta():
-                self._part_delta(_PART[event.kind], event.text)
+                self._part_delta(PART_OF[event.kind], event.text)
             case RefusalDelta():
                 self._part_delta("refusal", event.text)
             case Opened():
@@ -163,8 +164,7 @@ class ResponsesWriter:
         status = "incomplete" if cut else "completed"
         details = {"reason": "max_output_tokens" if reason == "length" else reason} if cut else None
         response = self._response(status, self._output, usage=event.usage, incomplete_details=details)
-        self._emit(f"response.{status}", {"response": response})
-        self._done(response)
+        self._done(f"response.{status}", response)
 
     def _fail(self, error: ApiError) -> None:
         self._begin(Opened())
@@ -175,10 +175,10 @@ class ResponsesWriter:
         self._emit("error", {"code": error.code, "message": error.message, "param": error.param, "error": error.body()})
         failure = {"code": failed_code(error.code), "message": error.message}
         response = self._response("failed", self._output, error=failure)
-        self._emit("response.failed", {"response": response})
-        self._done(response)
+        self._done("response.failed", response)
 
-    def _done(self, response: dict[str, Any]) -> None:
+    def _done(self, event: str, response: dict[str, Any]) -> None:
+        self._emit(event, {}, f',"response":{response_json(response, self._written)}')
         self.body = response
         if self._stream:
             self._frames.append(encode("[DONE]"))
@@ -224,7 +224,7 @@ class ResponsesWriter:
     def _deltas(self, event: Deltas) -> list[bytes]:
         """Return the frames of deltas that came together, as one piece."""
         like, texts = event.like, event.texts
-        kind = "text" if isinstance(like, TextDelta) else _PART[like.kind]
+        kind = "text" if isinstance(like, TextDelta) else PART_OF[like.kind]
         if self._open != kind:
             self._open_part(kind)
         self._text.writelines(texts)
@@ -260,7 +260,7 @@ class ResponsesWriter:
             self._start_deltas("response.reasoning_summary_text.delta", self._where())
         else:
             self._emit("response.content_part.added", {**self._where(), "part": part})
-            self._start_deltas(f"response.{_EVENT[kind]}.delta", self._where())
+            self._start_deltas(f"response.{DELTA_OF[kind]}.delta", self._where())
 
     def _call(self, event: CallStarted) -> None:
         self._begin(Opened())
@@ -299,7 +299,7 @@ class ResponsesWriter:
         self._output.append(item)
         index = len(self._output) - 1
         self._emit("response.output_item.added", {"output_index": index, "item": item})
-        self._emit("response.output_item.done", {"output_index": index, "item": item})
+        self._end_item(index)
 
     def _hosted(self, event: HostedStarted | HostedProgress | HostedEnded) -> None:
         """Tell what a hosted item does; one that was never announced was dropped with the text around it."""
@@ -317,7 +317,7 @@ class ResponsesWriter:
         else:
             del self._hosted_at[event.key]
             self._output[at] = event.item
-            self._emit("response.output_item.done", {"output_index": at, "item": event.item})
+            self._end_item(at)
 
     def _close_hosted(self) -> None:
         for key, at in list(self._hosted_at.items()):
@@ -353,7 +353,7 @@ class ResponsesWriter:
             return
         value = {"refusal": text} if kind == "refusal" else {"text": text}
         logprobs: dict[str, Any] = {"logprobs": []} if kind == "text" else {}
-        self._emit(f"response.{_EVENT[kind]}.done", {**where, **value, **logprobs})
+        self._emit(f"response.{DELTA_OF[kind]}.done", {**where, **value, **logprobs})
         self._emit("response.content_part.done", {**where, "part": part})
         self._output[-1]["content"].append(part)
 
@@ -386,14 +386,15 @@ class ResponsesWriter:
         item["status"] = status
         if item["type"] == "message" and status == "completed":
             item["phase"] = phase
-        self._emit("response.output_item.done", {"output_index": len(self._output) - 1, "item": item})
+        self._end_item(len(self._output) - 1)
 
-    def _emit(self, event: str, fields: dict[str, Any]) -> None:
+    def _end_item(self, index: int) -> None:
         if self._stream:
-            data = dump({"type": event, **fields, "sequence_number": self._sequence})
+            self._written[index] = item = dump(self._output[index])
+            self._emit("response.output_item.done", {"output_index": index}, f',"item":{item}')
+
+    def _emit(self, event: str, fields: dict[str, Any], more: str = "") -> None:
+        if self._stream:
+            data = dump({"type": event, **fields})[:-1]
+            self._frames.append(encode(f'{data}{more},"sequence_number":{self._sequence}}}', event))
             self._sequence += 1
-            self._frames.append(encode(data, event))
-
-
-_PART: Mapping[str, Literal["summary", "reasoning_text"]] = {"summary": "summary", "text": "reasoning_text"}
-_EVENT = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from openai.types.responses import ResponseUsage
 from toolsimlib.events import Usage
-from toolsimlib.wire.responses.shapes import failed_code, part_of, usage_of
+from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.responses.shapes import failed_code, part_of, response_json, usage_of
 
 
 @pytest.mark.parametrize(
@@ -30,3 +34,12 @@ def test_counts_are_null_until_they_are_known() -> None:
     """And then all that the API's type demands."""
     assert usage_of(None) is None
     assert ResponseUsage.model_validate(usage_of(Usage(1, 2, 3, 1, 2))).total_tokens == 3
+
+
+@pytest.mark.parametrize("output", [[], [{"id": "msg_1"}], [{"id": str(number), "x": "é\n"} for number in range(12)]])
+def test_a_final_object_repeats_its_items(output: list[dict[str, Any]]) -> None:
+    """What is written of items that were written before is what a whole encoding would be, byte for byte."""
+    response = {"id": "resp_1", "metadata": {"output": "[]"}, "output": output, "error": None, "usage": {"a": 1}}
+    items = {place: dump(item) for place, item in reversed(list(enumerate(output)))}
+    assert response_json(response, items) == dump(response)
+    assert json.loads(response_json(response, items)) == response
