@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -221,6 +222,31 @@ def test_the_sdks_accumulator_reads_it(client: openai.OpenAI, backend: TextBacke
     with client.responses.stream(response_id=final.id, tools=TOOLS) as stream:
         again = stream.get_final_response()
     assert again.to_dict() == final.to_dict()
+
+
+def test_a_web_page_reads_it(client: openai.OpenAI, backend: TextBackend) -> None:
+    """All that a page of a listed origin asks for bears the header that lets it: begun, polled, resumed, cancelled."""
+    gate = Gate(says("Fine."))
+    backend.play(gate)
+    origin, page = {"origin": "http://localhost:3000"}, client._client
+    body = {"model": "m", "input": "Hello", "background": True}
+    begun = page.post("responses", json=body, headers=origin)
+    path = f"responses/{begun.json()['id']}"
+    with page.stream("POST", "responses", json={**body, "stream": True}, headers=origin) as streamed:
+        id = next(re.finditer(rb'"id":"(resp_\w+)"', next(streamed.iter_bytes())))[1].decode()
+    with page.stream("GET", f"responses/{id}?stream=true", headers=origin) as followed:
+        answers = [
+            begun,
+            streamed,
+            followed,
+            page.get(path, headers=origin),
+            page.post(f"{path}/cancel", headers=origin),
+        ]
+    page.post(f"responses/{id}/cancel")
+    answers.append(page.get(f"responses/{id}?stream=true&starting_after=0", headers=origin))
+    gate.open.set()
+    assert [answer.status_code for answer in answers] == [200] * 6
+    assert [answer.headers.get("access-control-allow-origin") for answer in answers] == [origin["origin"]] * 6
 
 
 def test_several_follow_one_answer(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:

@@ -264,9 +264,9 @@ class ToolSim:
         """Decide how an answer reaches the client."""
         response = flow.response
         assert response is not None
-        if route.endpoint(flow.request.path):
-            add_cors(response.headers, self._cors(flow))
         exchange = OPEN.get(flow.id)
+        if exchange is not None or route.endpoint(flow.request.path):
+            add_cors(response.headers, self._cors(flow))
         if exchange is not None:
             exchange.begin(flow)
         elif response.raw_content is None:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 # One line when a connection is opened, one when it is closed, of both sides: six for a turn.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
 # Which requests get mitmdump's own two lines: not those that have a line of ours, nor those of pollers.
-_NOT_OURS = "!~u '/(responses|chat/completions|models|toolsim/metrics)/?([?].*)?$'"
+_NOT_OURS = "!~u '/(responses(/resp_[0-9a-f]+)?|chat/completions|models|toolsim/metrics)/?([?].*)?$'"
 _NONE = "!~all"
 
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from mitmproxy import flowfilter
 from mitmproxy.addons.termlog import TermLog
-from mitmproxy.test import taddons
+from mitmproxy.test import taddons, tflow
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.reporting.log import Log
+from toolsimlib.proxy.reporting.log import _NOT_OURS, Log
 from toolsimlib.report import Report
 
 TURN = Report(client="chat", backend="chat", model="m", tools=["f"], calls=["f"])
@@ -109,3 +110,25 @@ def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
     [line] = terminal.lines()
     assert r"\u6a21\u578b" in line
     assert line.endswith(" 0.0 s")
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/v1/responses", False),
+        ("/v1/chat/completions?x=1", False),
+        ("/toolsim/metrics", False),
+        (f"/v1/responses/resp_{'a' * 48}", False),
+        (f"/v1/responses/resp_{'a' * 48}?stream=true&starting_after=3", False),
+        (f"/v1/responses/resp_{'a' * 48}/cancel", True),
+        ("/v1/conversations/conv_1", True),
+        ("/page", True),
+    ],
+)
+def test_which_requests_mitmdump_tells_of(path: str, told: bool) -> None:
+    """Not of those that have a line of ours, nor of what is asked for again and again."""
+    flow = tflow.tflow()
+    flow.request.path = path
+    wanted = flowfilter.parse(_NOT_OURS)
+    assert wanted is not None
+    assert bool(wanted(flow)) is told
