@@ -60,6 +60,8 @@ CASES: dict[str, tuple[str, list[Piece]]] = {
     "2 brace but no body": (f"{T}{{x}} {T}[1] {T}{{ {{", [f"{T}{{x}} {T}[1] {T}{{ {{"]),
     "2 array": (f"{T}[{CALL},{CALL}]{E}", [J(f"[{CALL},{CALL}]")]),
     "2 empty object": (f"{T}{{}}{E}", [J("{}")]),
+    "2 spaces up to their limit": (f"{T}{' ' * 1024}{CALL}{E}", [J(f"{' ' * 1024}{CALL}")]),
+    "2 spaces beyond it": (f"{T}{' ' * 1025}{CALL}{E}", [f"{T}{' ' * 1025}{CALL}{E}"]),
     "2 spaces without end": (f"{T}{' ' * 1100}{CALL}{E}", [f"{T}{' ' * 1100}{CALL}{E}"]),
     "3 tags in a string": (f'{T}{{"a":"{E}{T}<use_tool>"}}{E}', [J(f'{{"a":"{E}{T}<use_tool>"}}')]),
     "3 tags in single quotes": (f"{T}{{'a':'{E}{T}\\'{E}'}}{E}!", [J(f"{{'a':'{E}{T}\\'{E}'}}"), "!"]),
@@ -254,3 +256,16 @@ def test_texts_pass_together_if_each_passes(texts: list[str]) -> None:
     parser.feed("Say ")
     alone = [parser.passes((text,)) for text in texts]
     assert parser.passes(texts) == [*alone, 0].index(0)
+
+
+@pytest.mark.parametrize("block", [J('{"name":"é"}'), X("<name>é</name><a>1</a>")], ids=["json", "use_tool"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_limit_is_the_largest_block(block: Block, size: int) -> None:
+    """A body of as many bytes as the limit is a block, however it arrives; with one byte less it is over the limit."""
+    for text in (block.raw, f"a {block.raw} b", f"{block.raw}{block.raw}"):
+        limit = len(block.body.encode())
+        chunks = [text[at : at + size] for at in range(0, len(text), size)]
+        assert block in parse(chunks, limit=limit)
+        over = parse(chunks, limit=limit - 1)
+        assert block not in over
+        assert any(isinstance(piece, Oversize) for piece in over)

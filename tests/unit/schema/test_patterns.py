@@ -42,6 +42,12 @@ def test_a_pattern_that_would_take_all_memory_is_never_compiled(text: str, monke
         check_pattern(text)
 
 
+def test_the_largest_pattern() -> None:
+    """As many atoms as the limit says are one pattern's, or that of several."""
+    assert check_pattern("x" * MAX_ATOMS) == MAX_ATOMS
+    assert check_pattern("x", MAX_ATOMS - 1) == 1
+
+
 def test_the_patterns_of_a_schema_count_together() -> None:
     """Each of them is small and takes a millisecond or two; a schema of 64 kB may hold thousands."""
     few = {f"a{number}": {"pattern": f"^(?:x{number}){{200}}$"} for number in range(3)}
