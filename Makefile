@@ -19,8 +19,10 @@ WORKERS ?= 2
 FUZZ_S ?= 60
 SECONDS ?= 60
 STREAMS ?= 100
+# Of each room
+MUTANTS ?= 25
 
-.PHONY: help setup run web demo test quick check clients attack fuzz soak coverage bench replay flows eval
+.PHONY: help setup run web demo test quick check clients attack fuzz soak coverage mutants bench replay flows eval
 .DELETE_ON_ERROR:
 
 help:  ## Say what there is
@@ -146,6 +148,10 @@ coverage: setup  ## Measure branch coverage, in started programs too (fails belo
 	-HYPOTHESIS_PROFILE=quick $(BIN)/coverage run -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
+
+mutants: setup  ## Change MUTANTS places of each of five rooms, and show the changes that no test notices
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[mutants]'
+	cd tests && ../$(BIN)/python -m mutants $(MUTANTS)
 
 bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, QUICK=1 for a few minutes)
 	cd tests && ../$(BIN)/python -m bench $(ROWS) $(if $(QUICK),--quick)
