@@ -15,9 +15,13 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
 from toolsimlib.conversation import Call
+
+# A client repeats its history with each request: so many of its values, of so many characters at the most, are known.
+_MAX_KNOWN, _MAX_KNOWN_CHARS = 4_096, 1_024
 
 # A JSON string, or a run of JSON's whitespace outside one.
 _STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\r\n]++')
@@ -57,7 +61,8 @@ def call_record(call: Call) -> str:
 
 def output_record(call_id: str, output: str) -> str:
     """Return the record of what the tool answered to the call ``call_id``."""
-    return f"[function_call_output call_id={_word(call_id)} output={json_line(output)}]"
+    write = _known_line if len(output) <= _MAX_KNOWN_CHARS else json_line
+    return f"[function_call_output call_id={_word(call_id)} output={write(output)}]"
 
 
 def error_record(reason: str, name: str | None, expected: str) -> str:
@@ -97,7 +102,8 @@ def call_arguments(call: Call) -> str:
     """Return the arguments of ``call`` as JSON on one line."""
     if call.kind == "custom":
         return f'{{"input":{value_line(call.arguments)}}}'
-    return json_line(call.arguments) if call.arguments.strip() else "{}"
+    write = _known_line if len(call.arguments) <= _MAX_KNOWN_CHARS else json_line
+    return write(call.arguments) if call.arguments.strip() else "{}"
 
 
 def json_line(text: str) -> str:
@@ -105,6 +111,9 @@ def json_line(text: str) -> str:
     if not _MAY_BE_JSON(text) or not _is_json(text):
         return value_line(text)
     return _on_one_line(_STRING_OR_SPACE.sub(r"\1", text) if _SPACE(text) else text)
+
+
+_known_line = lru_cache(maxsize=_MAX_KNOWN)(json_line)
 
 
 def value_line(value: Any) -> str:

@@ -37,4 +37,4 @@ def responses_call_id(kind: ToolKind, number: int) -> str:
 
 def highest_number(ids: Iterable[str]) -> int:
     """Return the highest number among the ids that we may have made, 0 if there is none."""
-    return max((int(found[1]) for each in ids if (found := _OWN_ID.fullmatch(each))), default=0)
+    return max((int(found[1]) for each in set(ids) if (found := _OWN_ID.fullmatch(each))), default=0)

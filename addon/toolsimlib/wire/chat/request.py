@@ -132,11 +132,11 @@ class _MessagesReader:
         self._last_legacy: dict[str, str] = {}
 
     def read(self, messages: Sequence[object]) -> list[Item]:
-        return [
-            item
-            for index, message in enumerate(messages)
-            for item in self._message(expect(message, dict, f"messages[{index}]"), f"messages[{index}]")
-        ]
+        items: list[Item] = []
+        for index, message in enumerate(messages):
+            param = f"messages[{index}]"
+            items += self._message(expect(message, dict, param), param)
+        return items
 
     def _message(self, message: dict[str, Any], param: str) -> Iterator[Item]:
         role = required(message, "role", str, f"{param}.role")
