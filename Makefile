@@ -127,7 +127,14 @@ $(VENV)/.agents: tests/clients/agents/package-lock.json | $(VENV)/.addon
 	else echo "no npm: the tests of agent programs will be skipped"; fi
 	@touch $@
 
-clients: setup $(VENV)/.agents  ## Run the loops of all real clients, agent programs among them
+# A client that wants an older release of the OpenAI SDK than the others do.
+$(VENV)/.llama-index/.done: | $(VENV)/.addon
+	$(BIN)/python -m venv $(VENV)/.llama-index
+	$(VENV)/.llama-index/bin/python -m pip install -q --disable-pip-version-check \
+		llama-index-core==0.14.25 llama-index-llms-openai==0.8.3
+	@touch $@
+
+clients: setup $(VENV)/.agents $(VENV)/.llama-index/.done  ## Run the loops of all real clients, agent programs among them
 	$(BIN)/python -m pytest tests/clients $(ARGS)
 
 attack: setup  ## Attack a real mitmdump, and show answers, seconds, memory and delays (ATTACK_DELAY=0.05 to be strict)

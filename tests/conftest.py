@@ -32,6 +32,7 @@ NEEDED_IN_CI = (
     "needs BFCL",
     "needs xgrammar",
     "needs langchain",
+    "needs llama-index",
 )
 
 

@@ -15,8 +15,10 @@ from support.answers import rewrite
 from support.wire import backend_answer
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Plan, Policy
+from toolsimlib.proxy.jobs import AnswerJob, RequestJob, run
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
+from toolsimlib.wire.responses.actions import compaction
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
 NESTED = {"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": {"type": "object"}}}
@@ -192,3 +194,44 @@ def test_unknown_previous_response() -> None:
         "previous_response_not_found",
         "previous_response_id",
     )
+
+
+def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
+    """Return status and body of a request for compacting, over a chat backend that sums it up."""
+    body = json.dumps(sent).encode()
+    policy = Policy(backend="chat")
+    job = RequestJob("responses", "/v1/responses", "", body, 10_000, policy, None, Report(), action="compact")
+    asked = run(job)
+    if asked.error is not None:
+        return asked.error.status, {"error": asked.error.body()}
+    assert asked.rewritten is not None
+    content_type, answer = backend_answer("chat", False, ["Launch on Tuesday; tell support first."])
+    told = run(AnswerJob(asked.rewritten.plan, content_type, "", answer, 10_000, Report()))
+    made = compaction(told.body, asked.own)
+    assert isinstance(made, bytes)
+    return 200, json.loads(made)
+
+
+def test_compacting() -> None:
+    """All keys of the resource and of its items are there, and its last item is the compaction."""
+    said = ["We agreed to launch on Tuesday and notify support first.", "Understood."]
+    roles = zip(("user", "assistant"), said, strict=True)
+    items = [{"type": "message", "role": role, "content": text} for role, text in roles]
+    status, made = compact(model="m", prompt_cache_key="key", input=items)
+    assert (status, made["object"]) == (200, "response.compaction")
+    assert made["id"].startswith("resp_")
+    assert isinstance(made["created_at"], int)
+    message, last = made["output"]
+    assert (message["type"], message["role"], message["status"]) == ("message", "user", "completed")
+    assert message["content"] == [{"type": "input_text", "text": said[0]}]
+    assert last["type"] == "compaction"
+    assert {"id", "encrypted_content"} <= last.keys()
+    usage = made["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (3, 4, 7)
+    assert usage["input_tokens_details"]["cached_tokens"] == usage["output_tokens_details"]["reasoning_tokens"] == 0
+
+
+def test_compacting_needs_a_model() -> None:
+    """A request that names none is a 400."""
+    status, told = compact(input=[{"type": "message", "role": "user", "content": "Compact this."}])
+    assert (status, told["error"]["param"]) == (400, "model")

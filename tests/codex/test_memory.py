@@ -14,7 +14,7 @@ import openai
 import pytest
 from clients.cases import ONE_CALL
 from clients.node_worker import NodeClient, needs_node
-from memory.loops import LOOPS, SAID, check
+from memory.loops import LOOPS, SAID, check, needed
 from memory.test_background import ended
 from support.mitmdump import Mitmdump
 from support.stub_model import Reply, StubModel, echo, last_text, texts
@@ -117,12 +117,13 @@ async def stage(codex: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 @pytest.mark.slow
-async def test_clients_that_send_only_what_is_new(stage: Stage) -> None:
+@pytest.mark.parametrize("names", [[*LOOPS][:-2], [*LOOPS][-2:]], ids=["SDKs", "frameworks"])
+async def test_clients_that_send_only_what_is_new(stage: Stage, names: list[str]) -> None:
     """Each by its own way, streamed or whole in turn: the model is shown all of it, once, in order."""
-    pytest.importorskip("langchain_openai", reason="needs langchain: run `make setup`")
-    for number, loop in enumerate(LOOPS.values()):
+    for number, name in enumerate(names):
+        needed(name)
         stage.script = [*SAID]
-        check(await loop(stage.base_url, number % 2 == 0), stage.shown[-1])
+        check(await LOOPS[name](stage.base_url, number % 2 == 0), stage.shown[-1])
 
 
 @pytest.mark.slow

@@ -4,11 +4,16 @@ remembers the first.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import openai
+import pytest
 from agents import Agent, OpenAIConversationsSession, OpenAIResponsesModel, RunConfig, Runner
 from agents.items import ModelResponse
 from clients.cases import MODEL, PARIS, TOOLS, Outcome, call, run_tool
@@ -17,6 +22,8 @@ from clients.test_openai_agents import tools
 QUESTIONS = ("Weather in Paris?", "And now?")
 SAID = (f"I look.\n{call('get_weather', PARIS)}", "Clear.", call("get_weather", PARIS), "Yes.")
 """What the model writes, turn by turn."""
+
+LLAMA_INDEX = Path(sys.prefix) / ".llama-index" / "bin" / "python"
 
 Loop = Callable[[str, bool], Awaitable[list[Outcome]]]
 """Asks both at a base URL, streamed or not."""
@@ -148,10 +155,30 @@ async def langchain(base_url: str, streamed: bool) -> list[Outcome]:
     return outcomes
 
 
+async def llama_index(base_url: str, streamed: bool) -> list[Outcome]:
+    asked = {"base_url": base_url, "model": "gpt-4o", "streamed": streamed, "questions": QUESTIONS}
+    command = [str(LLAMA_INDEX), str(Path(__file__).with_name("llama_index_loop.py")), json.dumps(asked)]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    outcomes = [Outcome(**fields) for fields in json.loads(done.stdout)]
+    for outcome in outcomes:
+        outcome.calls = [(name, arguments) for name, arguments in outcome.calls]
+    return outcomes
+
+
+def needed(name: str) -> None:
+    """Skip a loop whose library is not installed."""
+    if name == "LangChain":
+        pytest.importorskip("langchain_openai", reason="needs langchain: run `make setup`")
+    if name == "LlamaIndex" and not LLAMA_INDEX.exists():
+        pytest.skip("needs llama-index: run `make clients`")
+
+
 LOOPS: dict[str, Loop] = {
     "Agents SDK, previous_response_id": agents_previous,
     "Agents SDK, conversation": agents_conversation,
     "Agents SDK, session": agents_session,
     "OpenAI SDK": openai_sdk,
     "LangChain": langchain,
+    "LlamaIndex": llama_index,
 }

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from clients.cases import CASES, ONE_CALL, Case, Stage, transcript
 from clients.node_worker import NodeClient, needs_node
-from memory.loops import LOOPS, SAID, check
+from memory.loops import LOOPS, SAID, check, needed
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, says
 
@@ -62,7 +62,6 @@ def test_openai_node_in_the_background(stage: Stage, openai_node: NodeClient, mo
 @pytest.mark.parametrize("name", LOOPS)
 async def test_clients_that_send_only_what_is_new(stage: Stage, name: str, streamed: bool) -> None:
     """By whatever way each goes on from what was said: the model is shown all of it, once, in order."""
-    if name == "LangChain":
-        pytest.importorskip("langchain_openai", reason="needs langchain: run `make setup`")
+    needed(name)
     stage.backend.play([says(text) for text in SAID], chunk_size=3)
     check(await LOOPS[name](stage.base_url, streamed), transcript(stage.backend.exchanges[-1]))

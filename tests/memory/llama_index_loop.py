@@ -1,0 +1,50 @@
+"""LlamaIndex with ``track_previous_responses``, which sends what is new alone: a program in an environment of its own.
+
+It wants an older release of the OpenAI SDK than the other clients. Its one argument is JSON: ``base_url``, ``model``,
+``streamed``, ``questions``. It prints a line of JSON: for each question the last words, the calls and their ids.
+"""
+
+import json
+import sys
+
+from llama_index.core.llms import ChatMessage
+from llama_index.core.tools import FunctionTool
+from llama_index.llms.openai import OpenAIResponses
+
+
+def get_weather(city: str) -> str:
+    """Tell the sky over a city."""
+    return f"The sky over {city} is clear."
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    llm = OpenAIResponses(
+        model=asked["model"],
+        api_base=asked["base_url"],
+        api_key="none",
+        max_retries=0,
+        context_window=100_000,
+        track_previous_responses=True,
+    )
+    tool = FunctionTool.from_defaults(get_weather)
+    told = []
+    for question in asked["questions"]:
+        calls, ids = [], []
+        new = [ChatMessage(role="user", content=question)]
+        while new:
+            if asked["streamed"]:
+                *_, answer = llm.stream_chat_with_tools([tool], chat_history=new)
+            else:
+                answer = llm.chat_with_tools([tool], chat_history=new)
+            new = []
+            for call in llm.get_tool_calls_from_response(answer, error_on_no_tool_call=False):
+                calls.append((call.tool_name, call.tool_kwargs))
+                ids.append(call.tool_id)
+                output = get_weather(**call.tool_kwargs)
+                new.append(ChatMessage(role="tool", content=output, additional_kwargs={"tool_call_id": call.tool_id}))
+        told.append({"text": answer.message.content or "", "calls": calls, "ids": ids})
+    print(json.dumps(told))
+
+
+main()
