@@ -120,7 +120,6 @@ async def test_an_answer_in_the_background_is_seen(remembering: Remembering) -> 
     for body, expected in (
         ({"input": "x", "background": True}, True),
         ({"input": "x", "background": True, "store": False}, True),
-        ({"input": "x", "background": False}, False),
         ({"input": "x", "metadata": {"background": True}}, False),
     ):
         for encoding in "", "gzip":

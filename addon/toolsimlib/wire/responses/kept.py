@@ -25,7 +25,7 @@ from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.sse import encode
 from toolsimlib.wire.strict import expect, optional, wrong_type
 
-_MENTIONS = re.compile(rb'"(?:previous_response_id|conversation|item_reference|background)"')
+_MENTIONS = re.compile(rb'"(?:(?:previous_response_id|conversation|item_reference)"|background"\s*:\s*true)')
 _REFERRING = ("previous_response_id", "conversation")
 _PREFIXES = {
     "message": "msg",

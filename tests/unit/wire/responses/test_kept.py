@@ -12,7 +12,16 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import Ended, Opened, TextDelta
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.responses import kept
-from toolsimlib.wire.responses.kept import Recalled, References, appended, items_of, references, resolve, told
+from toolsimlib.wire.responses.kept import (
+    Recalled,
+    References,
+    appended,
+    items_of,
+    mentions_kept,
+    references,
+    resolve,
+    told,
+)
 from toolsimlib.wire.responses.request import echo
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
@@ -159,3 +168,20 @@ def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
     assert caught.value.error.param == "previous_response_id"
     whole = value.replace(status.encode(), b"incomplete")
     assert resolve({"input": "x"}, Recalled(References("r"), (whole,))).body["store"] is False
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"background":true}', True),
+        (b'{"background" \n: \t true}', True),
+        (b'{"previous_response_id":null}', True),
+        (b'{"conversation":"c"}', True),
+        (b'{"input":[{"type":"item_reference","id":"i"}]}', True),
+        (b'{"background":false,"tools":[{"parameters":{"properties":{"background":{"type":"boolean"}}}}]}', False),
+        (b'{"input":"\\"background\\":true","metadata":{"is_background":"true"}}', False),
+    ],
+)
+def test_what_may_refer_to_something(body: bytes, expected: bool) -> None:
+    """Only such a request has to be read twice."""
+    assert mentions_kept(body) is expected
