@@ -159,3 +159,12 @@ def test_a_call_behind_the_end_is_warned_of() -> None:
     _, report, _ = tell(chat(choices=2), [TextDelta(f"{CALL} tail", 0), late, Closed()])
     assert report.tool_cutoff == "text after tools"
     assert report.warnings == []
+
+
+def test_a_violation_that_only_the_end_shows() -> None:
+    """A strict tool's broken call without its closing tag is decided at the end, and fails the answer even there."""
+    bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
+    told, report, _ = tell(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])
+    assert isinstance(told[-1], Failed)
+    assert told[-1].error.code == report.error == "invalid_tool_call"
+    assert not any(isinstance(event, Ended) for event in told)

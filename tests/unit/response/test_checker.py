@@ -37,6 +37,7 @@ def test_a_schema_is_compiled_once() -> None:
     assert checks.schema(city) is checks.schema(city)
     assert checks.schema(Tool("any", "any")) is None
     assert checks.mismatch(Tool("any", "any"), {"a": 1}) is None
+    assert checks.fits(Tool("any", "any"), {"a": 1})
 
 
 def test_an_unusable_schema_is_warned_of_once() -> None:

@@ -43,3 +43,10 @@ def test_a_call_sent_as_text_and_as_a_call_runs_once(client: Dialect, text_first
     told = [each for event in (*events, Finished("stop"), Closed()) for each in answer.feed(event)]
     assert sum(isinstance(each, CallStarted) for each in told) == 1
     assert report.warnings == ["DUPLICATE_CALL:f"]
+
+
+def test_inputs_that_are_no_json_are_the_same_by_their_text() -> None:
+    """A custom tool's input is a text: white space around it says nothing."""
+    duplicates = Duplicates(all_duplicates=False)
+    texts = (("sh", "ls -l\n"), False), (("sh", "ls -a"), True), (("sh", "ls -l"), True)
+    assert [duplicates.is_duplicate(*call, structured=kind) for call, kind in texts] == [False, False, True]

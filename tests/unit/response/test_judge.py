@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import plan as make_plan
-from toolsimlib.events import StructuredCall
+from support.turns import tell
+from toolsimlib.events import Closed, Finished, StructuredCall, TextDelta
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Choice, Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.request.names_first import FINDER
@@ -434,3 +435,26 @@ def test_an_input_that_is_missing_says_what_it_takes() -> None:
     )
     assert isinstance(rejected, Rejected)
     assert rejected.expected == 'arguments {"input": "…"}'
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_input_over_the_limit(strict: bool) -> None:
+    """A custom tool's input is bounded as arguments are."""
+    plan = plan_for(Tool("f", "f", kind="custom", strict=strict), max_tool_args_bytes=4)
+    fits, over = (
+        Judge(plan, Report()).block(json_block(f'{{"name":"f","input":"{text}"}}'))[0] for text in ("éé", "ééx")
+    )
+    assert isinstance(fits, Call)
+    assert isinstance(over, Violation if strict else Rejected)
+    assert over.reason == "ARGUMENTS_TOO_LARGE"
+
+
+def test_an_untagged_call_may_hold_a_schema() -> None:
+    """Without a tag, arguments that look like a declaration are one, unless the tool has a property for it."""
+    declared = {"type": "object", "properties": {"city": {}}}
+    text = json.dumps({"name": "f", "arguments": declared})
+    for properties, made in (({"type": {}, "properties": {}}, 1), ({"city": {"type": "string"}}, 0)):
+        offered = Tool("f", "f", parameters={"type": "object", "properties": properties})
+        told, report, _ = tell(plan_for(offered), [TextDelta(text), Finished("stop"), Closed()])
+        assert len(report.calls) == made
+        assert (TextDelta(text) in told) == (not made)

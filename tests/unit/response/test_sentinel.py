@@ -269,3 +269,14 @@ def test_the_limit_is_the_largest_block(block: Block, size: int) -> None:
         over = parse(chunks, limit=limit - 1)
         assert block not in over
         assert any(isinstance(piece, Oversize) for piece in over)
+
+
+@pytest.mark.parametrize("body", ['{"éééééééééééé" x', '{"éééééééééééé" <tool_call>{}'], ids=["no JSON", "a tag"])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_the_limit_counts_bytes_where_a_block_breaks(body: str, size: int) -> None:
+    """A body that breaks within the limit by characters, and beyond it by bytes, is over the limit (rule 9)."""
+    text = f"{T}{body}{E}"
+    chunks = [text[at : at + size] for at in range(0, len(text), size)]
+    first, *_ = parse(chunks, limit=20)
+    assert first == Oversize(text[: len(T) + 2 + 9])
+    assert raw(parse(chunks, limit=20)) == text

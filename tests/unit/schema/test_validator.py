@@ -19,6 +19,11 @@ VICTIM = "a" * 60 + "!"
         ({"not": {"properties": {"a": ENDLESS}}}, {"a": VICTIM}, False),
         ({"patternProperties": {ENDLESS["pattern"]: False}, "additionalProperties": False}, {VICTIM: 1}, False),
         ({"patternProperties": {ENDLESS["pattern"]: True}, "unevaluatedProperties": False}, {VICTIM: 1}, False),
+        (
+            {"allOf": [{"patternProperties": {ENDLESS["pattern"]: True}, "unevaluatedProperties": False}]},
+            {VICTIM: 1},
+            False,
+        ),
         ({"properties": {"a": {"$schema": DRAFT7, **ENDLESS}}}, {"a": VICTIM}, False),
         ({"$schema": DRAFT4, "items": ENDLESS}, [VICTIM] * 50, False),
     ],
