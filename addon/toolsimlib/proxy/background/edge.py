@@ -20,6 +20,7 @@ from toolsimlib.proxy.exchange import MODE_HEADER, Exchange
 from toolsimlib.proxy.jobs import BackgroundJob, Done, Job, PageJob, RequestJob
 from toolsimlib.proxy.mcp_servers import Servers
 from toolsimlib.proxy.memory import UNAVAILABLE, Memory
+from toolsimlib.proxy.notes import COMMENT
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.proxy.rounds import Rounds
@@ -102,6 +103,8 @@ class BackgroundAnswers:
         self._runs.start(run)
         # It is logged and counted when it is over, and not with this flow.
         exchange.report = Report()
+        if not flow.comment and run.job.hosted is None:  # Calls that wait for a yes are told of there.
+            flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
             self._show(flow, exchange, partial(run.log.follow, -1))
         else:

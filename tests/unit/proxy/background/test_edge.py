@@ -74,6 +74,7 @@ async def test_it_is_there_before_its_client_hears_of_it(house: House) -> None:
     flow = await house.begin()
     status, told = said(flow)
     assert (status, told["id"], told["status"], told["background"]) == (200, "resp_0", "queued", True)
+    assert flow.comment == "in the background: resp_0"
     served, flow = await house.ask("response", "GET", "resp_0")
     assert served
     assert said(flow) == (200, told)
