@@ -21,7 +21,7 @@ from support.text_backend import Exchange, TextBackend, Turn, says
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("TOOLSIM_KILLS", "10"))
+KILLS = int(os.environ.get("TOOLSIM_KILLS", "6"))
 CLIENTS = 3
 TURNS = 12
 """After so many a client begins another conversation."""
