@@ -127,5 +127,5 @@ def _string(schema: Mapping[str, Any], name: str) -> str:
     shortest, longest = schema.get("minLength"), schema.get("maxLength")
     text = name[:_MAX_TEXT]
     if isinstance(shortest, int):
-        text = text.ljust(min(shortest, _MAX_TEXT), ".")
+        text = text.ljust(max(min(shortest, _MAX_TEXT), 0), ".")
     return text[: max(longest, 0)] if isinstance(longest, int) else text

@@ -2,7 +2,7 @@ import json
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from toolsimlib.request.example import example_arguments
 
@@ -75,6 +75,8 @@ junk = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(KEYWORDS), junk))
+@example({"minLength": -(2**63) - 1})
+@example({"properties": {"a": {"minLength": 2**64, "maxLength": 2**64}}})
 def test_any_schema_gives_an_object_that_json_can_hold(schema):
     """Whatever a client declares, an example is made of it without an exception."""
     json.dumps(example_arguments(schema), allow_nan=False)
