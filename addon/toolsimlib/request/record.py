@@ -61,8 +61,7 @@ def call_record(call: Call) -> str:
 
 def output_record(call_id: str, output: str) -> str:
     """Return the record of what the tool answered to the call ``call_id``."""
-    write = _known_line if len(output) <= _MAX_KNOWN_CHARS else json_line
-    return f"[function_call_output call_id={_word(call_id)} output={write(output)}]"
+    return f"[function_call_output call_id={_word(call_id)} output={json_line(output)}]"
 
 
 def error_record(reason: str, name: str | None, expected: str) -> str:
@@ -102,18 +101,21 @@ def call_arguments(call: Call) -> str:
     """Return the arguments of ``call`` as JSON on one line."""
     if call.kind == "custom":
         return f'{{"input":{value_line(call.arguments)}}}'
-    write = _known_line if len(call.arguments) <= _MAX_KNOWN_CHARS else json_line
-    return write(call.arguments) if call.arguments.strip() else "{}"
+    return json_line(call.arguments) if call.arguments.strip() else "{}"
 
 
 def json_line(text: str) -> str:
     """Return ``text`` on one line: JSON without its insignificant whitespace, anything else as a JSON string."""
+    return _known_line(text) if len(text) <= _MAX_KNOWN_CHARS else _json_line(text)
+
+
+def _json_line(text: str) -> str:
     if not _MAY_BE_JSON(text) or not _is_json(text):
         return value_line(text)
     return _on_one_line(_STRING_OR_SPACE.sub(r"\1", text) if _SPACE(text) else text)
 
 
-_known_line = lru_cache(maxsize=_MAX_KNOWN)(json_line)
+_known_line = lru_cache(maxsize=_MAX_KNOWN)(_json_line)
 
 
 def value_line(value: Any) -> str:
