@@ -204,10 +204,10 @@ class Deltas:
     It is not frozen since it is made for every chunk.
     """
 
-    like: TextDelta | ReasoningDelta
+    like: TextDelta | ReasoningDelta | CallDelta
     texts: Sequence[str]
 
-    def one_by_one(self) -> list[TextDelta | ReasoningDelta]:
+    def one_by_one(self) -> list[TextDelta | ReasoningDelta | CallDelta]:
         """Return the events that it stands for."""
         return [replace(self.like, text=text) for text in self.texts]
 

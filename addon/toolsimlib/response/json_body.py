@@ -15,6 +15,7 @@ What it meets, it names, and stops there:
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from toolsimlib.response.foreign_end import foreign_end
@@ -49,6 +50,16 @@ class JsonBody:
             return -1
         end = _STRING[self._quote](text).end()  # type: ignore[union-attr]
         return end if end == len(text) or (end == len(text) - 1 and text[end] == "\\") else -1
+
+    def string_pieces(self, held: str, texts: Sequence[str]) -> list[str]:
+        """Return what each of ``texts`` adds to the open string; ``held``: half an escape that came before them."""
+        pieces = []
+        for text in texts:
+            text = held + text
+            end = self.string_end(text)
+            pieces.append(text[:end])
+            held = text[end:]
+        return pieces
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Met]:
         """Read on from ``pos``; return where, before ``stop``, something was met, and what."""

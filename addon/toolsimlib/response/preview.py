@@ -150,14 +150,14 @@ class Preview:
 def grown(
     parser: Sentinel | Untagged | BrokenCalls, preview: Preview | None, deltas: Deltas
 ) -> tuple[list[ClientEvent], int]:
-    """Let ``deltas`` grow the block that is open in ``parser``; return what ``preview`` makes of them, as one piece.
+    """Let ``deltas`` grow the block that is open in ``parser``; return what ``preview`` makes of them.
 
     Those at the end may do more than that: how many of them grew it is returned too, as the next smaller half.
     """
     texts, previews = deltas.texts, preview is not None and preview.settled
-    while texts and (fragment := parser.grows(texts, previews=previews)) is None:
+    while texts and (fragments := parser.grows(texts, previews=previews)) is None:
         texts = texts[: len(texts) // 2]
     if not texts or preview is None:
         return [], len(texts)
-    arguments = preview.feed(fragment) if fragment else ""
-    return ([CallDelta(arguments, deltas.like.choice)] if arguments else []), len(texts)
+    arguments = [text for fragment in fragments or () if (text := preview.feed(fragment))]
+    return ([Deltas(CallDelta("", deltas.like.choice), arguments)] if arguments else []), len(texts)

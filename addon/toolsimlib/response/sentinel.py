@@ -104,17 +104,18 @@ class Sentinel:
         """Return how many of ``texts``, from the first on, are prose to their ends: they need not be fed."""
         return self._tags.free(texts) if self._is_idle else 0
 
-    def grows(self, texts: Sequence[str], *, previews: bool = False) -> str | None:
-        """Take ``texts`` if they only lengthen the string that is open in a block, and return their fragment."""
+    def grows(self, texts: Sequence[str], *, previews: bool = False) -> list[str] | None:
+        """Take ``texts`` if they only lengthen the string that is open in a block, and return their fragments."""
         text = self._held + "".join(texts)
         is_open = self.state == self.state_json and (previews or not self._fragments)
         end = self._json.string_end(text) if is_open else -1
         size = self._size + utf8_length(text[:end])
         if end < 0 or size > self._limit:
             return None
+        fragments = self._json.string_pieces(self._held, texts) if self._fragments else []
         self._size, self._held = size, text[end:]
         self._pieces.append(text[:end])
-        return text[:end] if self._fragments else ""
+        return fragments
 
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""

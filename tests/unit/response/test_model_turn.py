@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
@@ -189,35 +189,6 @@ def told_at(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[byte
     return b"".join(told), report.as_dict()
 
 
-def arguments_of(event: Any) -> tuple[dict[str, Any], str] | None:
-    """Return what holds the piece of a call's arguments that an event adds, and its key there."""
-    match event:
-        case {"type": "response.function_call_arguments.delta"}:
-            return event, "delta"
-        case {"choices": [{"delta": {"tool_calls": [{"function": {"arguments": str(text), **rest} as function}]}}]}:
-            return (function, "arguments") if text and not rest else None
-    return None
-
-
-def merged(told: tuple[bytes, dict[str, Any]]) -> tuple[list[Any], dict[str, Any]]:
-    """Return a stream's events without their numbers, and neighbouring pieces of one call's arguments as one."""
-    events: list[Any] = []
-    texts: list[list[str]] = []
-    for frame in told[0].split(b"\n\n"):
-        source = frame.rpartition(b"data: ")[2]
-        event = json.loads(source) if source.startswith(b"{") else source.decode()
-        text = ""
-        if isinstance(event, dict):
-            event.pop("sequence_number", None)
-        if (place := arguments_of(event)) is not None:
-            text, place[0][place[1]] = place[0][place[1]], "…"
-        if place is None or not events or events[-1] != event:
-            events.append(event)
-            texts.append([])
-        texts[-1].append(text)
-    return list(zip(events, map("".join, texts), strict=True)), told[1]
-
-
 @given(
     tellings,
     st.sampled_from(POLICIES),
@@ -238,15 +209,13 @@ def test_together_as_one_by_one(
     client, backend = apis
     the_plan = plan(client, backend, stream, [tool("f"), tool("write")], policy=policy, choices=choices)
     frames = backend_frames(backend, told, choices)
-    # Arguments that have come together leave together; all else is the same to the byte.
-    seen: Callable[[Any], Any] = merged if stream and "stream_arguments" in policy else lambda each: each
-    expected = seen(told_at(the_plan, frames, slowly=True))
+    expected = told_at(the_plan, frames, slowly=True)
     body = b"".join(frames)
     edges = [0, *(at for at in itertools.accumulate(cuts) if at < len(body)), len(body)]
-    writes = [[body[a:b] for a, b in itertools.pairwise(edges)], frames]
-    writes.append([b"".join(frames[at : at + 8]) for at in range(0, len(frames), 8)])
-    for chunks in writes:
-        assert seen(told_at(the_plan, chunks, slowly=False)) == expected
+    assert told_at(the_plan, [body[a:b] for a, b in itertools.pairwise(edges)], slowly=False) == expected
+    for together in (1, 8):
+        writes = [b"".join(frames[at : at + together]) for at in range(0, len(frames), together)]
+        assert told_at(the_plan, writes, slowly=False) == expected
 
 
 @pytest.mark.slow
@@ -258,10 +227,10 @@ def test_together_at_every_cut(client: Dialect, backend: Dialect, arguments: str
     told += [("say", ["Hm.\n", "a < b"] * 4), ("say", [CALL, "\n"])]
     the_plan = plan(client, backend, True, [tool("f")], policy={"stream_arguments": arguments})
     frames = backend_frames(backend, told, 1)
-    expected, body = merged(told_at(the_plan, frames, slowly=True)), b"".join(frames)
+    expected, body = told_at(the_plan, frames, slowly=True), b"".join(frames)
     for cut in range(1, len(body), 1):
-        assert merged(told_at(the_plan, [body[:cut], body[cut:]], slowly=False)) == expected
-    assert merged(told_at(the_plan, [bytes([byte]) for byte in body], slowly=False)) == expected
+        assert told_at(the_plan, [body[:cut], body[cut:]], slowly=False) == expected
+    assert told_at(the_plan, [bytes([byte]) for byte in body], slowly=False) == expected
 
 
 def test_most_of_an_answer_is_taken_together() -> None:

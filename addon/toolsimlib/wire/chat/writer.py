@@ -123,12 +123,15 @@ class ChatWriter:
         like, texts = event.like, event.texts
         choice = self._choice(like.choice)
         match like:
+            case CallDelta():
+                kept, (opening, closing) = choice.arguments, self._around_arguments(choice)
             case TextDelta():
                 kept, opening, closing = choice.content, '{"content":', "}"
             case ReasoningDelta():
                 kept, opening, closing = choice.reasoning, '{"reasoning_content":', "}"
-        if not self._stream:
+        if not self._stream or isinstance(like, CallDelta):
             kept += texts
+        if not self._stream:
             return []
         head, tail = f'{self._frame_head}{like.choice},"delta":{opening}', closing + self._frame_tail
         return [f"{head}{(tail + head).join(map(dump_string, texts))}{tail}".encode()]

@@ -88,8 +88,7 @@ class ResponsesWriter:
         # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
-        # By key: where in the output the announced items of hosted tools stand.
-        self._hosted_at: dict[str, int] = {}
+        self._hosted_at: dict[str, int] = {}  # By key: where in the output announced items of hosted tools stand.
         # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
         self._delta_head = ""
@@ -224,11 +223,12 @@ class ResponsesWriter:
     def _deltas(self, event: Deltas) -> list[bytes]:
         """Return the frames of deltas that came together, as one piece."""
         like, texts = event.like, event.texts
-        kind = "text" if isinstance(like, TextDelta) else PART_OF[like.kind]
-        if self._open != kind:
-            self._open_part(kind)
+        if not isinstance(like, CallDelta):
+            kind = "text" if isinstance(like, TextDelta) else PART_OF[like.kind]
+            if self._open != kind:
+                self._open_part(kind)
         self._text.writelines(texts)
-        if not self._stream:
+        if not self._stream or self._open == "local":
             return []
         frames, self._frames = self._frames, []
         return [*frames, self._delta_frames(texts)]
