@@ -8,8 +8,9 @@ Chosen by figures (README), most of them over a coder model of 0.5 billion param
    yourself" makes them call, and leaves greetings and poems alone.
 3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") does more for
    them than the catalogue's notation: with it they call where they would calculate or write Python themselves.
-4. A list to fill, ``[{…}, {…}]``, gets two calls where two are wanted, and invents a second one where one is: a file
-   nobody asked for is written. Two lines to fill, with the reason for a second one, do the first without the second.
+4. How to ask for several calls: a list of two to fill, ``[{…}, {…}]``, gets a second call invented where one is wanted
+   (a file nobody asked for is written), two lines to fill get one call where three are wanted. A list of one, with the
+   reason for a second call behind it, gets as many as are wanted; with the reason before it, one.
 5. What a model reads is what it is to write: past calls are shown as blocks, as the catalogue or its example does.
 
 A form is one row of the table at the end; ``manifest.find_catalog`` reads its entries back.
@@ -164,8 +165,8 @@ FORMS: Mapping[str, Form] = {
         _call_entry,
         intro="What a tool can find out, calculate or do, never answer yourself: call it. These are the tools, each as"
         " a call of it:",
-        rule=f"{_EACH_CALL}. Two places, people, dates or amounts that are asked about take two calls, a line each:\n"
-        f"<{{tag}}>\n{_CALL_LINE}\n{_CALL_LINE}\n</{{tag}}>",
+        rule=f"{_EACH_CALL}, in a list:\n<{{tag}}>\n[{_CALL_LINE}]\n</{{tag}}>\nTwo places, people, dates or amounts"
+        " that are asked about take two calls.",
         rule_for_one=f"{_EACH_CALL}:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
     ),
     "schemas": Form(
