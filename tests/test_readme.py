@@ -345,7 +345,7 @@ def test_the_picture_is_true() -> None:
 
 @pytest.fixture(scope="module")
 def scripted() -> Iterator[str]:
-    with Mitmdump(toolsim_backend="scripted") as proxy:
+    with Mitmdump(toolsim_backend="scripted", toolsim_store="memory") as proxy:
         yield proxy.url
 
 

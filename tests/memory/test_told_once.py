@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("recorded")
-
-
-@pytest.fixture(scope="module")
-def storing(backend: TextBackend, folder: Path) -> Iterator[openai.OpenAI]:
+def storing(backend: TextBackend) -> Iterator[openai.OpenAI]:
     """A proxy without a store of its own: the backend gives its answers ids, and is asked to go on from them."""
-    options = {"toolsim_backend": "responses", "toolsim_capture": str(folder)}
-    with Mitmdump(backend.url, **options) as proxy, connect(proxy) as client:
+    with Mitmdump(backend.url, toolsim_backend="responses") as proxy, connect(proxy) as client:
         yield client
 
 
@@ -70,15 +63,14 @@ def test_what_is_uncertain(storing: openai.OpenAI, backend: TextBackend, stream:
     assert [catalogues(each) for each in backend.exchanges] == [1, 1, 0, 1, 1]
 
 
-def test_recordings_replay(storing: openai.OpenAI, backend: TextBackend, folder: Path) -> None:
+def test_recordings_replay(backend: TextBackend, tmp_path: Path) -> None:
     """A request that was sent without its catalogue is made so again, though nobody remembers why."""
     backend.play([says("One."), says("Two.")])
-    before = set(folder.iterdir())
-    first = ask(storing, False, input="Hello", tools=TOOLS)
-    ask(storing, False, input="Hello", tools=TOOLS, previous_response_id=first.id)
+    options = {"toolsim_backend": "responses", "toolsim_capture": str(tmp_path)}
+    with Mitmdump(backend.url, **options) as proxy, connect(proxy) as client:
+        first = ask(client, False, input="Hello", tools=TOOLS)
+        ask(client, False, input="Hello", tools=TOOLS, previous_response_id=first.id)
     assert [catalogues(each) for each in backend.exchanges] == [1, 0]
-    end = time.monotonic() + 10
-    while len(made := set(folder.glob("*.flow")) - before) < 2 and time.monotonic() < end:
-        time.sleep(0.05)
-    assert len(made) == 2
-    assert main([str(folder)]) == 0
+    # Written by the time that the proxy has ended.
+    assert len(list(tmp_path.glob("*.flow"))) == 2
+    assert main([str(tmp_path)]) == 0
