@@ -47,7 +47,7 @@ from toolsimlib.response.verdict import (
     Verdict,
     Violation,
 )
-from toolsimlib.response.written import SEVERAL_CALLS, Json, Written, name_of, read_json, read_value
+from toolsimlib.response.written import Json, Written, name_of, read_json, read_value
 
 _MAX_HEADER = 2048
 """Characters at the beginning of an oversize block in which its tool's name is looked for."""
@@ -286,8 +286,8 @@ class Judge:
             return self._fail_too_large(tool, raw)
         codes = (*codes, *found.codes)
         broken = self._checker.mismatch(tool, found.value)
-        # Several calls in one block are each judged as if it stood alone; every other repair must satisfy the schema.
-        repaired = mends or any(code != SEVERAL_CALLS for code in codes)
+        # Several calls in one block are each judged as if it stood alone; what was repaired must satisfy the schema.
+        repaired = mends or codes
         if broken is not None and (look_up := self._look_up_of(tool)):
             return look_up
         if broken is not None:

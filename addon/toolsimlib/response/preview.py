@@ -1,7 +1,8 @@
 """The preview: a call's name and arguments read from a block that is still open, so that they stream as they arrive.
 
-It knows one shape, ``{"name": "…", "arguments": "…`` or ``{…``, and gives up silently on any other: such a block is
-then buffered until the judge has seen it whole. What it has returned is a prefix of the arguments, verbatim.
+It knows one shape, ``{"name": "…", "arguments": "…`` or ``{…``, which may be the first of a list, and gives up silently
+on any other: such a block is then buffered until the judge has seen it whole. What it has returned is a prefix of the
+arguments, verbatim.
 
     header ─▶ string ─▶ over        arguments as a JSON string: decoded, never in the middle of an escape
        │
@@ -20,7 +21,7 @@ from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Untagged
 
-_HEADER = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
+_HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
 # Names are at most 128 characters long; a header beyond this has something else in it, and so has whitespace before
 # the object in a string of arguments. It is read again with each piece, so it may not grow.
 _MAX_HEADER = 512

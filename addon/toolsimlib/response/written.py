@@ -24,7 +24,6 @@ from toolsimlib.response.repair import MISSING_BRACE, UNESCAPED_ARGUMENTS, mend,
 
 ARGUMENTS_KEY = "ARGUMENTS_KEY"
 FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
-SEVERAL_CALLS = "SEVERAL_CALLS"
 FENCE_INSIDE = "FENCE_INSIDE"
 EXTRA_BRACE = "EXTRA_BRACE"
 MISSING_CLOSE = "MISSING_CLOSE"
@@ -184,18 +183,15 @@ def _skip(text: str, at: int) -> int:
 def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
     """Read the calls of a JSON body, in order; never empty.
 
-    Without ``repair`` that is one call. Brackets still open at the end may be mended if the body was ``closed``.
+    Without ``repair`` that is one call, or a list of them. Brackets still open at the end may be mended if the body was
+    ``closed``.
     What cannot be read is one broken call at the end, however much it may hold.
     """
     if repair and (inner := _fenced(body)) is not None:
         fenced = read_json(inner, closed=closed, repair=True)
         return [replace(call, codes=(FENCE_INSIDE, *call.codes)) for call in fenced]
     if not repair:
-        start = _skip(body, 0)
-        got = read_object(body, start)
-        if got is None or body[got[1] :].strip():
-            return [Written(body, name_of(body), broken=True)]
-        return [_call(body, got[0], repair=False)]
+        return _as_they_stand(body) or [Written(body, name_of(body), broken=True)]
     if (listed_calls := _tool_calls(body)) is not None:
         return listed_calls
     calls: list[Written] = []
@@ -217,8 +213,25 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
     else:
         if listed and calls:
             calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, MISSING_BRACE))
-    codes = (SEVERAL_CALLS,) if listed or len(calls) > 1 else ()
-    return [replace(call, codes=codes + call.codes) for call in calls] or [Written(body, broken=True)]
+    return calls or [Written(body, broken=True)]
+
+
+def _as_they_stand(body: str) -> list[Written]:
+    """Read one object, or a list of objects, that is JSON to the letter; nothing where it is not."""
+    start = _skip(body, 0)
+    if not body.startswith("[", start):
+        got = read_object(body, start)
+        return [_call(body, got[0], repair=False)] if got is not None and not body[got[1] :].strip() else []
+    whole = decode(body, start)
+    if whole is None or body[whole[1] :].strip():
+        return []
+    calls: list[Written] = []
+    for item in read_items(body, start) or ():
+        got = read_object(item.source, 0)
+        if got is None:
+            return []
+        calls.append(_call(item.source, got[0], repair=False))
+    return calls
 
 
 def _fenced(body: str) -> str | None:

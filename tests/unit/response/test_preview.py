@@ -22,12 +22,13 @@ def preview(body: str, size: int = 1) -> tuple[Preview, str]:
     return reader, "".join(reader.feed(body[i : i + size]) for i in range(0, len(body), size))
 
 
-@given(OBJECTS, st.integers(1, 12), st.booleans(), st.booleans())
-def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool, ascii_only: bool) -> None:
-    """Whatever the object, its encoding and the cuts: the fragments together are the arguments."""
+@given(OBJECTS, st.integers(1, 12), st.booleans(), st.booleans(), st.sampled_from(["", "[", "\n [ "]))
+def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool, ascii_only: bool, head: str) -> None:
+    """Whatever the object, its encoding, the cuts and the list that it begins: its fragments are the arguments."""
     arguments = json.dumps(value, ensure_ascii=ascii_only)
     inner = json.dumps(arguments, ensure_ascii=ascii_only) if quoted else arguments
-    reader, seen = preview(f'{{"name": "f", "arguments": {inner}}}', size)
+    after = ', {"name": "f", "arguments": {"z": 1}}]' if head else ""
+    reader, seen = preview(f'{head}{{"name": "f", "arguments": {inner}}}{after}', size)
     assert seen == arguments
     assert reader.announced
     assert reader.rest("f", arguments) == ""
@@ -44,7 +45,7 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
         '{"name":"f","arguments":"text"}',
         '{"name":"f","arguments":"  "}',
         '{"name":"f","arguments":null}',
-        '[{"name":"f","arguments":{}}]',
+        '[[{"name":"f","arguments":{}}]]',
         '{"name":"f' + "x" * 600,
         '{"name":"f","arguments":"' + " " * 600 + '{\\"a\\":1}"}',
         "<name>f</name>",

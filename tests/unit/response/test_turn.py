@@ -211,6 +211,18 @@ def test_arguments_stream_as_they_arrive() -> None:
     assert len(fragments) > 3
 
 
+def test_the_first_call_of_a_list_streams() -> None:
+    """The manifest asks for a list: its first call is told as it arrives, the others when the block is whole."""
+    text = CALL.replace(">{", ">\n[{").replace("}<", '}, {"name": "add", "arguments": {"a": 2}}]\n<')
+    told, _, _ = tell(responses(policy=INCREMENTAL), [TextDelta(char) for char in text])
+    starts = [at for at, event in enumerate(told) if isinstance(event, CallStarted)]
+    assert len(starts) == 2
+    first = [event.text for event in told[: starts[1]] if isinstance(event, CallDelta)]
+    assert "".join(first) == ARGS
+    assert len(first) > 3
+    assert told[starts[1] :] == [CallStarted(2, "add"), CallDelta('{"a": 2}'), CallEnded("completed")]
+
+
 def test_a_strict_tool_is_never_announced_early() -> None:
     """The judge must have passed a strict tool's call before the client hears of it."""
     the_plan = plan("responses", "responses", True, [STRICT], policy=INCREMENTAL)

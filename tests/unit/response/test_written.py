@@ -74,6 +74,25 @@ def test_several_objects_split_at_their_borders(objects: list[dict[str, Any]], b
     assert [call.source for call in read_json(f"[{between.join(sources)}]", closed=True, repair=True)] == sources
 
 
+@given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=1, max_size=6))
+def test_a_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
+    """A list of calls is what the manifest asks for: it is read without repairs, and none is counted with them."""
+    body = f" {json.dumps(objects)}\n"
+    plain, mended = (read_json(body, closed=True, repair=repair) for repair in (False, True))
+    assert [call.source for call in plain] == [json.dumps(each) for each in objects]
+    assert not any(call.mends or "SEVERAL" in str(call.codes) for call in mended)
+
+
+@pytest.mark.parametrize(
+    "body", ["[]", "[1]", '[{"name":"a"},]', '[{"name":"a"}', '[{"name":"a"}] more', '{"name":"a"},']
+)
+def test_what_is_no_list_needs_one(body: str) -> None:
+    """Without repairs it is one broken call."""
+    (call,) = read_json(body, closed=True, repair=False)
+    assert call.broken
+    assert call.source == body
+
+
 def test_array_without_its_end() -> None:
     """Each object of an array counts, whether or not the array is closed."""
     for body, mends in (('[{"name":"a"},{"name":"b"}', ("MISSING_BRACE",)), ('[{"name":"a"},{"name":"b"},]', ())):
