@@ -41,6 +41,11 @@ def error_body(error: ApiError) -> bytes:
     return json.dumps({"error": error.body()}, ensure_ascii=False).encode("utf-8", "replace")
 
 
+def error_fields(error: ApiError) -> dict[str, Any]:
+    """Return the fields of a Responses ``error`` event: flat as the API has them, and nested as some clients read."""
+    return {"code": error.code, "message": error.message, "param": error.param, "error": error.body()}
+
+
 def _text(value: Any, not_: str = "") -> str:
     """Return a JSON scalar as text; codes arrive as numbers too."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):

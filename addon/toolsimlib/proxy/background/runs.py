@@ -24,6 +24,7 @@ from toolsimlib.store.record import StoreError, TooLarge
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.background import ENDED, STOPPED, value_of
 from toolsimlib.wire.responses.kept import as_failed, output_names
+from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
 logger = logging.getLogger(__name__)
@@ -179,12 +180,12 @@ class Runs:
                         await self._keep_events(run)
                     case ApiError() as lost:
                         run.fail(lost)
-                        ending = run.ending({**run.writer.body, **_failed(lost)})
+                        ending = run.ending(failed(run.writer.body, lost))
                         continue
                 return
             except TooLarge:
                 run.fail(_TOO_LARGE)
-                ending = replace(run.ending({**run.writer.body, **_failed(_TOO_LARGE), "output": []}), events=b"")
+                ending = replace(run.ending(failed(run.writer.body, _TOO_LARGE) | {"output": []}), events=b"")
                 await asyncio.sleep(_SECOND)
             except StoreError:
                 await asyncio.sleep(_SECOND)
@@ -237,8 +238,3 @@ class Runs:
             report.error = error.code or error.type
         status = None if was_ended else error.status if error else 200
         self._finished(report, status, time.monotonic() - run.started)
-
-
-def _failed(error: ApiError) -> dict[str, Any]:
-    """Return the fields of a Response that failed after all."""
-    return {"status": "failed", "error": {"code": "server_error", "message": error.message}, "completed_at": None}

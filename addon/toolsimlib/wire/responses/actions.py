@@ -21,12 +21,14 @@ import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from operator import is_
 from typing import Any, Literal
 
 from toolsimlib.errors import ApiError
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.responses.kept import kept_item
+from toolsimlib.wire.responses.request import input_items
 from toolsimlib.wire.strict import optional, required
 
 Action = Literal["input_tokens", "compact"]
@@ -97,17 +99,15 @@ def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
     required(body, "model", str, "model")
     optional(body, "instructions", str, "instructions")
     turn = {key: body[key] for key in _OF_TURN if body.get(key) is not None}
-    asked = body.get("input")
-    items = [{"role": "user", "content": asked}] if isinstance(asked, str) and asked else asked or []
-    # An input that is no list stays as it is: whoever reads it says what is wrong with it.
-    said = [*items, {"role": "user", "content": SUMMARY_PROMPT}] if isinstance(items, list) else items
-    return {**turn, "input": said, "stream": False, "store": False}
+    asked = body.get("input") or []
+    if isinstance(asked, str | list):  # Whoever reads any other input says what is wrong with it.
+        asked = [*input_items(body), {"role": "user", "content": SUMMARY_PROMPT}]
+    return {**turn, "input": asked, "stream": False, "store": False}
 
 
 def remaining(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the items of a request that stay as they are when it is compacted."""
-    asked = body.get("input")
-    items = [{"role": "user", "content": asked}] if isinstance(asked, str) and asked else mappings(asked)
+    items = mappings(input_items(body))
     messages = [item for item in items if item.get("type") in (None, "message") and item.get("role") != "assistant"]
     return [kept_item(item) for item in messages]
 
@@ -140,14 +140,14 @@ def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
 def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
     """Return a request in which our own compaction items are the words that they hold; the very same if it has none."""
     items = body.get("input")
-    if not isinstance(items, list) or not any(_summary(item) is not None for item in items):
+    if not isinstance(items, list):
         return body
-    return {**body, "input": [_shown(item) for item in items]}
+    shown = [item if (summary := _summary(item)) is None else _words(summary) for item in items]
+    return body if all(map(is_, shown, items)) else {**body, "input": shown}
 
 
-def _shown(item: Any) -> Any:
-    summary = _summary(item)
-    return item if summary is None else {"type": "message", "role": "user", "content": f"{_HEADING}\n{summary}"}
+def _words(summary: str) -> dict[str, Any]:
+    return {"type": "message", "role": "user", "content": f"{_HEADING}\n{summary}"}
 
 
 def _summary(item: Any) -> str | None:

@@ -19,8 +19,10 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping
+from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.sse import encode
 
 PENDING = ("queued", "in_progress")
@@ -71,8 +73,7 @@ def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = Fals
     if response.get("status") not in PENDING:
         return dict(response)
     if not state:
-        failure = {"code": "server_error", "message": LEFT_ALONE.message}
-        return {**response, "status": "failed", "error": failure}
+        return failed(response, LEFT_ALONE)
     return {**response, "status": "cancelled" if cancel else state}
 
 
@@ -122,6 +123,4 @@ def has_end(value: bytes) -> bool:
 
 def error_frame(error: ApiError, number: int) -> bytes:
     """Return the event that ends a stream which cannot go on; ``number``: its own."""
-    told = error.body()
-    flat = {key: told[key] for key in ("code", "message", "param")}
-    return encode(dump({"type": "error", **flat, "error": told, "sequence_number": number}), "error")
+    return encode(dump({"type": "error", **error_fields(error), "sequence_number": number}), "error")

@@ -20,8 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.responses.request import input_items
+from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.sse import encode
 from toolsimlib.wire.strict import expect, optional, wrong_type
 
@@ -204,13 +207,11 @@ def as_failed(data: bytes, error: ApiError) -> bytes:
     """Return the last frames of an answer as those of one that failed after all."""
 
     def change(event: dict[str, Any]) -> bytes:
-        number, told = event["sequence_number"], error.body()
-        flat = {key: told[key] for key in ("code", "message", "param")}
-        first = encode(dump({"type": "error", **flat, "error": told, "sequence_number": number}), "error")
-        failure = {"code": "server_error", "message": error.message}
-        response = {**event["response"], "status": "failed", "error": failure, "store": False}
+        number = event["sequence_number"]
+        first = {"type": "error", **error_fields(error), "sequence_number": number}
+        response = failed(event["response"], error) | {"store": False}
         last = {"type": "response.failed", "response": response, "sequence_number": number + 1}
-        return first + encode(dump(last), "response.failed")
+        return encode(dump(first), "error") + encode(dump(last), "response.failed")
 
     return _with_ending(data, change)
 
@@ -248,11 +249,8 @@ def _found(recalled: Recalled, there: set[str]) -> dict[str, dict[str, Any]]:
 
 
 def _own_items(body: Mapping[str, Any], found: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    asked = body.get("input")
-    if isinstance(asked, str):
-        asked = [{"role": "user", "content": asked}] if asked else []
     own: list[dict[str, Any]] = []
-    for index, item in enumerate(asked if isinstance(asked, list) else ()):
+    for index, item in enumerate(input_items(body)):
         item = expect(item, dict, f"input[{index}]")
         if item.get("type") != "item_reference":
             own.append(kept_item(item))

@@ -45,22 +45,28 @@ _TRANSLATED = frozenset(
 )
 
 
+def input_items(body: Mapping[str, Any]) -> list[Any]:
+    """Return a request's input as items: a text is the user's message. What is neither text nor list has none."""
+    asked = body.get("input")
+    if isinstance(asked, str):
+        return [{"role": "user", "content": asked}] if asked else []
+    return asked if isinstance(asked, list) else []
+
+
 def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools that the client runs, or carries a history of calls."""
-    items = body.get("input")
     history = any(
         isinstance(item, dict)
         and isinstance(kind := item.get("type"), str)
         and (kind in _HISTORY or (kind in CALLS and is_local(item)))
-        for item in (items if isinstance(items, list) else ())
+        for item in input_items(body)
     )
     return history or declares_tools(body)
 
 
 def call_ids(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield every id in the request's own history, those of references included."""
-    items = body.get("input")
-    for item in items if isinstance(items, list) else ():
+    for item in input_items(body):
         if isinstance(item, dict):
             yield from (each for key in ("id", "call_id") if isinstance(each := item.get(key), str))
 
@@ -96,18 +102,14 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words``, and what is said to them."""
-    asked = body.get("input")
-    items = asked if isinstance(asked, list) else [{"role": "user", "content": asked}] if asked else []
     said = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
-    return {**body, "input": [*items, *said[not words :]]}
+    return {**body, "input": [*input_items(body), *said[not words :]]}
 
 
 def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
     """Return the request with one more turn: the model's ``words`` and its calls, and what the tools said to them."""
-    asked = body.get("input")
-    items = asked if isinstance(asked, list) else [{"role": "user", "content": asked}] if asked else []
     said = [{"role": "assistant", "content": words}] if words else []
-    return {**body, "input": [*items, *said, *(item for each in calls for item in call_items(*each))]}
+    return {**body, "input": [*input_items(body), *said, *(item for each in calls for item in call_items(*each))]}
 
 
 def _no_question(body: Mapping[str, Any]) -> BadRequest:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Literal
 
+from toolsimlib.errors import ApiError
 from toolsimlib.events import Usage
 from toolsimlib.wire.json_codec import dump
 
@@ -20,11 +21,17 @@ DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reas
 """By the kind of a content part: what its events are called."""
 
 
-def failed_code(code: str | None) -> str:
-    """Return a code for the final object, whose codes are a closed set to some clients: ours are not in it."""
-    if code == "invalid_tool_call":
-        return _FINAL_CODE
-    return code if code and not code.startswith(("backend_", "response_")) else "server_error"
+def failure(error: ApiError) -> dict[str, Any]:
+    """Return the error of a final object, whose codes are a closed set to some clients: ours are not in it."""
+    code = _FINAL_CODE if error.code == "invalid_tool_call" else error.code
+    is_ours = not code or code.startswith(("backend_", "response_"))
+    return {"code": "server_error" if is_ours else code, "message": error.message}
+
+
+def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
+    """Return a Response that says it failed after all, by no fault of the model's or the request's."""
+    told = {"code": "server_error", "message": error.message}
+    return {**response, "status": "failed", "error": told, "completed_at": None}
 
 
 def part_of(kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> dict[str, Any]:

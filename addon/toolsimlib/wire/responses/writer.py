@@ -64,10 +64,11 @@ from toolsimlib.events import (
     Usage,
 )
 from toolsimlib.plan import AnswerForm
+from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump, dump_string
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
-from toolsimlib.wire.responses.shapes import DELTA_OF, PART_OF, failed_code, part_of, response_json, usage_of
+from toolsimlib.wire.responses.shapes import DELTA_OF, PART_OF, failure, part_of, response_json, usage_of
 from toolsimlib.wire.sse import encode
 
 
@@ -171,9 +172,8 @@ class ResponsesWriter:
         self._close("incomplete")
         self._close_hosted()
         # Rule 7.
-        self._emit("error", {"code": error.code, "message": error.message, "param": error.param, "error": error.body()})
-        failure = {"code": failed_code(error.code), "message": error.message}
-        response = self._response("failed", self._output, error=failure)
+        self._emit("error", error_fields(error))
+        response = self._response("failed", self._output, error=failure(error))
         self._done("response.failed", response)
 
     def _done(self, event: str, response: dict[str, Any]) -> None:

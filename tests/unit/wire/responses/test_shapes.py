@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from openai.types.responses import ResponseUsage
+from toolsimlib.errors import ApiError
 from toolsimlib.events import Usage
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.shapes import failed_code, part_of, response_json, usage_of
+from toolsimlib.wire.responses.shapes import failed, failure, part_of, response_json, usage_of
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,15 @@ from toolsimlib.wire.responses.shapes import failed_code, part_of, response_json
 )
 def test_a_failure_has_a_code_that_clients_know(code: str | None, final: str) -> None:
     """Ours are not among them; the one of a broken schema is one after which nobody asks again."""
-    assert failed_code(code) == final
+    assert failure(ApiError("Why.", code=code)) == {"code": final, "message": "Why."}
+
+
+def test_an_answer_that_failed_after_all_was_not_completed() -> None:
+    """Neither its status nor a time says that it was; the rest is as it was told before."""
+    response = {"id": "resp_1", "status": "completed", "error": None, "completed_at": 7, "output": [1]}
+    told = failed(response, ApiError("Why.", code="store_unavailable"))
+    error = {"code": "server_error", "message": "Why."}
+    assert told == {"id": "resp_1", "status": "failed", "error": error, "completed_at": None, "output": [1]}
 
 
 def test_parts_hold_their_text() -> None:
