@@ -298,11 +298,8 @@ class ToolSim:
 
         if exchange.action == "input_tokens":
             counting.take_count(exchange, flow)
-        job = exchange.answer_job(flow) if exchange.action != "input_tokens" else None
-        if job is not None and job.plan.form.id:
-            return self._kept(exchange, job, finish)
-        if job is not None:
-            return self._done(job, finish)
+        elif (job := exchange.answer_job(flow)) is not None:
+            return self._kept(exchange, job, finish) if job.plan.form.id else self._done(job, finish)
         finish(None)
         return None
 

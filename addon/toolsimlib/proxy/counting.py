@@ -28,7 +28,7 @@ def count_at_once(exchange: Exchange, flow: HTTPFlow) -> None:
 def take_count(exchange: Exchange, flow: HTTPFlow) -> None:
     """Take the answer of a backend that was asked for a count; one that cannot count is not asked again."""
     response = flow.response
-    if exchange.plan is None or response is None or not exchange.own:
+    if exchange.plan is None or response is None or not exchange.prepared:
         return
     exchange.recorder.whole(response)
     try:
@@ -46,7 +46,7 @@ def compacted(exchange: Exchange, done: Done) -> Done:
     """Return what becomes of a turn's whole answer: the same, unless it is the summary of a conversation."""
     if exchange.action != "compact" or done.error is not None or done.status != 200:
         return done
-    match compaction(done.body, exchange.own):
+    match compaction(done.body, exchange.prepared):
         case ApiError() as error:
             return replace(done, error=error)
         case body:
@@ -55,5 +55,5 @@ def compacted(exchange: Exchange, done: Done) -> Done:
 
 def _estimate(exchange: Exchange) -> Response:
     # Nothing is left to wait for: it is no answer of the backend's.
-    own, exchange.own = exchange.own, b""
-    return Response.make(200, own, {"content-type": "application/json"})
+    estimate, exchange.prepared = exchange.prepared, b""
+    return Response.make(200, estimate, {"content-type": "application/json"})

@@ -70,7 +70,7 @@ class Exchange:
     what is known of it; ``may_ask``: it may be asked who it is. ``part``: which round of an answer this is.
     ``handed_over``: the runner answers, by rounds that are exchanges of their own. ``memory``: what is remembered of
     it; ``end``: of a streamed answer that is to be kept, which waits for that. ``action``: what is wanted in the place
-    of a turn; ``own``: what it needs of the request. ``holder``: the answer with which a backend keeps the catalogue.
+    of a turn; ``prepared``: for its answer. ``holder``: the answer with which a backend keeps the catalogue.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Exchange:
         self.again: RequestJob | None = None
         self.memory: Turn | None = None
         self.action: Action | None = None
-        self.end, self.own, self.holder = b"", b"", ""
+        self.end, self.prepared, self.holder = b"", b"", ""
         self.client_id = client_id
         self.ours, self.cut = True, False
         self.recorder = BodyRecorder()
@@ -139,7 +139,7 @@ class Exchange:
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
         sides.begin(flow)
         request = flow.request
-        self.topic, self.own = done.topic, done.own
+        self.topic, self.prepared = done.topic, done.prepared
         for name in ("content-encoding", "transfer-encoding", MODE_HEADER):
             request.headers.pop(name, None)
         request.headers["accept-encoding"] = "identity"

@@ -139,11 +139,14 @@ class Done:
     form: AnswerForm = AnswerForm()
     """Of an answer in the background."""
     own: bytes = b""
-    """The items of a request, as they are kept: a JSON array. Of an action: the messages that stay, or an estimate."""
+    """The items of a request, as they are kept: a JSON array."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
-    """The ids of an answer's items, None if it is not to be kept; the new ones of a request's; of a record to be
-    written, whose value is ``own``."""
+    """The ids of an answer's items, None if it is not to be kept; the new ones of a request's."""
+    prepared: bytes = b""
+    """Of an action: what its answer is made of, the messages that stay or an estimate."""
+    change: tuple[str, bytes] | None = None
+    """Of a resource: the id of the record to write, and its value from then on, b"" to delete it."""
     holder: str = ""
     """The id of an answer with which its backend keeps a catalogue that it was told."""
     told: tuple[ClientEvent, ...] = ()
@@ -210,9 +213,9 @@ def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callabl
 
 
 def _rewrite_request(job: RequestJob, body: bytes) -> Done:
-    own = b""
+    prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
-        body, own = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
+        body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
     rewritten = rewrite_request(
         job.dialect,
         job.path,
@@ -238,13 +241,11 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         shown = parse_object(rewritten.body) or {}
         path = action_path(rewritten.path, job.action)
         rewritten = replace(rewritten, path=path, body=dump(countable(shown)).encode())
-        own = estimate(estimated_tokens(shown))
-    names: tuple[str, ...] = ()
-    if job.wants_own and rewritten.plan.form.id:
-        own, names = _own(rewritten.asked)
+        prepared = estimate(estimated_tokens(shown))
+    own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # The items would be as much work for whoever takes them over as the body.
     bare = replace(rewritten, items=(), asked={})
-    return Done(job.report, rewritten=bare, topic=topic, own=own, names=names)
+    return Done(job.report, rewritten=bare, topic=topic, own=own, names=names, prepared=prepared)
 
 
 def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
@@ -289,7 +290,7 @@ def _respond(job: PageJob) -> Done:
         page = respond(job.call, job.data)
     except BadRequest as bad:
         return Done(job.report, bad.error)
-    return Done(job.report, body=dump(page.body).encode(), own=page.value, names=(page.id,) if page.id else None)
+    return Done(job.report, body=dump(page.body).encode(), change=(page.id, page.value) if page.id else None)
 
 
 def request_too_large(limit: int) -> ApiError:

@@ -184,13 +184,13 @@ class Memory:
                 found = await store.chain(partition, id, sys.maxsize) if id else []
                 self._works("read")
                 done = await respond(found[-1].value if found else None)
-                if done.error is not None or not done.names:
+                if done.error is not None or done.change is None:
                     return done
-                doing, (name,) = "write", done.names
+                doing, (name, value) = "write", done.change
                 version = found[-1].version if found else 0
                 try:
-                    if done.own:
-                        await self._put(partition, [Record(name, done.own)], {name: version})
+                    if value:
+                        await self._put(partition, [Record(name, value)], {name: version})
                     else:
                         await store.delete(partition, name)
                 except Conflict:

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, override
 
 from mitmproxy import ctx
@@ -114,8 +115,8 @@ class Rounds:
         origin = Origin(flow, body, document)
         report = Report(client=api.name)
         calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
-        job = Job(api, document, request.form, policy, lambda each: self._ask(origin, each), bounds, report)
-        job = replace(job, keep=keep if request.form.id else None, hosted=calls)
+        ask, keep = partial(self._ask, origin), keep if request.form.id else None
+        job = Job(api, document, request.form, policy, ask, bounds, report, keep, calls)
         return HandedOver(flow, report, topic_of(request.items), self._serve(), job)
 
     def in_background(
@@ -146,7 +147,7 @@ class Rounds:
         bounds = bounds if may_take_more else replace(bounds, rounds=1)
         origin = Origin(flow, body, document)
         calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
-        return Job(api, document, form, policy, lambda each: self._ask(origin, each), bounds, report, hosted=calls)
+        return Job(api, document, form, policy, partial(self._ask, origin), bounds, report, hosted=calls)
 
     def show(self, flow: HTTPFlow, stream: Stream) -> HandedOver:
         """Answer a flow with a stream of ours, and return how to take it back."""

@@ -168,14 +168,15 @@ class BackgroundAnswers:
             if entry is None:
                 return False
             done = await self._do(PageJob(replace(call, state=entry.state), entry.value, Report()))
-            if done.error is not None or not done.names:
+            if done.error is not None or done.change is None:
                 return done.error or done.body
-            if not done.own:
+            _, value = done.change
+            if not value:
                 await self._ledger.delete(partition, id)
-            elif not await self._ledger.settle(entry, done.own):
+            elif not await self._ledger.settle(entry, value):
                 continue
             if (run := self._runs.find(partition, id)) is not None:
-                await self._runs.end(run, CANCELLED if done.own else DELETED)
+                await self._runs.end(run, CANCELLED if value else DELETED)
             return done.body
         raise StoreError(f"{id} changes too often")
 
