@@ -206,6 +206,8 @@ def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callabl
         return work(job, decoded(job.data, job.encoding, job.limit))
     except BadRequest as bad:
         return Done(job.report, bad.error)
+    except RecursionError:
+        return Done(job.report, BadRequest("The request body is nested too deeply.").error)
     except TooLarge:
         return Done(job.report, request_too_large(job.limit))
     except ValueError as problem:
@@ -250,11 +252,8 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
 
 def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
     """Return what is kept of a request that refers to nothing, and the ids that its items got."""
-    try:
-        resolved = resolve(document, Recalled())
-        return dump(resolved.own).encode(), resolved.names
-    except RecursionError:
-        raise BadRequest("The request body is nested too deeply.") from None
+    resolved = resolve(document, Recalled())
+    return dump(resolved.own).encode(), resolved.names
 
 
 def _resolve(job: ResolveJob, body: bytes) -> Done:
@@ -276,13 +275,9 @@ def _in_background(job: BackgroundJob, body: bytes) -> Done:
     document = read_body(body)
     if document is None:
         raise BadRequest("The request body is not a JSON object.")
-    try:
-        form, asked = in_background(APIS[job.dialect], document, job.kept, job.report)
-        resolved = resolve(document, Recalled())
-        own = dump(resolved.own).encode()
-        return Done(job.report, body=dump(asked).encode(), own=own, names=resolved.names, form=form)
-    except RecursionError:
-        raise BadRequest("The request body is nested too deeply.") from None
+    form, asked = in_background(APIS[job.dialect], document, job.kept, job.report)
+    own, names = _own(document)
+    return Done(job.report, body=dump(asked).encode(), own=own, names=names, form=form)
 
 
 def _respond(job: PageJob) -> Done:

@@ -14,6 +14,7 @@ from toolsimlib.proxy.cut import EndableStream
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
+    cut.uninstall()  # Addons that other tests have loaded are not unloaded.
     yield
     cut.uninstall()
     assert http.HttpStream is HttpStream
