@@ -109,6 +109,19 @@ def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
     ]
 
 
+@pytest.mark.slow
+def test_the_log_of_rounds(backend: RawBackend, ask: Any) -> None:
+    """A line for each round and one for the answer, and nothing of their connections."""
+    backend.play(stream_of(CALL.removesuffix("}</tool_call>")))
+    with Mitmdump(backend.url, toolsim_log="text", toolsim_retry=1) as proxy, Line(proxy.url) as line:
+        line.post("/v1/chat/completions", ask(stream=True))
+        proxy.wait_for("m · chat stream · [^\n]*rounds")
+        said = [re.sub(r"^\[[\d:.]+\]\s*", "", each) for each in proxy.log().splitlines()]
+    turns = [each for each in said if " m · chat stream · " in each]
+    assert said[-3:] == turns
+    assert ["round 1" in turns[0], "round 2" in turns[1]] == [True, True]
+
+
 def test_a_backend_says_why(backend: RawBackend, ask: Any) -> None:
     """The words of a backend's error are told, also where it answers a request that is none of ours."""
 

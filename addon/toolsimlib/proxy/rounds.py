@@ -46,7 +46,8 @@ from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.request_body import read_body
 
-logger = logging.getLogger(__name__)
+# mitmproxy's own: what is said of a round's connections is shown where that of all others is.
+_connections = logging.getLogger("mitmproxy.proxy.server")
 
 MAX_BODY_BYTES = 1024 * 1024
 """Of a request that may take rounds, decoded: it is read on the event loop, and again for each of them."""
@@ -272,7 +273,7 @@ class RoundHandler(ReplayHandler):
 
     @override
     def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
-        logger.log(level, "[round] %s", message, exc_info=exc_info)
+        _connections.log(level, "[round] %s", message, exc_info=exc_info)
 
     async def run(self) -> None:
         """Run it to its end."""
