@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolsimlib.backends.scripted.choose import choose
@@ -42,6 +42,8 @@ MAX_QUOTE_CHARS = 300
 MAX_QUESTION_CHARS = 500
 
 _DIRECTION = re.compile(rf"\[({'|'.join(DIRECTIONS)})\]", re.IGNORECASE)
+_OPENING = re.compile(r"<([A-Za-z][\w-]*)>\s*")
+_CLOSING = re.compile(r"\s*</([A-Za-z][\w-]*)>\s*")
 _SIGNATURE = "(This is toolsim's scripted model, not a real one.)"
 
 
@@ -91,16 +93,27 @@ def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """Return what the user has said since the assistant last spoke, without manifest, reminder and records."""
+    """Return what the user has said since the assistant last spoke, without manifest, reminder, records and context."""
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
 
 
+def _without_context(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines outside elements that begin and end on lines of their own: agents describe themselves in such."""
+    ends = {found[1]: place for place, line in enumerate(lines) if (found := _CLOSING.fullmatch(line))}
+    end = -1
+    for place, line in enumerate(lines):
+        if place > end and (found := _OPENING.fullmatch(line)):
+            end = max(end, ends.get(found[1], -1))
+        if place > end:
+            yield line
+
+
 def _words_of(text: str) -> str:
     if catalog := find_catalog(text):
         text = text[: catalog.start] + text[catalog.end :]
-    return "\n".join(line for line in text.splitlines() if not _is_ours(line))
+    return "\n".join(line for line in _without_context(text.splitlines()) if not _is_ours(line))
 
 
 def _is_ours(line: str) -> bool:
