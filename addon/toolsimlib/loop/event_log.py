@@ -1,7 +1,7 @@
-"""The events of an answer that is made without its client: anyone may follow them, from any of them on.
+"""The events of an answer that is made without its client: anyone may follow them, starting behind any of them.
 
-All that follow read the same frames. What was told last is kept, in bounded memory: who comes too late, or reads too
-slowly, is told so.
+All followers read the same frames. The newest are kept, in bounded memory; whoever comes too late, or reads too slowly,
+is told so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from toolsimlib.wire.responses.background import BEHIND, DONE, error_frame, events_value, frames_of
 
-# As much as is written at once.
+# How many are sent at once.
 _FRAMES_AT_ONCE = 256
 
 
@@ -44,7 +44,7 @@ class EventLog:
         self._wake()
 
     def end(self) -> None:
-        """Let those that follow come to their end."""
+        """Let every follower reach the end."""
         self._is_over = True
         self._wake()
 
@@ -53,7 +53,7 @@ class EventLog:
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events as they are kept, with the last ones, which nobody has been told yet."""
+        """Return the events as they are kept, with the last ones, ``end``, of which nobody has been told yet."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:

@@ -113,7 +113,7 @@ class BackgroundAnswers:
     async def _begun(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy
     ) -> tuple[Run, bytes] | ApiError:
-        """Return an answer that is kept as one that waits, and what its client is told; or the error."""
+        """Return an answer that is kept as queued, and what its client is told; or the error."""
         turn, limit, request, settings = exchange.memory, exchange.limits.max_request_bytes, flow.request, self.settings
         assert turn is not None
         data, encoding = (turn.sent, turn.encoding) if turn.body is None else (turn.body, "")
@@ -161,7 +161,7 @@ class BackgroundAnswers:
         return said is not False
 
     async def _told(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
-        """Return what is to be said of an answer, False if there is none; what is written by that, is written."""
+        """Return what is to be said of an answer, False if there is none; what that changes is written."""
         id = call.resource.id
         for _ in range(_MAX_TRIES):
             entry = await self._ledger.read(partition, id)
@@ -181,7 +181,7 @@ class BackgroundAnswers:
         raise StoreError(f"{id} changes too often")
 
     async def _streamed(self, flow: HTTPFlow, exchange: Exchange, partition: str, call: Call) -> ApiError | bool:
-        """Answer a flow with the events of an answer; return the error if that cannot be, False if there is none."""
+        """Answer a flow with the events of an answer; return why that cannot be, or False if there is none."""
         id, run = call.resource.id, self._runs.find(partition, call.resource.id)
         entry = await self._ledger.read(partition, id)
         if entry is None:

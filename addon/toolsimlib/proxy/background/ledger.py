@@ -16,18 +16,18 @@ from toolsimlib.wire.responses.background import is_one
 from toolsimlib.wire.responses.kept import appended
 
 RENEW_SECONDS = 2.0
-"""How often a lease is renewed: after as long the model stops whose answer was cancelled at another proxy."""
+"""How often a lease is renewed, and so how long a model runs on whose answer was cancelled at another proxy."""
 LEASE_SECONDS = 10.0
-"""How long a lease is good: several renewals may fail, as while a store is started again."""
+"""How long a lease is valid: several renewals may fail, as while the store restarts."""
 FOLLOW_SECONDS = 1.0
-"""How often the events of an answer are kept that is followed at another proxy, and looked for there."""
+"""How often the events of an answer that is followed at another proxy are kept, and looked for there."""
 # Others may add to the same conversation: each try then finds it as they have left it.
 _MAX_TRIES = 20
 
 
 @dataclass(slots=True)
 class Lease:
-    """The right to end an answer. ``version``: of its record; ``token``: by which its holder knows it again."""
+    """The right to end an answer. ``version``: of its record; ``token``: by which its holder recognises it."""
 
     partition: str
     id: str
@@ -160,7 +160,7 @@ class Ledger:
         return True
 
     async def tidy(self, lease: Lease) -> None:
-        """Forget a lease that says nothing any more."""
+        """Forget a lease that no longer says anything."""
         with suppress(StoreError):
             await self._memory.forget(lease.partition, [lease.name, _wanted_of(lease.id)])
 
@@ -217,7 +217,7 @@ def _events(id: str, events: bytes) -> list[Record]:
 
 
 def _read(lease: Record | None) -> tuple[float, str, str]:
-    """Return until when a lease is good, the state of the answer, and whose it is."""
+    """Return until when a lease is valid, the state of the answer, and whose it is."""
     words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
     try:
         until, state, token = words

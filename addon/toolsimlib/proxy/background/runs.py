@@ -30,7 +30,7 @@ from toolsimlib.wire.responses.writer import ResponsesWriter
 logger = logging.getLogger(__name__)
 
 KEEP_TRIES = 20
-"""How often it is tried to keep an answer that is over, once a second: a server may be started again."""
+"""How often, once a second, we try to keep an answer that is over: a server may be restarting."""
 _SECOND = 1.0
 
 _UNFINISHED = ApiError("The backend's answer has no end.", code="backend_truncated", status=502)
@@ -39,7 +39,7 @@ _BUG = ApiError("toolsim failed to make the answer.", code="internal_error")
 STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
 Finished = Callable[[Report, int | None, float], None]
-"""Is told of each answer that is over: its report, its status as that of an HTTP answer (None: cancelled), seconds."""
+"""Called with each answer that is over: its report, its status as one of HTTP (None: cancelled), its seconds."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Run:
     """One answer that is being made.
 
     ``own``: the request's own items, ``names``: their ids; ``conversation``: to which they are added with the output.
-    ``why``: it is ended before its end, for this reason. ``end``: what is told last; ``failed``: what went wrong then.
+    ``why``: the reason why it is ended early. ``end``: what is told last; ``failed``: what went wrong then.
     """
 
     job: Job
@@ -66,12 +66,12 @@ class Run:
     started: float = field(default_factory=time.monotonic)
 
     def tell(self, frames: Sequence[bytes]) -> None:
-        """Tell those that follow it."""
+        """Tell its followers."""
         if self.log is not None:
             self.log.add(frames)
 
     def fail(self, error: ApiError) -> None:
-        """Let its end be an error after all."""
+        """Make it end with an error after all."""
         self.end = [as_failed(b"".join(self.end), error)]
         self.failed = error
 
@@ -113,7 +113,7 @@ class Runs:
         return run if run is not None and run.lease.partition == partition else None
 
     def start(self, run: Run) -> None:
-        """Let an answer be made, whose record is kept already."""
+        """Start making an answer whose record is already kept."""
         self._runs[run.lease.id] = run
         run.task = asyncio.create_task(self._run(run))
 
@@ -148,7 +148,7 @@ class Runs:
             self._note(run)
 
     async def _answer(self, run: Run) -> None:
-        """Let the model answer. The end of what there is to tell waits until the answer is kept."""
+        """Let the model answer. The end is not told before the answer is kept."""
         error = _UNFINISHED
         try:
             async with aclosing(with_keepalives(answer(run.job), self._keepalive)) as events:

@@ -1,4 +1,4 @@
-"""The two calls of the API that concern a turn and are none: counting its tokens, and compacting a conversation.
+"""Two calls of the API that are about a turn without being one: counting its tokens, compacting a conversation.
 
 Both are about what the model is shown, the history with its calls as text and the catalogue of the tools, and no
 backend can tell that from the client's own request.
@@ -9,9 +9,9 @@ backend can tell that from the client's own request.
 2. *Compacting* is a turn: the model is shown the conversation and asked for a summary. The answer holds the messages of
    everyone but the model, as they were, and an item with the summary in the place of all the rest.
 3. To clients that item is opaque; any toolsim reads it, whoever made it. What it holds is not encrypted: it is the
-   client's own conversation, and nothing that the client could not have said itself. A model is shown it as words of
-   the user's, since tools and web pages may have had a part in it.
-4. Somebody else's item of this kind cannot be read here: as any unknown one it is left out, and noted.
+   client's own conversation, and nothing that the client could not have said itself. A model is shown it as the user's
+   words, since tools and web pages may have had a part in it.
+4. Somebody else's item of this kind cannot be read here: like any unknown item it is left out, and noted.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def action_of(path: str) -> Action | None:
 
 
 def turn_path(path: str) -> str:
-    """Return the path of the turn that an action concerns."""
+    """Return the path of the turn that an action is about."""
     plain, mark, query = path.partition("?")
     return plain.rstrip("/").rpartition("/")[0] + mark + query
 

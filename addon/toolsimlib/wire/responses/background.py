@@ -1,14 +1,14 @@
-"""An answer that is made in the background: what of it is kept, and what it says of itself before and after its end.
+"""An answer that is made in the background: what is kept of it, and what it says of itself before and after its end.
 
-It is kept from its beginning, as ``kept.py`` has it, with one field more: whether its events are kept too, so that a
-client that lost its stream can go on from the last one that it got. What changes while it is made stands elsewhere:
+It is kept from the start, in the form that ``kept.py`` gives, with one more field: whether its events are kept too, so
+that a client that lost its stream can go on from the last one that it got. What changes while it is made is elsewhere:
 the kept Response says ``queued`` until it is over.
 
     queued ──▶ in_progress ──▶ completed | incomplete | failed
        └──────────────┴──────▶ cancelled                         failed also: whoever made it is gone
 
-The events are kept as their very frames, so that whoever reads them again reads the same. Their place is their
-``sequence_number``; the first ones go where there are too many bytes.
+The events are kept as their very frames, so that whoever reads them again reads the same. Their position is their
+``sequence_number``; the oldest go when there are too many bytes.
 """
 
 from __future__ import annotations
