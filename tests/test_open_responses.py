@@ -207,7 +207,7 @@ def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
     assert asked.rewritten is not None
     content_type, answer = backend_answer("chat", False, ["Launch on Tuesday; tell support first."])
     told = run(AnswerJob(asked.rewritten.plan, content_type, "", answer, 10_000, Report()))
-    made = compaction(told.body, asked.own)
+    made = compaction(told.body, asked.prepared)
     assert isinstance(made, bytes)
     return 200, json.loads(made)
 
