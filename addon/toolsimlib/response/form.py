@@ -12,17 +12,20 @@ values: the form is parsed once, when it is whole.
 3. An array that may hold calls holds objects and nothing else.
 4. In a fence, the closing mark ends a JSON form whose last brackets are missing.
 5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
+6. An array whose calls repeat without end is over where that can be told (``same_call``).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from toolsimlib.response.call_syntax import read_call, read_calls, read_record
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 from toolsimlib.response.named_json import read_mistral
+from toolsimlib.response.same_call import REPEATED_CALL, SameCall
 from toolsimlib.response.written import Written, read_json
 
 UNTAGGED_FENCED = "UNTAGGED_FENCED"
@@ -61,6 +64,8 @@ _PAIRS = {"{": "}", "[": "]", "(": ")"}
 _OPENERS = frozenset("{[(,:=*")
 # What a bracket may hold: the keys of a call, calls, calls in a programmer's syntax, or anything.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
+_IN_ARRAY = [("]", _CALLS)]
+"""What is open between the items of an outermost array that may hold calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
 """How many brackets are open where a "=" may stand."""
 
@@ -83,6 +88,11 @@ class Form:
         self._key = ""  # The last key of a call (rule 2).
         self._role: Literal["key", "value"] | None = None  # What the open string or word is to a call.
         self._token = ""  # That string or word, as far as it has been read.
+        self._kept = 0  # Up to where the text at hand has been added to ``_text``.
+        self._begun = 0  # From which piece of ``_text`` on the item of an array stands that is open.
+        self._items, self._length = SameCall(), 0  # The items before it, and the characters up to there.
+        self.is_loop = False  # Whether it is an array that repeats one call (rule 6).
+        self.was_cut = False  # Whether the text is at its end, and the model was not.
 
     @property
     def is_in_string(self) -> bool:
@@ -90,9 +100,13 @@ class Form:
         return bool(self._quote) and not self._text[-1].endswith("\n")
 
     @property
-    def lacks_brace(self) -> bool:
-        """Whether nothing but the last brace is missing: the arguments are whole, and nothing is begun behind them."""
-        return self.kind == "json" and self._last == "}" and self._stack == [("}", _CALL)]
+    def lacks_end(self) -> bool:
+        """Whether the end of the text is its end: only the last brace is missing, or it was cut off in a loop (rule 6).
+
+        The arguments are whole then, and nothing is begun behind them that is not known.
+        """
+        lacks_brace = self.kind == "json" and self._last == "}" and self._stack == [("}", _CALL)]
+        return lacks_brace or self._is_cut_in_loop("")
 
     def calls(self, *, repair: bool) -> tuple[Sequence[Written | None], str]:
         """Return the calls that the whole form says, None for what is none; and the code that names its kind."""
@@ -100,7 +114,10 @@ class Form:
         match self.kind:
             case "json":
                 code = UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
-                return read_json(text, closed=True, repair=repair), code
+                if not self.is_loop:
+                    return read_json(text, closed=True, repair=repair), code
+                calls = read_json(f"{text[: self._items.first_end]}]", closed=True, repair=repair)
+                return [*calls[:-1], replace(calls[-1], codes=(*calls[-1].codes, REPEATED_CALL))], code
             case "syntax":
                 return [read_call(text)], UNTAGGED_CALL_SYNTAX
             case "record":
@@ -118,10 +135,18 @@ class Form:
         Once it can, what follows the form, or what broke it, stands at the position returned. Until then, what is left
         before ``stop`` (a lone backslash, half a mark) must be read again together with what follows.
         """
+        self._kept = pos
         end, is_form = self._lex(text, pos, stop)
-        if end > pos:
-            self._text.append(text[pos:end])
+        if end > self._kept:
+            self._text.append(text[self._kept : end])
+        if is_form is None and end < stop and self._is_cut_in_loop(text[end:stop]):
+            return stop, True
         return end, is_form
+
+    def _is_cut_in_loop(self, rest: str) -> bool:
+        if self.was_cut:
+            self.is_loop = self._items.is_cut("".join([*self._text[self._begun :], rest]))
+        return self.is_loop
 
     def _lex(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
         if self._in_head:
@@ -194,9 +219,20 @@ class Form:
                 pos += 1
                 if not self._stack and not self._quote:
                     return pos, True
+                if self._last == "}" and self._stack == _IN_ARRAY and self._end_item(text[self._kept : pos], pos):
+                    return pos, True
             else:
                 return pos, False
         return pos, None
+
+    def _end_item(self, text: str, pos: int) -> bool:
+        """Take an array's item, the last of whose ``text`` ends at ``pos``; return whether the array is over there."""
+        self._text.append(text)
+        item = "".join(self._text[self._begun :])
+        self._kept, self._begun, self._length = pos, len(self._text), self._length + len(item)
+        self._items.take(item, self._length)
+        self.is_loop = self._items.is_endless
+        return self.is_loop
 
     def _symbol(self, char: str) -> bool:
         """Take one character that is neither in a string nor in a word; return whether it may stand here."""

@@ -15,10 +15,11 @@ from toolsimlib.response.verdict import Accepted
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """One unit: ``raw`` as the model wrote it, and the calls that it stands for."""
+    """One unit: ``raw`` as the model wrote it, and the calls that it stands for. ``ends``: the answer is over there."""
 
     raw: str
     calls: tuple[Accepted, ...]
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,9 @@ class Held:
         self.size -= len(text)
         return text
 
-    def close(self) -> None:
+    def close(self, *, ends: bool = False) -> None:
         """Put the open unit, all of whose forms are calls, behind the others."""
-        self._run.append(Calls("".join(self._raw), tuple(self.calls)))
+        self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
         self._run += self._tail
         self._raw, self._tail, self.calls = [], [], []
 

@@ -51,6 +51,7 @@ from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.pieces import Block, Fragment, Oversize, joined
 from toolsimlib.response.preview import Preview, grown
+from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.untagged import Piece
 from toolsimlib.response.use_tool import use_tool_text
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
@@ -66,8 +67,7 @@ class Turn:
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], choice: int = 0) -> None:
         self._plan, self._report, self._judge = plan, report, judge
         self._numbers, self._choice = numbers, choice
-        self._parser, self._gap = parser_for(plan, judge), Gap()
-        self._blocks = BlockLog(report, choice)
+        self._parser, self._gap, self._blocks = parser_for(plan, judge), Gap(), BlockLog(report, choice)
         self._preview: Preview | None = None
         self._broken, self._allowance = False, Allowance(plan)
         self._is_structured = False  # Whether the call at hand came as one from the backend.
@@ -249,9 +249,8 @@ class Turn:
                 return
             self._take(pieces)
         self._break_preview()
-        gap = self._gap.take()
         # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
-        if gap and not self._allowance.made:
+        if (gap := self._gap.take()) and not self._allowance.made:
             self._out.append(TextDelta(gap, self._choice))
 
     def _flush(self) -> list[ClientEvent]:
@@ -266,12 +265,13 @@ class Turn:
         self._break_preview()
 
     def _untagged(self, piece: Calls) -> None:
-        repairs: list[str] = []
-        outcomes: list[str] = []
+        repairs, outcomes = list[str](), list[str]()
         for accepted in piece.calls:
             repairs += self._judge.count_untagged(accepted)
             outcomes.append(self._verdict(accepted.call))
         self._blocks.add(piece.raw, outcomes, repairs)
+        if piece.ends and not self.over:
+            self._end_early(ONE_CALL)
 
     def _fence_mark(self, mark: FenceMark) -> None:
         """Hold a fence's opening line back like whitespace before the block; drop the closing line behind a call."""

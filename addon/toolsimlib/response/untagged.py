@@ -25,6 +25,7 @@ or in a code fence. What counts here, in addition to a tagged block:
  7. What was released is not read again, so no text is read twice; inside a rejected form nothing counts.
  8. A fence around tagged blocks goes with them: its two lines are given out as ``FenceMark``.
  9. Nothing is lost: the pieces, each as its raw text, are the input. Where it is cut does not matter.
+10. A list that repeats one call, up to where the backend cut it off or without end, is over there (``same_call``).
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ _INDENT = re.compile(r"[ \t\r]*+")
 _SPACE = re.compile(r"\s*+")
 _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
 
-
 Piece = TaggedPiece | Calls | FenceMark
 
 
@@ -56,9 +56,8 @@ class Untagged:
     """The parser of untagged calls around the sentinel. ``feed`` it text, ``finish`` it once; it never raises."""
 
     def __init__(self, sentinel: Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True) -> None:
-        self._sentinel = sentinel
+        self._sentinel, self._judge = sentinel, judge
         self.grows = sentinel.grows  # What lengthens a tagged block means nothing here.
-        self._judge = judge
         self._names = sorted(judge.names)
         self._limit, self._repair = limit, repair
         self._out: list[Piece] = []
@@ -68,8 +67,7 @@ class Untagged:
         self._passes = False  # Whether text that begins nothing needs no reading.
         self._may_begin = may_begin(self._names)
         self._said = False  # Whether anything visible was given out: rule 2's start of the answer is over.
-        self.state = self.state_start
-        self._held = Held()
+        self.state, self._held = self.state_start, Held()
         self._form = Form("json", judge.offers)  # The form that is being read.
         self._code = CodeFence("```", "info")  # The fence of code that is open.
         self._mark = ""  # The opening mark of the open fence, "" outside of one.
@@ -99,8 +97,9 @@ class Untagged:
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
         out = self._take(self._sentinel.finish(cut=cut))
+        self._form.was_cut = cut
         self._end_of_prose()
-        if self.state == self.state_form and self._form.lacks_brace:
+        if self.state == self.state_form and self._form.lacks_end:
             self._take_form()
         if self.state in (self.state_behind_form, self.state_behind_fence):
             self._end_unit()
@@ -240,6 +239,11 @@ class Untagged:
 
     def state_behind_form(self) -> None:
         """Behind a form: another one may follow; what else does tells whether the unit stands alone on its lines."""
+        if self._form.is_loop:
+            self._end_unit()
+            self._end_run(last=True)
+            self.state = self.state_prose
+            return
         if self._hold_space():
             return
         if self._statement is not None and self._statement.is_open:
@@ -295,8 +299,6 @@ class Untagged:
             return -1
         return mark.end() if mark is not None and mark[0].startswith(self._mark) else 0
 
-    # -- what may begin
-
     def _begin(self) -> bool:
         """Begin the form or the fence that stands here, or wait until that can be told; False: neither stands here."""
         at: int | None = self._pos
@@ -330,7 +332,7 @@ class Untagged:
         """Close the open unit, all of whose forms are calls."""
         if self._statement is not None and self._statement.is_open:
             return
-        self._held.close()
+        self._held.close(ends=self._form.is_loop)
         self._mark, self._statement = "", None
         self.state = self.state_between
 
@@ -359,8 +361,6 @@ class Untagged:
         run = self._held.take_run(count=last and first if self._is_taught else last or first)
         self._out += run
         self._said, self._is_taught = self._said or bool(run), False
-
-    # -- reading
 
     def _say(self, end: int) -> None:
         """Give out text up to ``end``."""

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan
+from support.growth import LINEAR, growth
+from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, Ended, Finished, FinishReason, TextDelta
+from toolsimlib.plan import Dialect, Tool
+from toolsimlib.report import Report
+from toolsimlib.response.answer import Answer
+from toolsimlib.response.judge import Judge
+from toolsimlib.response.same_call import CUT, ENDLESS
+from toolsimlib.response.sentinel import Sentinel
+from toolsimlib.response.untagged import Untagged
+
+SCHEMA = {"type": "object", "properties": {"sides": {"type": "integer"}}, "required": ["sides"]}
+A, B = '{"sides": 6}', '{"sides": 20}'
+D6, D20 = (f'{{"name": "roll", "arguments": {arguments}}}' for arguments in (A, B))
+TOOLS = [Tool("roll", "roll", parameters=SCHEMA)]
+LISTS = {"bare": ("[", "]"), "fenced": ("```json\n[\n    ", "\n]\n```"), "behind words": ("Rolling.\n\n[", "]")}
+
+
+def told(
+    chunks: list[str], reason: FinishReason = "length", client: Dialect = "chat", strict: bool = False
+) -> tuple[str, list[str], object, Report]:
+    """Return what the client gets for a text that arrives as ``chunks``: text, arguments, why it ended; the report."""
+    report = Report()
+    tools = [Tool("roll", "roll", parameters=SCHEMA, strict=strict)]
+    answer = Answer(plan(client, "chat", True, tools), report)
+    events: list[ClientEvent] = [event for chunk in chunks for event in answer.feed(TextDelta(chunk))]
+    events += [event for last in (Finished(reason), Closed()) for event in answer.feed(last)]
+    calls: list[str] = []
+    for event in events:
+        if isinstance(event, CallStarted):
+            calls.append("")
+        elif isinstance(event, CallDelta):
+            calls[-1] += event.text
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    return text, calls, next(event.reasons[0] for event in events if isinstance(event, Ended)), report
+
+
+def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, list[str], object]:
+    """Return what the client gets, which is the same whole, by characters and in two parts."""
+    whole = told([text], reason)[:3]
+    assert told(list(text), reason)[:3] == whole
+    for at in {1, len(text) // 3, len(text) // 2, len(text) - 1}:
+        assert told([text[:at], text[at:]], reason)[:3] == whole
+    return whole
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_list_cut_off_in_a_loop_calls_once(kind: str, strict: bool) -> None:
+    """Cut anywhere behind the third call of the same, with those before it, it is that call; before, it is text."""
+    head = f"{LISTS[kind][0]}{D20},\n    "
+    text = head + ",\n    ".join([D6] * (CUT + 2))
+    third = len(head) + CUT * len(D6) + (CUT - 1) * len(",\n    ")
+    words = "Rolling.\n\n" if kind == "behind words" else ""
+    for at in range(len(head), len(text) + 1):
+        expected = (text[:at], [], "length") if at < third else (words, [B, A], "tool_calls")
+        assert told([text[:at]], strict=strict)[:3] == expected
+        if at % 5 == 0:
+            assert same_however_cut(text[:at]) == expected
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [', {"name": "roll", "arguments": {"sides": 8', ", [", ', {"type"', ', {"name": "roll", "arguments": {}'],
+)
+def test_another_item_is_no_loop(rest: str) -> None:
+    """Where the list goes on otherwise than it did, nobody knows its rest: it is text, as any call that was cut off."""
+    text = "[" + ", ".join([D6] * CUT) + rest
+    assert same_however_cut(text) == (text, [], "length")
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("times", [1, 2, CUT, ENDLESS - 1])
+def test_a_list_that_ends_by_itself_stands(kind: str, times: int) -> None:
+    """Two throws of a die are two calls, and so are thirty: whoever ends a list has counted."""
+    head, tail = LISTS[kind]
+    for reason in ("stop", "length"):
+        assert same_however_cut(head + ", ".join([D6] * times) + tail, reason)[1] == [A] * times
+
+
+def test_a_list_that_nobody_cut_off_is_text() -> None:
+    """A model that stops in the midst of a list has not run into a limit: that is no loop."""
+    text = "[" + ", ".join([D6] * CUT)
+    assert same_however_cut(text, "stop")[1] == []
+
+
+@pytest.mark.parametrize("client", ["chat", "responses"])
+@pytest.mark.parametrize("kind", LISTS)
+def test_a_loop_without_end_is_ended(client: Dialect, kind: str) -> None:
+    """The answer is over at the same call without end, which counts once, whatever follows; the log says why."""
+    text = f"{LISTS[kind][0]}{D20}, " + ", ".join([D6] * ENDLESS)
+    for chunks in ([text], list(text), [f"{text}, {D20}]"], list(f"{text}, {D6}, {D6}]\n```\nDone.")):
+        said, calls, reason, report = told(chunks, "stop", client)
+        assert said.strip() in ("", "Rolling.")
+        assert (calls, reason) == ([B, A], "tool_calls")
+        assert report.repairs[-1] == "REPEATED_CALL:roll"
+    assert report.tool_cutoff == "the same call again and again"
+
+
+def test_blocks_are_told_one_by_one() -> None:
+    """Calls in tags of their own are told as soon as they are whole: how many are wanted is the operator's to say."""
+    assert told([f"<tool_call>{D6}</tool_call>\n"] * (ENDLESS + 9))[1] == [A] * (ENDLESS + 9)
+
+
+@given(st.lists(st.sampled_from([D6, D20, ", ", " ", "[", "]", "```json\n", "\n```", "x"]), max_size=9), st.data())
+def test_nothing_is_lost_however_it_is_cut(scraps: list[str], data: st.DataObject) -> None:
+    """Around loops too, the pieces are the text, and where it is cut does not matter."""
+    text = "".join(each for scrap in scraps for each in ([f"{scrap}, "] * 40 if scrap is D6 else [scrap]))
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=5)))
+    found = []
+    for places in ([], cuts):
+        parser = Untagged(Sentinel(), Judge(plan("chat", "chat", True, TOOLS), Report()))
+        pieces = [each for a, b in pairwise([0, *places, len(text)]) for each in parser.feed(text[a:b])]
+        pieces += parser.finish(cut=True)
+        assert "".join(each if isinstance(each, str) else each.raw for each in pieces) == text
+        found.append([each for each in pieces if not isinstance(each, str)])
+    assert found[0] == found[1]
+
+
+def test_linear() -> None:
+    """Lists of many calls, all the same but for one in thirty, cost time in proportion to their length."""
+
+    def read(size: int) -> None:
+        items = [D20 if number % 30 == 0 else D6 for number in range(size)]
+        told([f"{item}, " for item in ["[", *items]])
+
+    assert growth(read, 200) < LINEAR
