@@ -15,7 +15,7 @@ from dataclasses import replace
 from mitmproxy import ctx
 from mitmproxy.addonmanager import Loader
 from mitmproxy.connection import Client
-from mitmproxy.exceptions import OptionsError
+from mitmproxy.exceptions import AddonHalt, OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
@@ -168,7 +168,7 @@ class ToolSim:
             flow.response = error_response(LOOP)
             return
         needs_owner = self._memory.is_on or self._servers.is_used
-        partition = partition_of(request.headers) if needs_owner else ""
+        partition = partition_of(request.headers.fields) if needs_owner else ""
         self._servers.begin(flow, partition)
         decision = route.decide(incoming(flow), self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
@@ -272,14 +272,15 @@ class ToolSim:
         elif response.raw_content is None:
             response.stream = True
 
-    async def toolsim_keep(self, flow: HTTPFlow) -> None:
+    async def toolsim_keep(self, exchange: Exchange) -> None:
         """Keep a streamed answer, before its client is told that it is over."""
-        if (exchange := OPEN.get(flow.id)) is not None:
-            await self._remembering.keep_streamed(exchange)
+        await self._remembering.keep_streamed(exchange)
+        raise AddonHalt
 
-    async def toolsim_turn(self, flow: HTTPFlow) -> None:
+    async def toolsim_turn(self, exchange: Exchange) -> None:
         """Let everyone else go on for a while: a stream has much to say at once."""
         await asyncio.sleep(PAUSE_SECONDS)
+        raise AddonHalt
 
     def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Rewrite a whole answer, as in ``request``; in any case the exchange is over then."""
@@ -327,11 +328,10 @@ class ToolSim:
         if self._crew is None or not is_heavy(job):
             take(run(job))
             return None
-        return self._awaited(self._crew, job, take)
+        return self._awaited(job, take)
 
-    @staticmethod
-    async def _awaited(crew: Crew, job: Job, take: Callable[[Done], None]) -> None:
-        take(await crew.run(job))
+    async def _awaited(self, job: Job, take: Callable[[Done], None]) -> None:
+        take(await self._do(job))
 
     async def _do(self, job: Job) -> Done:
         return await self._crew.run(job) if self._crew is not None and is_heavy(job) else run(job)

@@ -20,6 +20,9 @@ which asks the ``Exchange`` that it carries. What this leans on, in ``mitmproxy.
 8. ``state_stream_response_body`` given ``ResponseData`` does nothing but ask ``flow.response.stream`` and send on what
    that returns, and ``Http1Server.send`` given it does nothing but frame it as a chunk. Nearly all events of a stream
    are of this kind, so we do both at once: half of mitmproxy's own way is saved.
+9. A hook asks every addon there is for a handler, and all of them once more if its argument is a flow, to say that it
+   has changed: 0.05 to 0.1 ms each time. So what a stream waits for has its exchange as its argument, and its handler
+   raises ``AddonHalt``, since nobody else has one.
 
 A stream keeps its class as long as it lives: loading and unloading the addon only affects new ones.
 """
@@ -66,7 +69,7 @@ LINGER_SECONDS = 0.5
 class ToolsimTurnHook(StartHook):  # type: ignore[no-untyped-call]
     """A pause of a stream, for everyone else to have a turn."""
 
-    flow: HTTPFlow
+    exchange: Exchange
 
 
 @dataclass
@@ -80,7 +83,7 @@ class ToolsimAgainHook(StartHook):  # type: ignore[no-untyped-call]
 class ToolsimKeepHook(StartHook):  # type: ignore[no-untyped-call]
     """A streamed answer is to be kept."""
 
-    flow: HTTPFlow
+    exchange: Exchange
 
 
 class EndableStream(HttpStream):
@@ -163,7 +166,7 @@ class EndableStream(HttpStream):
         """Give the exchange a piece of the backend's answer, and the client what comes of it, or has been ``told``."""
         for chunks in exchange.turns(data) if told is None else (told,):
             if chunks is None:
-                yield ToolsimTurnHook(self.flow)
+                yield ToolsimTurnHook(exchange)
             else:
                 yield from map(self.sending, chunks)
         yield from self.keep(exchange)
@@ -176,7 +179,7 @@ class EndableStream(HttpStream):
     def keep(self, exchange: Exchange) -> CommandGenerator[None]:
         """Let an answer that is over be kept, before the client is told its end."""
         if exchange.end:
-            yield ToolsimKeepHook(self.flow)
+            yield ToolsimKeepHook(exchange)
             yield from map(self.sending, exchange.release(exchange.end))
 
     @override

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -47,6 +47,7 @@ LOST = ApiError(
     status=503,
     retry_after=1,
 )
+_KEY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 # Others may add to the same conversation: each try then finds it as they have left it.
 _MAX_TRIES = 20
 
@@ -288,7 +289,8 @@ class Memory:
         self._down.discard(what)
 
 
-def partition_of(headers: Mapping[str, str]) -> str:
-    """Return the partition of whoever sends these headers: a hash of the key, which nobody can turn back."""
-    key = "\0".join(headers.get(name, "") for name in ("authorization", "api-key", "x-api-key"))
-    return sha256(b"toolsim\0" + key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+def partition_of(fields: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the partition of whoever sends these header fields: a hash of the key, which nobody can turn back."""
+    held = [(name.lower(), value) for name, value in fields]
+    keys = (b", ".join(value for name, value in held if name == each) for each in _KEY_HEADERS)
+    return sha256(b"toolsim\0" + b"\0".join(keys)).hexdigest()[:32]

@@ -14,8 +14,11 @@ from mitmproxy.test import taddons, tflow
 from toolsimlib.backends.loopback import Loopback
 from toolsimlib.backends.scripted.backend import ScriptedBackend
 from toolsimlib.proxy.addon import ToolSim
-from toolsimlib.proxy.exchange import OPEN
+from toolsimlib.proxy.cut import ToolsimKeepHook, ToolsimTurnHook
+from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.memory import Turn
+from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.report import Report
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 ANSWER = {
@@ -203,6 +206,23 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
         assert (tmp_path / f"{name}-wal").exists()
     await addon.done()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["one", "two"]
+
+
+@pytest.mark.parametrize("hook", [ToolsimKeepHook, ToolsimTurnHook])
+async def test_what_a_stream_waits_for_concerns_nobody_else(hook: type, addon: Any) -> None:
+    """It ends with the one that does it: going on to every other addon would take longer than the work itself."""
+    asked_for: list[str] = []
+
+    class Other:
+        def __getattr__(self, name: str) -> Any:
+            asked_for.append(name)
+            raise AttributeError(name)
+
+    manager = addon.context.master.addons
+    manager.chain = [addon, Other()]
+    exchange = Exchange(Report(), client_id="", cors={}, limits=Limits(10.0))
+    await manager.handle_lifecycle(hook(exchange))
+    assert asked_for == []
 
 
 def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
