@@ -113,6 +113,15 @@ def test_response_object(told: Told) -> None:
     assert told.response["completed_at"] is not None
 
 
+def test_published_schemas(told: Told) -> None:
+    """The Response of a whole answer, and every event of a stream, are as the specification's schemas have them."""
+    from support.open_responses import check_event, check_response
+
+    check_response(told.response)
+    for _, event in told.events:
+        check_event(event)
+
+
 def test_what_the_client_sent_is_echoed(told: Told) -> None:
     """Model, instructions, temperature and metadata come back as sent; tools as flat functions with all four keys."""
     for key in ("instructions", "temperature", "metadata"):

@@ -1,0 +1,131 @@
+"""What the Open Responses suite asks of a server that keeps state, over HTTP, held by the published schemas.
+
+Its cases of July 2026 keep state over WebSockets alone, which are refused here: each is asked by requests that know
+nothing of each other, as its own case of a reconnection does. For the rest see ``tests/test_open_responses.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from memory.test_references import CALL, TOOLS, both_modes, shown
+from support.line import Line, Reply
+from support.mitmdump import Mitmdump
+from support.open_responses import check_event, check_response
+from support.text_backend import TextBackend, says
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def line(proxy: Mitmdump) -> Iterator[Line]:
+    with Line(proxy.url) as line:
+        yield line
+
+
+def final(reply: Reply) -> dict[str, Any]:
+    """Return the Response of an answer, whole or streamed, whose every part is as its schema says."""
+    assert reply.status == 200, reply.body
+    if not reply.headers["content-type"].startswith("text/event-stream"):
+        check_response(response := reply.json())
+        return dict(response)
+    *events, done = reply.events()
+    assert done == "[DONE]"
+    for event in events:
+        check_event(event)
+    return dict(events[-1]["response"])
+
+
+def ask(line: Line, stream: bool, **request: Any) -> dict[str, Any]:
+    response = final(line.post("/v1/responses", {"model": "m", "stream": stream, **request}))
+    assert response["status"] == "completed"
+    assert response["output"]
+    return response
+
+
+def retrieved(line: Line, id: str) -> dict[str, Any]:
+    return final(line.request("GET", f"/v1/responses/{id}"))
+
+
+@both_modes
+def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) -> None:
+    """The second answer continues the first, says so, and both are retrieved as they were told."""
+    backend.play([says("OK."), says("Papaya.")])
+    first = ask(line, stream, input="The word is papaya.")
+    second = ask(line, stream, input="Which word?", previous_response_id=first["id"])
+    assert "papaya" in shown(backend)
+    assert second["previous_response_id"] == first["id"]
+    for response in first, second:
+        assert retrieved(line, response["id"]) == response
+
+
+@both_modes
+def test_function_call_round_trip(line: Line, backend: TextBackend, stream: bool) -> None:
+    """A forced call is answered by its output alone, and the model then says what came of it."""
+    backend.play([says(CALL), says("18 degrees.")])
+    choice = {"type": "function", "name": "get_weather"}
+    first = ask(line, stream, input="Weather in Bonn?", tools=TOOLS, tool_choice=choice)
+    (call,) = first["output"]
+    assert (call["type"], call["name"], call["status"]) == ("function_call", "get_weather", "completed")
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "18"}
+    second = ask(line, stream, input=[output], tools=TOOLS, previous_response_id=first["id"])
+    assert [item["type"] for item in second["output"]] == ["message"]
+
+
+@both_modes
+def test_store_false(line: Line, backend: TextBackend, stream: bool) -> None:
+    """It may continue what is kept and is not kept itself: who continues it is told so, and begins anew."""
+    backend.play([says("One."), says("Two."), says("Three.")])
+    first = ask(line, stream, input="Hello")
+    second = ask(line, stream, input="Again", previous_response_id=first["id"], store=False)
+    assert (first["store"], second["store"]) == (True, False)
+    body = {"model": "m", "stream": stream, "input": "And?", "previous_response_id": second["id"]}
+    refused = line.post("/v1/responses", body)
+    assert (refused.status, refused.json()["error"]["code"]) == (400, "previous_response_not_found")
+    assert line.request("GET", f"/v1/responses/{second['id']}").status == 404
+    assert ask(line, stream, input="Anew", tools=TOOLS, store=False)["previous_response_id"] is None
+
+
+@both_modes
+def test_a_continuation_that_failed(line: Line, backend: TextBackend, stream: bool) -> None:
+    """What it continued is there as before, and can be continued again."""
+    backend.play([says("OK."), says("Half", ending="eof"), says("Ember.")])
+    first = ask(line, stream, input="The word is ember.")
+    body = {"model": "m", "stream": stream, "input": "Which word?", "previous_response_id": first["id"]}
+    failed = line.post("/v1/responses", body)
+    assert (failed.status, final(failed)["status"]) == (200, "failed") if stream else failed.status == 502
+    again = ask(line, stream, input="Which word?", previous_response_id=first["id"])
+    assert "ember" in shown(backend)
+    assert again["previous_response_id"] == first["id"]
+
+
+@both_modes
+def test_a_chain_from_a_compaction(line: Line, backend: TextBackend, stream: bool) -> None:
+    """A compaction's output is the beginning of a new conversation, which continues nothing."""
+    backend.play([says("It is on Tuesday; support first."), says("On Tuesday.")])
+    items = [{"type": "message", "role": "user", "content": "We launch on Tuesday."}]
+    compacted = line.post("/v1/responses/compact", {"model": "m", "input": items}).json()
+    check_response(compacted)
+    question = {"type": "message", "role": "user", "content": "When do we launch?"}
+    answer = ask(line, stream, input=[*compacted["output"], question])
+    assert "support first" in shown(backend)
+    assert answer["previous_response_id"] is None
+
+
+@both_modes
+def test_in_the_background(line: Line, backend: TextBackend, stream: bool) -> None:
+    """What waits, what is polled and what is followed later are such objects and events too."""
+    backend.play([says("Done.")])
+    body = {"model": "m", "input": "Hello", "background": True, "stream": stream}
+    begun = final(line.post("/v1/responses", body))
+    assert begun["status"] == ("completed" if stream else "queued")
+    end = time.monotonic() + 20
+    while (polled := retrieved(line, begun["id"]))["status"] in ("queued", "in_progress"):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert (polled["status"], polled["background"]) == ("completed", True)
+    if stream:
+        assert final(line.request("GET", f"/v1/responses/{begun['id']}?stream=true")) == polled
