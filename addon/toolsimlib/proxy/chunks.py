@@ -29,6 +29,11 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n").match
 class JoiningReader(ChunkedReader):
     """Reads a chunked body in as few pieces as have come, and forgets what follows its last chunk."""
 
+    @property
+    def is_between_chunks(self) -> bool:
+        """Whether the next byte is a chunk's first."""
+        return not (self._bytes_in_chunk or self._bytes_to_discard or self._reading_trailer)
+
     def __call__(self, buf: Any) -> Any:
         """Return the next event of the body, None until there is more of it."""
         if not self._bytes_in_chunk and not self._reading_trailer and self._bytes_to_discard in (b"", _LINE_END):
@@ -60,6 +65,22 @@ class JoiningReader(ChunkedReader):
         self._bytes_to_discard = b"" if has_line_end else _LINE_END
         buf._extract(at + 2 * has_line_end)
         return b"".join(pieces)
+
+
+def whole_chunks(raw: bytes) -> bytes | None:
+    """Return what is in the chunks that ``raw`` consists of; None if it is not just whole, plain chunks with data."""
+    pieces = []
+    at = 0
+    while at < len(raw):
+        size = _SIZE(raw, at)
+        if size is None:
+            return None
+        start, end = size.end(), size.end() + int(size[1], 16)
+        at = end + 2
+        if start == end or raw[end:at] != _LINE_END:
+            return None
+        pieces.append(raw[start:end])
+    return b"".join(pieces)
 
 
 def install() -> None:

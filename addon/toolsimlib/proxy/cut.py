@@ -55,6 +55,7 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Server
 
+from toolsimlib.proxy.direct import DirectWay, direct_way
 from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.jobs import answer_too_large
 
@@ -97,6 +98,8 @@ class EndableStream(HttpStream):
     """Whether we frame the chunks of HTTP/1 ourselves (rule 8)."""
     stores = False
     """Whether mitmproxy wants the answer's bytes kept; as it was when the answer began."""
+    direct: DirectWay | None = None
+    """How bytes of the answer that is being streamed come past the layers, where they can."""
 
     @property
     def exchange(self) -> Exchange | None:
@@ -111,7 +114,10 @@ class EndableStream(HttpStream):
             # An empty HTTP/2 frame is no end of input.
             if not data:
                 return
-            if (told := fed.at_once(data)) is None or fed.finished:
+            told = self.direct.taken() if self.direct is not None else None
+            if told is None:
+                told = fed.at_once(data)
+            if told is None or fed.finished:
                 yield from self.feed(fed, data, told)
             else:
                 for chunk in told:
@@ -144,7 +150,10 @@ class EndableStream(HttpStream):
         self.fed = exchange
         self.stores = self.context.options.store_streamed_bodies
         is_chunked = "chunked" in response.headers.get("transfer-encoding", "").lower()
-        self.frames_chunks = is_chunked and type(self.layer.connections.get(self.context.client)) is Http1Server
+        layer = self.layer
+        self.frames_chunks = is_chunked and type(layer.connections.get(self.context.client)) is Http1Server
+        if self.frames_chunks:
+            self.direct = direct_way(self, exchange, layer, self.sending)
 
     @override
     def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
@@ -155,7 +164,8 @@ class EndableStream(HttpStream):
             # They belong to the bytes that we replace.
             return
         if isinstance(event, ResponseEndOfMessage):
-            exchange, self.fed = self.fed, None
+            exchange = self.fed
+            self.stop_feeding()
             if exchange is not None and exchange.memory is not None:
                 for chunks in exchange.turns(b""):
                     yield from map(self.sending, chunks or ())
@@ -175,6 +185,13 @@ class EndableStream(HttpStream):
         elif exchange.finished and not self.lingering:
             self.lingering = True
             yield RequestWakeup(LINGER_SECONDS)
+
+    def stop_feeding(self) -> None:
+        """Give the exchange no more of the backend's answer."""
+        self.fed = None
+        if self.direct is not None:
+            self.direct.close()
+            self.direct = None
 
     def keep(self, exchange: Exchange) -> CommandGenerator[None]:
         """Let an answer that is over be kept, before the client is told its end."""
@@ -250,7 +267,7 @@ class EndableStream(HttpStream):
             yield from super().handle_protocol_error(event)
         elif self.server_state == self.state_stream_response_body:
             self.ended = True
-            self.fed = None
+            self.stop_feeding()
             yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
         elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):
             yield from self.answer(exchange.refuse(exchange.clocks.unreachable(event.message)))
@@ -320,7 +337,7 @@ class EndableStream(HttpStream):
     def end(self) -> CommandGenerator[None]:
         """End the answer that is being streamed, and stop the backend."""
         self.ended = True
-        self.fed = None
+        self.stop_feeding()
         yield self.stop_backend()
         yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
 

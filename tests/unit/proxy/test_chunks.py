@@ -105,6 +105,21 @@ def test_random_bodies_read_as_h11_reads(pieces: list[bytes], steps: list[int], 
     assert joined(events(chunks.JoiningReader(), reads)) == joined(events(ChunkedReader(), reads))
 
 
+@given(
+    st.lists(st.binary(max_size=20)), st.integers(0, 80), st.sampled_from([b"", b"\r\n", b"0\r\n\r\n", b"1;x\r\na\r\n"])
+)
+def test_whole_chunks_hold_what_h11_reads(pieces: list[bytes], size: int, rest: bytes) -> None:
+    """A read that is just whole chunks gives the bytes that h11's reader gives; any other gives nothing."""
+    whole = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + rest
+    raw, reader = whole[:size], ChunkedReader()
+    found, data = events(reader, [raw, b""]), chunks.whole_chunks(raw)
+    if data is not None:
+        assert data == b"".join(found[0])
+        assert (reader._bytes_in_chunk, reader._bytes_to_discard) == (0, b"")
+        assert ["error"] not in found
+    assert (data is not None) >= (raw == whole and all(pieces) and not rest)
+
+
 def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another reader than h11's is left alone."""
     monkeypatch.setattr(_http1, "ChunkedReader", None)

@@ -44,7 +44,7 @@ def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCa
 def test_all_that_is_overridden_exists() -> None:
     """Each method that the subclass overrides is one of mitmproxy's: a renamed one would never be called."""
     own = {"exchange", "wake", "send", "stop_backend", "end", "answer", "ended", "forget_failed_connections"}
-    own |= {"sending", "feed", "is_refused", "send_again", "state_asking_again", "keep"}
+    own |= {"sending", "feed", "is_refused", "send_again", "state_asking_again", "keep", "stop_feeding"}
     overridden = {name for name, value in vars(EndableStream).items() if callable(value)} - own
     assert overridden
     assert all(hasattr(HttpStream, name) for name in overridden)

@@ -1,0 +1,95 @@
+"""A direct way for a stream's bytes: from the backend's connection to the client's, past mitmproxy's layers.
+
+What a backend sends goes down through seven of mitmproxy's generators to its stream, and up again to the client. For a
+delta of a few bytes that is most of what a proxy spends on it, ours included. So while an answer is streamed, the
+topmost layer asks us first. We take what is plain (whole chunks of HTTP/1, all of them deltas that are alike) and leave
+everything else, before anything was done with it, to the layers. They are the truth; a test holds both ways against
+each other at every cut.
+
+What this leans on, in mitmproxy 12.2:
+
+1. ``ConnectionHandler.server_event`` asks its topmost layer's ``handle_event`` what to do. Layers replace their own in
+   this way too (``NextLayer``). Whatever is below the topmost is asked by it, and not by anyone else.
+2. Directly on one another, the layers of the mode, of HTTP, ``HttpClient`` and ``Http1Client`` change no bytes: there
+   is no TLS on either side, and no other proxy behind this one.
+3. ``Http1Client`` keeps in ``buf`` what it has not read yet, and its ``body_reader`` is where ``chunks`` says.
+4. A stream that waits for a hook is ``_paused``, and its events queue up.
+5. HTTP/1 has one stream at a time on each connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mitmproxy.proxy.commands import Command
+from mitmproxy.proxy.events import DataReceived, Event
+from mitmproxy.proxy.layer import CommandGenerator, Layer
+from mitmproxy.proxy.layers.http import HttpClient, HttpLayer, HttpStream
+from mitmproxy.proxy.layers.http._http1 import Http1Client
+
+from toolsimlib.proxy.chunks import JoiningReader, whole_chunks
+from toolsimlib.proxy.exchange import Exchange
+
+
+class DirectWay:
+    """Stands before the topmost layer while ``exchange`` is fed by ``stream``.
+
+    ``reader`` reads the backend's bytes, ``body`` their chunks; ``sending`` makes the command that tells the client.
+    """
+
+    def __init__(
+        self,
+        stream: HttpStream,
+        exchange: Exchange,
+        reader: Http1Client,
+        body: JoiningReader,
+        sending: Callable[[bytes], Command],
+    ) -> None:
+        self._stream, self._exchange = stream, exchange
+        self._reader, self._body = reader, body
+        self._server = reader.conn
+        self._sending = sending
+        self._is_first = False  # Whether nothing that came earlier is still on its way.
+        self._told: list[bytes] | None = None
+        self._top: Layer = stream.context.layers[0]
+        self._long_way = self._top.handle_event
+        self._top.handle_event = self._handle_event  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        """Leave everything to the layers from now on."""
+        self._top.handle_event = self._long_way  # type: ignore[method-assign]
+
+    def taken(self) -> list[bytes] | None:
+        """Return what came of the piece that is at the stream now, if the exchange has taken it already."""
+        told, self._told = self._told, None
+        return told
+
+    def _handle_event(self, event: Event) -> CommandGenerator[None]:
+        if type(event) is DataReceived and event.connection is self._server and (self._is_first or self._is_free()):
+            data = whole_chunks(event.data)
+            told = self._exchange.at_once(data) if data else None
+            if told is not None and not self._exchange.finished:
+                self._is_first = True
+                for chunk in told:
+                    yield self._sending(chunk)
+                return
+            # At its end the stream has more to do than to tell this.
+            self._told = told
+        self._is_first = False
+        yield from self._long_way(event)
+
+    def _is_free(self) -> bool:
+        return not self._reader.buf and self._body.is_between_chunks and self._stream._paused is None
+
+
+def direct_way(
+    stream: HttpStream, exchange: Exchange, layer: HttpLayer, sending: Callable[[bytes], Command]
+) -> DirectWay | None:
+    """Open the direct way for a stream of ``layer``, if there is one (rule 2); its client speaks HTTP/1."""
+    client = layer.connections.get(stream.context.server)
+    reader = client.child_layer if type(client) is HttpClient else None
+    if type(reader) is not Http1Client or not isinstance(reader.body_reader, JoiningReader):
+        return None
+    if stream.context.layers[1:] != [layer, stream]:
+        return None
+    return DirectWay(stream, exchange, reader, reader.body_reader, sending)
