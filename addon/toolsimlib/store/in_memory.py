@@ -53,7 +53,7 @@ class MemoryStore:
         left = max_bytes
         seen: set[str] = set()
         while id and id not in seen and len(found) < MAX_CHAIN and (entry := self._entries.get((partition, id))):
-            found.append(replace(entry.record, names=()))
+            found.append(self._read(entry))
             seen.add(id)
             left -= len(entry.record.value)
             if left < 0:
@@ -66,7 +66,7 @@ class MemoryStore:
         self._expire()
         ids = {name: self._names.get((partition, name), "") for name in names}
         entries = {name: self._entries.get((partition, id)) for name, id in ids.items()}
-        return {name: replace(entry.record, names=()) for name, entry in entries.items() if entry is not None}
+        return {name: self._read(entry) for name, entry in entries.items() if entry is not None}
 
     async def delete(self, partition: str, id: str) -> bool:
         """As ``Store``."""
@@ -79,6 +79,9 @@ class MemoryStore:
 
     async def close(self) -> None:
         """As ``Store``."""
+
+    def _read(self, entry: _Entry) -> Record:
+        return replace(entry.record, names=(), age=self._clock() - entry.used)
 
     def _version(self, partition: str, id: str) -> int:
         entry = self._entries.get((partition, id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 MAX_CHAIN = 10_000
@@ -27,8 +27,9 @@ class Record:
     """One thing that is kept. ``id`` is unique in its partition.
 
     ``parent``: the id of the record that it continues, "" for none. ``names``: of what it holds, by which it is found
-    too; a name that two records hold belongs to the later one. ``version``: 1 and up. Names are written and not read,
-    versions are read and not written.
+    too; a name that two records hold belongs to the later one. ``version``: 1 and up. ``age``: seconds since it was
+    last used, by the one clock of all who share the store. Names are written and not read, versions and ages are read
+    and not written.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Record:
     parent: str = ""
     names: tuple[str, ...] = ()
     version: int = 0
+    age: float = field(default=0.0, compare=False)
 
     @property
     def size(self) -> int:

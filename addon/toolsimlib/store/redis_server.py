@@ -1,7 +1,8 @@
 """A store in a Redis server, for several proxies: any of them continues what another has begun.
 
 Each thing that is asked is one script, which the server runs as a whole: so nothing half-written is ever read, versions
-are compared where they are kept, and the bounds hold over all proxies together. Beside ``PREFIX``:
+are compared where they are kept, and the bounds hold over all proxies together. The time is the server's, so that the
+proxies' clocks may say what they like. Beside ``PREFIX``:
 
     r:PARTITION:ID    a hash: value, parent, version, size, names
     n:PARTITION:NAME  the id of the record that holds this name
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -37,11 +37,16 @@ _MAX_CONNECTIONS = 64
 # Shared by all scripts: what they are given first, and how a record is forgotten.
 _COMMON = """
 local prefix, partition, now, seconds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+if not now then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) + tonumber(time[2]) / 1e6
+end
 local used, bytes = prefix .. 'used', prefix .. 'bytes'
 local function member_of(id) return partition .. ':' .. id end
-local function is_there(id)
+local function age_of(id)
   local score = redis.call('ZSCORE', used, member_of(id))
-  return score and tonumber(score) >= now - seconds
+  local age = score and now - tonumber(score)
+  return age and age <= seconds and age or nil
 end
 local function forget(member)
   local key = prefix .. 'r:' .. member
@@ -80,7 +85,7 @@ for at = 9, #ARGV, 5 do
   local version = tonumber(redis.call('HGET', key, 'version') or '0') + 1
   if version > 1 then forget(member_of(id)) end
   local chain, each = {}, parent
-  while each ~= '' and #chain < max_chain and is_there(each) do
+  while each ~= '' and #chain < max_chain and age_of(each) do
     chain[#chain + 1] = each
     each = redis.call('HGET', prefix .. 'r:' .. member_of(each), 'parent') or ''
   end
@@ -108,13 +113,14 @@ _CHAIN = (
     _COMMON
     + """
 local left, max_chain, id, found = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], {}
-while id ~= '' and #found < max_chain and is_there(id) do
-  local key = prefix .. 'r:' .. member_of(id)
+while id ~= '' and #found < max_chain do
+  local key, age = prefix .. 'r:' .. member_of(id), age_of(id)
+  if not age then break end
   left = left - redis.call('HSTRLEN', key, 'value')
   if left < 0 then return 'large' end
   local held = redis.call('HMGET', key, 'value', 'parent', 'version')
   if not held[1] then break end
-  found[#found + 1] = {id, held[1], held[2], held[3]}
+  found[#found + 1] = {id, held[1], held[2], held[3], tostring(age)}
   id = held[2]
 end
 return found
@@ -126,9 +132,10 @@ _FIND = (
 local found = {}
 for at = 5, #ARGV do
   local id = redis.call('GET', prefix .. 'n:' .. partition .. ':' .. ARGV[at])
-  if id and is_there(id) then
+  local age = id and age_of(id)
+  if age then
     local held = redis.call('HMGET', prefix .. 'r:' .. member_of(id), 'value', 'parent', 'version')
-    if held[1] then found[#found + 1] = {ARGV[at], id, held[1], held[2], held[3]} end
+    if held[1] then found[#found + 1] = {ARGV[at], id, held[1], held[2], held[3], tostring(age)} end
   end
 end
 return found
@@ -147,9 +154,11 @@ _SIZE = _COMMON + "return size()"
 
 
 class RedisStore:
-    """Keeps records in the server at ``url``. ``clock``: seconds since 1970, which all proxies have to agree on."""
+    """Keeps records in the server at ``url``. ``clock``: seconds since 1970, None for those of the server."""
 
-    def __init__(self, url: str, bounds: Bounds, clock: Callable[[], float] = time.time, prefix: str = PREFIX) -> None:
+    def __init__(
+        self, url: str, bounds: Bounds, clock: Callable[[], float] | None = None, prefix: str = PREFIX
+    ) -> None:
         self._bounds = bounds
         self._clock = clock
         self._prefix = prefix
@@ -211,7 +220,8 @@ class RedisStore:
                 await self._redis.aclose()
 
     async def _run(self, script: str, partition: str, *arguments: str | int | bytes) -> Any:
-        common = (self._prefix, partition, f"{self._clock():.6f}", self._bounds.seconds)
+        now = f"{self._clock():.6f}" if self._clock is not None else ""
+        common = (self._prefix, partition, now, self._bounds.seconds)
         self._under_way += 1
         self._idle.clear()
         try:
@@ -227,5 +237,5 @@ class RedisStore:
                 self._idle.set()
 
 
-def _record(id: bytes, value: bytes, parent: bytes, version: bytes) -> Record:
-    return Record(id.decode(), value, parent.decode(), (), int(version))
+def _record(id: bytes, value: bytes, parent: bytes, version: bytes, age: bytes) -> Record:
+    return Record(id.decode(), value, parent.decode(), (), int(version), float(age))

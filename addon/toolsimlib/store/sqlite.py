@@ -164,27 +164,28 @@ class SqliteStore:
             {"partition": partition, "id": id},
         )
         found: list[Record] = []
-        left, oldest = max_bytes, self._clock() - self._bounds.seconds
+        left, now = max_bytes, self._clock()
         for each, value, parent, version, used in rows:
-            if used < oldest:
+            if now - used > self._bounds.seconds:
                 break
             left -= len(value)
             if left < 0:
                 raise too_long(max_bytes)
-            found.append(Record(each, value, parent, (), version))
+            found.append(Record(each, value, parent, (), version, now - used))
         return found[::-1]
 
     def _find(self, base: sqlite3.Connection, partition: str, names: Sequence[str]) -> dict[str, Record]:
         found: dict[str, Record] = {}
-        oldest = self._clock() - self._bounds.seconds
+        now = self._clock()
         for start in range(0, len(names), _NAMES_AT_ONCE):
             some = names[start : start + _NAMES_AT_ONCE]
             rows = base.execute(
-                "SELECT name, id, value, parent, version FROM names JOIN records ON record = key "
+                "SELECT name, id, value, parent, version, used FROM names JOIN records ON record = key "
                 f"WHERE names.partition = ? AND name IN ({','.join('?' * len(some))}) AND used >= ?",
-                (partition, *some, oldest),
+                (partition, *some, now - self._bounds.seconds),
             )
-            found |= {name: Record(id, value, parent, (), version) for name, id, value, parent, version in rows}
+            for name, id, value, parent, version, used in rows:
+                found[name] = Record(id, value, parent, (), version, now - used)
         return found
 
     def _delete(self, base: sqlite3.Connection, partition: str, id: str) -> bool:

@@ -122,6 +122,19 @@ async def test_age_is_bounded(opened: Opened) -> None:
         assert (await store.size()).records == 3
 
 
+async def test_ages(opened: Opened) -> None:
+    """What is read says how long ago it was written, or continued."""
+    async with opened(Bounds(), clock := Clock()) as store:
+        await store.put("p", [Record("a", b"", names=("n",))])
+        clock.now += 3
+        assert (await store.find("p", ["n"]))["n"].age == pytest.approx(3, abs=0.01)
+        await store.put("p", [Record("b", b"", "a")])
+        clock.now += 4
+        await store.put("p", [Record("c", b"", names=("m",))])
+        assert [each.age for each in await store.chain("p", "b", MANY)] == pytest.approx([4, 4], abs=0.01)
+        assert (await store.find("p", ["m"]))["m"].age == pytest.approx(0, abs=0.01)
+
+
 class Model:
     """What a store of a few records holds, without bounds."""
 

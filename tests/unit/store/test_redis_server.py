@@ -31,6 +31,22 @@ async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
     await other.close()
 
 
+async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ages are by the server's clock: what one proxy writes is neither old nor gone for another in another year."""
+    bounds = Bounds(seconds=60)
+    one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
+    try:
+        await one.put("clocks", [Record("a", b"", names=("n",))])
+        monkeypatch.setattr(time, "time", lambda: 0.0)
+        assert 0 <= (await other.find("clocks", ["n"]))["n"].age < 30
+        await other.put("clocks", [Record("b", b"", "a")])
+        monkeypatch.undo()
+        assert [each.id for each in await one.chain("clocks", "b", 1 << 20)] == ["a", "b"]
+    finally:
+        await one.close()
+        await other.close()
+
+
 async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
     """In bounded time; what was appended is there again, and no password is told."""
     server = RedisServer(append=True)

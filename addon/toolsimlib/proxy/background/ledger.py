@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,9 +17,10 @@ from toolsimlib.wire.responses.kept import appended
 RENEW_SECONDS = 2.0
 """How often a lease is renewed, and so how long a model runs on whose answer was cancelled at another proxy."""
 LEASE_SECONDS = 10.0
-"""How long a lease is valid: several renewals may fail, as while the store restarts."""
+"""How long a lease is good, by the store's clock: several renewals may fail, as while the store restarts."""
 FOLLOW_SECONDS = 1.0
 """How often the events of an answer that is followed at another proxy are kept, and looked for there."""
+_OVER = "over"
 # Others may add to the same conversation: each try then finds it as they have left it.
 _MAX_TRIES = 20
 
@@ -42,12 +42,11 @@ class Lease:
 
     def record(self) -> Record:
         """Return it as it is written now."""
-        value = f"{time.time() + LEASE_SECONDS:.3f} {self.state} {self.token}"
-        return Record(self.name, value.encode(), names=(self.name,))
+        return Record(self.name, f"{self.state} {self.token}".encode(), names=(self.name,))
 
     def over(self) -> Record:
         """Return what takes its place at the end of the answer."""
-        return Record(self.name, f"0 over {self.token}".encode(), names=(self.name,))
+        return Record(self.name, f"{_OVER} {self.token}".encode(), names=(self.name,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +100,9 @@ class Ledger:
         record, lease = found.get(id), found.get(_lease_of(id))
         if record is None or record.id != id or not is_one(record.value):
             return None
-        until, state, _ = _read(lease)
-        state = state if until > time.time() else ""
+        state, _ = _read(lease)
+        if lease is None or lease.age > LEASE_SECONDS or state == _OVER:
+            state = ""
         return Entry(partition, id, record.value, state, lease.version if lease is not None else 0, record.version)
 
     async def renew(self, lease: Lease, events: bytes = b"") -> bool:
@@ -192,11 +192,11 @@ class Ledger:
         Our own writes change that too: of one that came too late nobody said that it was done.
         """
         found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
-        until, _, token = _read(found)
+        state, token = _read(found)
         if found is None or token != lease.token:
             return "lost"
         lease.version = found.version
-        return "held" if until else "over"
+        return "over" if state == _OVER else "held"
 
 
 def _lease_of(id: str) -> str:
@@ -216,11 +216,7 @@ def _events(id: str, events: bytes) -> list[Record]:
     return [Record(name, events, names=(name,))] if events else []
 
 
-def _read(lease: Record | None) -> tuple[float, str, str]:
-    """Return until when a lease is valid, the state of the answer, and whose it is."""
+def _read(lease: Record | None) -> tuple[str, str]:
+    """Return the state of the answer of a lease, and whose it is."""
     words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
-    try:
-        until, state, token = words
-        return float(until), state, token
-    except ValueError:
-        return 0.0, "", ""
+    return (words[0], words[1]) if len(words) == 2 else ("", "")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from toolsimlib.proxy.background import ledger as ledger_module
-from toolsimlib.proxy.background.ledger import LEASE_SECONDS, Ending, Lease, Ledger
+from toolsimlib.proxy.background.ledger import Ending, Lease, Ledger
 from toolsimlib.proxy.memory import LOST, Memory
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, Record, StoreError
@@ -100,13 +99,13 @@ async def test_what_is_deleted_does_not_come_back(ledger: Ledger, memory: Memory
 async def test_a_lease_that_is_over(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody makes the answer any more; but who still does may, as long as nobody has written that it failed."""
     lease = await opened(ledger)
-    now = time.time()
-    monkeypatch.setattr(ledger_module.time, "time", lambda: now + LEASE_SECONDS + 1)
+    monkeypatch.setattr(ledger_module, "LEASE_SECONDS", -1.0)
     entry = await ledger.read("p", "resp_1")
     assert entry is not None
     assert entry.state == ""
     assert await ledger.renew(lease)
     assert not await ledger.settle(entry, CUT)
+    monkeypatch.undo()
     entry = await ledger.read("p", "resp_1")
     assert entry is not None
     assert entry.state == "queued"
@@ -188,4 +187,4 @@ async def test_events_on_the_way(ledger: Ledger, memory: Memory) -> None:
 def test_damaged_leases() -> None:
     """What cannot be read is nobody's."""
     for wrong in b"", b"x y z", b"1", b"\xff \xff \xff":
-        assert ledger_module._read(Record("lease_r", wrong)) == (0.0, "", "")
+        assert ledger_module._read(Record("lease_r", wrong)) == ("", "")
