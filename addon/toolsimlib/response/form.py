@@ -71,10 +71,13 @@ _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
 
 
 class Form:
-    """One form. ``offers`` returns whether a name is a tool on offer; ``mark`` is the mark of the fence around it."""
+    """One form. ``offers`` returns whether a name is a tool on offer; ``mark`` is the mark of the fence around it.
 
-    def __init__(self, kind: Kind, offers: Callable[[str], bool], mark: str = "") -> None:
-        self.kind = kind
+    ``repair``: whether it may be what its words do not quite say.
+    """
+
+    def __init__(self, kind: Kind, offers: Callable[[str], bool], mark: str = "", *, repair: bool = True) -> None:
+        self.kind, self._repair = kind, repair
         self._offers = offers
         self._fenced = bool(mark)
         self._mark = mark if kind == "json" else ""
@@ -108,15 +111,15 @@ class Form:
         lacks_brace = self.kind == "json" and self._last == "}" and self._stack == [("}", _CALL)]
         return lacks_brace or self._is_cut_in_loop("")
 
-    def calls(self, *, repair: bool) -> tuple[Sequence[Written | None], str]:
+    def calls(self) -> tuple[Sequence[Written | None], str]:
         """Return the calls that the whole form says, None for what is none; and the code that names its kind."""
         text = "".join(self._text)
         match self.kind:
             case "json":
                 code = UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
                 if not self.is_loop:
-                    return read_json(text, closed=True, repair=repair), code
-                calls = read_json(f"{text[: self._items.first_end]}]", closed=True, repair=repair)
+                    return read_json(text, closed=True, repair=self._repair), code
+                calls = read_json(f"{text[: self._items.first_end]}]", closed=True, repair=True)
                 return [*calls[:-1], replace(calls[-1], codes=(*calls[-1].codes, REPEATED_CALL))], code
             case "syntax":
                 return [read_call(text)], UNTAGGED_CALL_SYNTAX
@@ -144,7 +147,7 @@ class Form:
         return end, is_form
 
     def _is_cut_in_loop(self, rest: str) -> bool:
-        if self.was_cut:
+        if self.was_cut and self._repair:
             self.is_loop = self._items.is_cut("".join([*self._text[self._begun :], rest]))
         return self.is_loop
 
@@ -231,7 +234,7 @@ class Form:
         item = "".join(self._text[self._begun :])
         self._kept, self._begun, self._length = pos, len(self._text), self._length + len(item)
         self._items.take(item, self._length)
-        self.is_loop = self._items.is_endless
+        self.is_loop = self._repair and self._items.is_endless
         return self.is_loop
 
     def _symbol(self, char: str) -> bool:

@@ -231,7 +231,7 @@ class Untagged:
 
     def _take_form(self) -> None:
         """Ask the judge about the form that is whole."""
-        calls = self._judge.untagged(*self._form.calls(repair=self._repair))
+        calls = self._judge.untagged(*self._form.calls())
         self._held.calls += calls or []
         self.state = self.state_behind_form
         if calls is None:
@@ -310,7 +310,7 @@ class Untagged:
         elif opening == "syntax" or (opening and opening != "fence" and opening != "code" and at == self._pos):
             self._held.join_tail()
             self._keep(at or self._pos)
-            self._form = Form(opening, self._judge.offers, self._mark)
+            self._form = Form(opening, self._judge.offers, self._mark, repair=self._repair)
             self.state = self.state_form
         elif opening is None or self._held.is_open:
             return False

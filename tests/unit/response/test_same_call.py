@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,12 +25,12 @@ LISTS = {"bare": ("[", "]"), "fenced": ("```json\n[\n    ", "\n]\n```"), "behind
 
 
 def told(
-    chunks: list[str], reason: FinishReason = "length", client: Dialect = "chat", strict: bool = False
+    chunks: list[str], reason: FinishReason = "length", client: Dialect = "chat", strict: bool = False, **fields: Any
 ) -> tuple[str, list[str], object, Report]:
     """Return what the client gets for a text that arrives as ``chunks``: text, arguments, why it ended; the report."""
     report = Report()
     tools = [Tool("roll", "roll", parameters=SCHEMA, strict=strict)]
-    answer = Answer(plan(client, "chat", True, tools), report)
+    answer = Answer(plan(client, "chat", True, tools, **fields), report)
     events: list[ClientEvent] = [event for chunk in chunks for event in answer.feed(TextDelta(chunk))]
     events += [event for last in (Finished(reason), Closed()) for event in answer.feed(last)]
     calls: list[str] = []
@@ -102,6 +103,13 @@ def test_a_loop_without_end_is_ended(client: Dialect, kind: str) -> None:
         assert (calls, reason) == ([B, A], "tool_calls")
         assert report.repairs[-1] == "REPEATED_CALL:roll"
     assert report.tool_cutoff == "the same call again and again"
+
+
+@pytest.mark.parametrize("times", [CUT + 1, ENDLESS + 2])
+def test_without_repairs_it_is_text(times: int) -> None:
+    """Since it is not what the model wrote; nothing in it is a call by itself then."""
+    text = "[" + ", ".join([D6] * times)
+    assert told([text], policy={"repair": "off"})[:3] == (text, [], "length")
 
 
 def test_blocks_are_told_one_by_one() -> None:
