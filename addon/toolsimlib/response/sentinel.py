@@ -86,7 +86,7 @@ class Sentinel:
         self._pieces: list[str] = []
         self._size = 0
         self._is_foreign = False  # Whether its tag is a dialect's own.
-        self._json = JsonBody("{")
+        self._json: JsonBody  # Of the body that is open, if it is JSON.
         self._row: Dialect | None = None  # The dialect of its body; None: JSON, or text that is none (rule 5).
         self._value = Value()  # The value in that body that is open.
         self._is_plain = False  # Whether there are no values any more (rule 5).
@@ -351,23 +351,25 @@ class Sentinel:
 
     def _end_of_text(self) -> None:
         """Decide over a block that the end of the text found open (rules 4, 5 and 7)."""
-        self._text, self._held, self._pos = self._held, "", 0
-        if self.state == self.state_json and self._json.is_complete:
-            self._close(0, len(self._text))
-        elif self.state == self.state_behind_json:
-            self._close(0, 0)
-        elif self._value.is_open:
-            self._read_plainly(0)
-        elif self.state == self.state_literal and self._row is not None and self._is_whole(self._row):
-            self._close(len(self._text), len(self._text))
+        # Of its text nothing is at hand any more, but for half an escape that no character followed.
+        self._text, self._held = self._held, ""
+        if self._value.is_open:
+            self._read_plainly(self._pos)
+        elif self._is_whole:
+            self._close(self._pos, self._pos)
         else:
             if self.state != self.state_opened and not (self._was_cut or self._is_foreign):
                 self._unread.tell()
             self._reject()
 
-    def _is_whole(self, row: Dialect) -> bool:
-        body = self._raw(len(self._text))[len(self._opening) :]
-        return (bool(row.whole) or not self._was_cut) and misses_nothing(row, self._opening, body)
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the end of the text closes the open block (rule 4)."""
+        if self.state != self.state_literal:
+            return self.state == self.state_behind_json or (self.state == self.state_json and self._json.is_complete)
+        if (row := self._row) is None or (self._was_cut and not row.whole):
+            return False
+        return misses_nothing(row, self._opening, self._raw(self._pos)[len(self._opening) :])
 
     def _raw(self, at: int) -> str:
         return "".join([*self._pieces, self._text[self._begin : at]])

@@ -248,6 +248,15 @@ def test_a_block_with_fragments_grows_only_for_those_who_take_them() -> None:
     assert parser.grows(["abc", "d\\", "n"], previews=True) == ["abc", "d", "\\n"]
 
 
+def test_half_an_escape_grows_a_block() -> None:
+    """Nothing of it can be told yet, and it need not be fed all the same."""
+    parser = Sentinel()
+    parser.feed(T + '{"name":"')
+    assert parser.grows(["\\"]) == []
+    assert parser.grows(['"f']) == []
+    assert raw([*parser.feed('"}'), *parser.finish()]) == T + '{"name":"\\"f"}'
+
+
 @given(st.lists(st.sampled_from(["a < b", "<", "tool_call>", T, "<b>", "x"]), min_size=1))
 def test_texts_pass_together_if_each_passes(texts: list[str]) -> None:
     """A tag that is cut in two passes in no part of it that could be one; what stands before it passes."""

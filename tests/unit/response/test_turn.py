@@ -148,7 +148,9 @@ def test_deltas_that_come_together() -> None:
         the_turn = Turn(the_plan, Report(), Judge(the_plan, Report()), count(1))
         assert the_turn.at_once(deltas) == ([], 0)
         the_turn.text("said ")
-        assert the_turn.at_once(deltas) == ([deltas], 2)
+        told, taken = the_turn.at_once(deltas)
+        assert (told, taken) == ([deltas], 2)
+        assert told[0] is deltas  # Thousands of them are not copied.
     the_turn = Turn(chat(), Report(), Judge(chat(), Report()), count(1))
     the_turn.text("said ")
     assert the_turn.at_once(Deltas(TextDelta("a"), ["b", "<tool_", "c"])) == ([Deltas(TextDelta("a"), ["b"])], 1)
