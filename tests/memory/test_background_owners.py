@@ -126,6 +126,24 @@ def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
         assert client.responses.retrieve(id).output_text == "Hello there."
 
 
+def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
+    """A key that is alone may have all places; the next one that becomes free is for the other that has asked."""
+    backend.play([NEVER, NEVER, NEVER])
+    with (
+        Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory", toolsim_background_max=2) as running,
+        connect(running, "one") as one,
+        connect(running, "other") as other,
+    ):
+        ids = [begin(one, input="Count").id for _ in range(2)]
+        with pytest.raises(openai.RateLimitError, match="at most 2 at one time"):
+            begin(other, input="Count")
+        one.responses.cancel(ids[0])
+        with pytest.raises(openai.RateLimitError, match="at most 1 for one key"):
+            begin(one, input="Count")
+        other.responses.cancel(begin(other, input="Count").id)
+        one.responses.cancel(ids[1])
+
+
 def test_how_many_and_how_much(backend: TextBackend, tmp_path: Path) -> None:
     """More answers than allowed are a 429; of too many events the first ones go, which is a clear error.
 

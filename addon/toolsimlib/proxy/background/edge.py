@@ -15,6 +15,7 @@ from toolsimlib.loop.server import Stream
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.background.elsewhere import follow_kept
 from toolsimlib.proxy.background.ledger import Ledger
+from toolsimlib.proxy.background.places import Places
 from toolsimlib.proxy.background.runs import Finished, Run, Runs
 from toolsimlib.proxy.exchange import MODE_HEADER, Exchange
 from toolsimlib.proxy.jobs import BackgroundJob, Done, Job, PageJob, RequestJob
@@ -70,7 +71,7 @@ class BackgroundAnswers:
         self._rounds = rounds
         self._do = do
         self._runs = Runs(self._ledger, rounds.keepalive, finished)
-        self._starting = 0
+        self._places = Places(self._runs.partitions)
         self.settings = Settings()
 
     def families(self) -> list[Family]:
@@ -83,19 +84,18 @@ class BackgroundAnswers:
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> None:
         """Begin an answer, and tell its client so; or answer the flow with an error."""
-        most = self.settings.background.answers
-        if len(self._runs) + self._starting >= most:
-            flow.response = exchange.refuse(_too_many(most))
+        assert exchange.memory is not None
+        partition = exchange.memory.partition
+        if (refusal := self._places.refusal(partition, self.settings.background.answers)) is not None:
+            flow.response = exchange.refuse(refusal)
             return
-        self._starting += 1
-        try:
-            begun = await self._begun(flow, exchange, api, policy)
-        except TooLarge as problem:
-            begun = ApiError(f"The request cannot be kept: {problem}.", "invalid_request_error", status=413)
-        except StoreError:
-            begun = UNAVAILABLE
-        finally:
-            self._starting -= 1
+        with self._places.starting(partition):
+            try:
+                begun = await self._begun(flow, exchange, api, policy)
+            except TooLarge as problem:
+                begun = ApiError(f"The request cannot be kept: {problem}.", "invalid_request_error", status=413)
+            except StoreError:
+                begun = UNAVAILABLE
         if isinstance(begun, ApiError):
             flow.response = exchange.refuse(begun)
             return
@@ -205,8 +205,3 @@ class BackgroundAnswers:
 
     def _show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
         exchange.hand_over(self._rounds.show(flow, stream))
-
-
-def _too_many(most: int) -> ApiError:
-    message = f"Too many answers are being made in the background: at most {most} at one time here."
-    return ApiError(message, "rate_limit_error", "rate_limit_exceeded", status=429, retry_after=5)

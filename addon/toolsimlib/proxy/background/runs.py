@@ -95,8 +95,9 @@ class Runs:
         self._runs: dict[str, Run] = {}
         self._ended: Counter[str] = Counter()
 
-    def __len__(self) -> int:
-        return len(self._runs)
+    def partitions(self) -> list[str]:
+        """Return the partition of each."""
+        return [run.lease.partition for run in self._runs.values()]
 
     def families(self) -> list[Family]:
         """Return what is counted, for the metrics."""

@@ -35,8 +35,8 @@ MEMORY_OPTIONS = (
     Option(
         "background_max",
         16,
-        "Answers that are made in the background (background: true, with toolsim_store) at one time. One more is "
-        "refused with HTTP 429.",
+        "Answers that are made in the background (background: true, with toolsim_store) at one time; half of them for "
+        "each client key while another key wants some too. One more is refused with HTTP 429.",
         minimum=1,
     ),
     Option(
