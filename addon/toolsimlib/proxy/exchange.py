@@ -36,7 +36,7 @@ from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.clocks import Clocks
-from toolsimlib.proxy.head import WITHOUT_BODY, error_response, internal_error, set_head, told_problem
+from toolsimlib.proxy.head import WITHOUT_BODY, copied, error_response, internal_error, set_head, told_problem
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, answer_too_large, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
@@ -188,7 +188,7 @@ class Exchange:
             if self.handed_over is not None and not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
                 response.headers.update(summary.headers(self.report))
             if (self.plan or self.handed_over or response.status_code >= 400) and not is_present:
-                self.recorder.begin(response.copy())
+                self.recorder.begin(copied(response))
                 response.stream = self.recorder.passing
             return
         content_type = response.headers.get("content-type", "")
@@ -207,7 +207,7 @@ class Exchange:
             listener=self.part.listener if self.part is not None else None,
         )
         self.recorder.begin(response)  # A copy is changed: mitmproxy judges the connection by the backend's headers.
-        response = flow.response = response.copy()
+        response = flow.response = copied(response)
         set_head(response, self._rewriter.content_type)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from copy import copy
 
 from mitmproxy.http import Response
 
@@ -37,6 +38,16 @@ def internal_error() -> ApiError:
     """Log the exception that is being handled, a bug of ours, and return the error for the client."""
     logger.exception("toolsim failed to rewrite an answer; please report this.")
     return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
+
+
+def copied(response: Response) -> Response:
+    """Return what ``response.copy()`` returns, in a tenth of its time: most of that checks the types of all fields."""
+    other = copy(response)
+    other.data = copy(response.data)
+    other.data.headers = response.headers.copy()
+    other.data.trailers = response.trailers and response.trailers.copy()
+    other.stream = False
+    return other
 
 
 def set_head(response: Response, content_type: str) -> None:

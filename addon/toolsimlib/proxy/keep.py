@@ -5,6 +5,7 @@ from __future__ import annotations
 from mitmproxy.http import HTTPFlow, Response
 
 from toolsimlib.proxy import sides
+from toolsimlib.proxy.head import copied
 
 MAX_BYTES = 4 * 1024 * 1024
 """Kept of each side of one answer: more than any turn that a person reads, little enough for a long-running proxy."""
@@ -50,7 +51,7 @@ class BodyRecorder:
 
     def whole(self, response: Response) -> None:
         """Remember the backend's answer, which arrived whole and is about to be changed."""
-        self._response = response.copy()
+        self._response = copied(response)
         self.received.add(response.raw_content or b"")
 
     def telling(self, chunks: list[bytes]) -> list[bytes]:

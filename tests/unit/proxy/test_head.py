@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from mitmproxy.http import Response
+from mitmproxy.http import Headers, Response
 from toolsimlib.errors import ApiError
-from toolsimlib.proxy.head import error_response, set_head, told_problem
+from toolsimlib.proxy.head import copied, error_response, set_head, told_problem
 
 
 def test_error_response() -> None:
@@ -13,6 +13,20 @@ def test_error_response() -> None:
     assert json.loads(response.content or b"") == {"error": {"message": "no", "type": "t", "param": "p", "code": "c"}}
     assert (response.headers["retry-after"], response.headers["x-a"]) == ("7", "b")
     assert error_response(ApiError("no", status=401)).headers["www-authenticate"] == "Bearer"
+
+
+def test_a_copy() -> None:
+    """It is as mitmproxy's own, and shares nothing that can change."""
+    response = Response.make(200, b"words", {"x-a": "b"})
+    response.trailers, response.stream = Headers([(b"x-t", b"u")]), True
+    copy, own = copied(response), response.copy()
+    before = response.get_state()  # type: ignore[no-untyped-call]
+    assert copy.get_state() == own.get_state() == before  # type: ignore[no-untyped-call]
+    assert vars(copy).keys() - {"stream"} == vars(own).keys()
+    assert copy.stream == own.stream
+    assert copy.trailers is not None
+    copy.headers["x-a"], copy.trailers["x-t"], copy.content, copy.status_code = "c", "v", b"others", 201
+    assert response.get_state() == before  # type: ignore[no-untyped-call]
 
 
 def test_a_backends_head_for_a_body_of_ours() -> None:
