@@ -90,8 +90,9 @@ class Proxies:
         options = {"toolsim_backend": backend, "toolsim_stream_arguments": arguments}
         return self._get(f"{backend} {arguments}", **options)
 
-    def storing(self, store: str) -> Mitmdump:
-        return self._get(f"storing {store}", toolsim_backend="auto", toolsim_store=store)
+    def fresh(self, **options: Any) -> Mitmdump:
+        """Return a proxy that is not started yet, for one measurement alone."""
+        return Mitmdump(self._url, toolsim_backend="auto", **options)
 
     def _get(self, name: str, **options: Any) -> Mitmdump:
         if name not in self._running:
