@@ -28,7 +28,7 @@ from toolsimlib.proxy.jobs import Done
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.report import Report
 from toolsimlib.store.opening import Address, open_store
-from toolsimlib.store.record import Bounds, Conflict, Record, Size, Store, StoreError, TooLarge
+from toolsimlib.store.record import MAX_TRIES, Bounds, Conflict, Record, Size, Store, StoreError, TooLarge
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.responses.kept import Recalled, References, appended, not_found
 from toolsimlib.wire.responses.resources import Resource
@@ -48,8 +48,6 @@ LOST = ApiError(
     retry_after=1,
 )
 _KEY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
-# Others may add to the same conversation: each try then finds it as they have left it.
-_MAX_TRIES = 20
 
 
 @dataclass(slots=True)
@@ -180,7 +178,7 @@ class Memory:
             return Done(Report(), UNAVAILABLE)
         doing = "read"
         try:
-            for _ in range(_MAX_TRIES):
+            for _ in range(MAX_TRIES):
                 doing = "read"
                 found = await store.chain(partition, id, sys.maxsize) if id else []
                 self._works("read")
@@ -230,7 +228,7 @@ class Memory:
     async def _add(self, partition: str, conversation: str, record: Record, own: bytes, answer: bytes) -> None:
         """Keep an answer, and add its items to its conversation."""
         output = (parse_object(answer) or {}).get("output")
-        for _ in range(_MAX_TRIES):
+        for _ in range(MAX_TRIES):
             found = await self._used().chain(partition, conversation, sys.maxsize)
             if not found:
                 raise StoreError(f"the conversation {conversation} has been deleted")

@@ -8,6 +8,8 @@ from typing import Protocol
 
 MAX_CHAIN = 10_000
 """Records that one may continue, one behind the other: more turns than any model reads."""
+MAX_TRIES = 20
+"""How often a change that met a ``Conflict`` is made again, of what is there by then."""
 
 
 class StoreError(Exception):

@@ -26,7 +26,7 @@ from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.report import Report
-from toolsimlib.store.record import StoreError, TooLarge
+from toolsimlib.store.record import MAX_TRIES, StoreError, TooLarge
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.background import (
@@ -47,7 +47,6 @@ from toolsimlib.wire.responses.background import (
 from toolsimlib.wire.responses.resources import Call
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
-_MAX_TRIES = 20
 _JSON = {"content-type": "application/json"}
 
 
@@ -163,7 +162,7 @@ class BackgroundAnswers:
     async def _told(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
         """Return what is to be said of an answer, False if there is none; what that changes is written."""
         id = call.resource.id
-        for _ in range(_MAX_TRIES):
+        for _ in range(MAX_TRIES):
             entry = await self._ledger.read(partition, id)
             if entry is None:
                 return False

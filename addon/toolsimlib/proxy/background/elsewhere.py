@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, RENEW_SECONDS, Ledger
+from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, Ledger
 from toolsimlib.proxy.memory import UNAVAILABLE
 from toolsimlib.store.record import StoreError
 from toolsimlib.wire.responses.background import BEHIND, DELETED, DONE, NO_END, error_frame, frames_after, has_end
 from toolsimlib.wire.sse import comment
 
-MAX_FAILURES = 20
-"""How often in succession the store may fail before a stream ends with that."""
 # A proxy whose answer was cancelled keeps the last events when it has noticed.
 _LAST_SECONDS = RENEW_SECONDS + 2 * FOLLOW_SECONDS
 _KEEPALIVE_SECONDS = 10.0
@@ -34,7 +32,7 @@ async def follow_kept(ledger: Ledger, partition: str, id: str, after: int) -> As
             kept = await ledger.events(partition, id)
         except StoreError:
             failures += 1
-            if failures > MAX_FAILURES:
+            if failures > PATIENCE:
                 yield error_frame(UNAVAILABLE, after + 1)
                 return
             await asyncio.sleep(FOLLOW_SECONDS)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from toolsimlib.errors import ApiError
 from toolsimlib.proxy.memory import LOST, Memory
-from toolsimlib.store.record import Conflict, Record, StoreError
+from toolsimlib.store.record import MAX_TRIES, Conflict, Record, StoreError
 from toolsimlib.wire.responses.background import is_one
 from toolsimlib.wire.responses.kept import appended
 
@@ -20,9 +20,9 @@ LEASE_SECONDS = 10.0
 """How long a lease is good, by the store's clock: several renewals may fail, as while the store restarts."""
 FOLLOW_SECONDS = 1.0
 """How often the events of an answer that is followed at another proxy are kept, and looked for there."""
+PATIENCE = 20
+"""How often in succession, about once a second, the store may fail before we give up: a server may be restarting."""
 _OVER = "over"
-# Others may add to the same conversation: each try then finds it as they have left it.
-_MAX_TRIES = 20
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class Ledger:
         records += _events(lease.id, ending.events)
         if not ending.conversation:
             return await self._replace(lease, [*records, lease.over()])
-        for _ in range(_MAX_TRIES):
+        for _ in range(MAX_TRIES):
             found = await self._memory.conversation(lease.partition, ending.conversation)
             if found is None:
                 return LOST

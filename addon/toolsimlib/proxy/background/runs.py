@@ -16,7 +16,7 @@ from toolsimlib.events import Failed, Opened
 from toolsimlib.loop.event_log import EventLog
 from toolsimlib.loop.runner import Job, Refused, answer, failure
 from toolsimlib.loop.server import with_keepalives
-from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, RENEW_SECONDS, Ending, Lease, Ledger
+from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, Ending, Lease, Ledger
 from toolsimlib.proxy.memory import LOST
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.report import Report
@@ -29,8 +29,6 @@ from toolsimlib.wire.responses.writer import ResponsesWriter
 
 logger = logging.getLogger(__name__)
 
-KEEP_TRIES = 20
-"""How often, once a second, we try to keep an answer that is over: a server may be restarting."""
 _SECOND = 1.0
 
 _UNFINISHED = ApiError("The backend's answer has no end.", code="backend_truncated", status=502)
@@ -171,7 +169,7 @@ class Runs:
         """Keep an answer that is over, before anybody is told that it is."""
         assert run.writer.body is not None
         ending = run.ending(run.writer.body)
-        for _ in range(KEEP_TRIES):
+        for _ in range(PATIENCE):
             try:
                 match await self._ledger.end(run.lease, ending):
                     case True:

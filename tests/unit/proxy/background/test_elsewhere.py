@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from toolsimlib.proxy.background import elsewhere
-from toolsimlib.proxy.background.elsewhere import MAX_FAILURES, follow_kept
-from toolsimlib.proxy.background.ledger import Ending, Lease, Ledger
+from toolsimlib.proxy.background.elsewhere import follow_kept
+from toolsimlib.proxy.background.ledger import PATIENCE, Ending, Lease, Ledger
 from toolsimlib.proxy.memory import Memory
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, StoreError
@@ -117,10 +117,10 @@ async def test_a_store_that_is_down(house: House, times: int, monkeypatch: pytes
         return await read(partition, id)
 
     monkeypatch.setattr(house.ledger, "read", failing)
-    house.happens = [nothing(house) for _ in range(min(times, MAX_FAILURES))]
-    house.happens += [ended(house)] if times < MAX_FAILURES else []
+    house.happens = [nothing(house) for _ in range(min(times, PATIENCE))]
+    house.happens += [ended(house)] if times < PATIENCE else []
     told = await house.follow()
-    if times < MAX_FAILURES:
+    if times < PATIENCE:
         assert told == [b"".join([*FRAMES, END]), DONE]
     else:
         assert "not available" in words_of(told[0])
