@@ -63,6 +63,20 @@ def test_what_is_uncertain(storing: openai.OpenAI, backend: TextBackend, stream:
     assert [catalogues(each) for each in backend.exchanges] == [1, 1, 0, 1, 1]
 
 
+def test_an_answer_that_is_deleted(storing: openai.OpenAI, backend: TextBackend) -> None:
+    """The conversation that went through it is told anew, from wherever it goes on; no other one is."""
+    backend.play([says("One."), says("Two."), says("Other."), says("Three."), says("Four."), says("More.")])
+    first = ask(storing, False, input="Hello", tools=TOOLS)
+    second = ask(storing, False, input="And?", tools=TOOLS, previous_response_id=first.id)
+    other = ask(storing, False, input="Hello", tools=TOOLS)
+    with pytest.raises(openai.APIStatusError):  # This backend cannot, and the next one may have.
+        storing.responses.delete(first.id)
+    third = ask(storing, False, input="And?", tools=TOOLS, previous_response_id=second.id)
+    ask(storing, False, input="And?", tools=TOOLS, previous_response_id=third.id)
+    ask(storing, False, input="And?", tools=TOOLS, previous_response_id=other.id)
+    assert [catalogues(each) for each in backend.exchanges] == [1, 0, 1, 1, 0, 0]
+
+
 def test_recordings_replay(backend: TextBackend, tmp_path: Path) -> None:
     """A request that was sent without its catalogue is made so again, though nobody remembers why."""
     backend.play([says("One."), says("Two.")])

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from toolsimlib.plan import Engine, Feature
+from toolsimlib.request.catalogue import AT
 
 # Addresses and models may come from clients, so that their number is anyone's choice.
 _MAX_BACKENDS = 256
@@ -37,7 +38,10 @@ class Root:
 
 
 class Told:
-    """The catalogues that backends' own contexts hold, by the id of their last answer: the last ones that were used."""
+    """The catalogues that backends' own contexts hold, by the id of their last answer: the last ones that were used.
+
+    Each is a digest, and behind ``AT`` the id of the answer with which it was told.
+    """
 
     def __init__(self) -> None:
         self._digests: dict[tuple[Root, str], str] = {}
@@ -46,9 +50,14 @@ class Told:
         """Remember what the context of an answer holds."""
         if len(id) > _MAX_ID:
             return
-        self._digests[root, id] = digest
+        self._digests[root, id] = digest if AT in digest else f"{digest}{AT}{id}"
         if len(self._digests) > _MAX_TOLD:
             del self._digests[next(iter(self._digests))]
+
+    def forget(self, root: Root, id: str) -> None:
+        """Forget what the context of an answer holds, and of all that were told it with the same one."""
+        if (held := self._digests.get((root, id))) is not None:
+            self._digests = {key: each for key, each in self._digests.items() if key[0] != root or each != held}
 
     def before(self, root: Root, body: bytes) -> dict[str, str]:
         """Return what is remembered of the answers that a request, as it came, may go on from."""

@@ -7,10 +7,11 @@ last user message reminds the model of it.
 
 1. What a context holds is remembered by the id of its last answer, as a digest of the very text and its role. Only if
    this request's would be the same is it left out. With another tool, choice or form of answer it is told anew, and
-   that is then what the context holds.
+   that is then what the context holds. The answer with which it was told is remembered beside it.
 2. Whatever is uncertain counts as not told: an answer of which nothing is remembered (from before a restart, by way
-   of another proxy, too long ago), one that did not complete or was not to be kept, and a context that may have lost
-   its beginning (``truncation``, ``context_management``) or that others change (a ``conversation``).
+   of another proxy, too long ago), one that did not complete or was not to be kept, a conversation of which an answer
+   was deleted, and a context that may have lost its beginning (``truncation``, ``context_management``) or that others
+   change (a ``conversation``).
 3. What several turns within one answer are shown is told each time: the client knows the id of one of them alone.
 """
 
@@ -23,6 +24,9 @@ from toolsimlib.conversation import ClientRequest
 from toolsimlib.plan import Plan
 from toolsimlib.request.manifest import manifest
 from toolsimlib.request.transforms import tools_shown
+
+AT = "@"
+"""Stands between a digest and the id of the answer with which its catalogue was told."""
 
 
 def catalogue_of(plan: Plan) -> str:
@@ -52,5 +56,7 @@ def context_after(request: ClientRequest, digest: str, told: Mapping[str, str]) 
 
     ``digest``: of the request's own catalogue; ``told``: those that contexts hold, by the id of their last answer.
     """
-    is_told = bool(request.continues) and told.get(request.continues) == digest
-    return digest if request.is_kept_whole else "", is_told
+    held = told.get(request.continues, "") if request.continues else ""
+    is_told = held.partition(AT)[0] == digest
+    holds = held if is_told else digest
+    return holds if request.is_kept_whole else "", is_told

@@ -52,10 +52,25 @@ def test_what_a_backend_was_told() -> None:
     one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
     one.told.note(one.root, "r1", "digest")
     body = b'{"input":"x", "previous_response_id" : "r1"}'
-    assert one.told.before(one.root, body) == {"r1": "digest"}
+    assert one.told.before(one.root, body) == {"r1": "digest@r1"}
     assert other.told.before(other.root, body) == {}
     assert one.told.before(one.root, b'{"previous_response_id":"r2","user":"r1"}') == {}
     assert one.told.before(one.root, b'{"previous_response_id":5}') == {}
+
+
+def test_what_was_told_is_forgotten() -> None:
+    """With an answer goes all that was told with the same one, and nothing else, wherever it was told that."""
+    backends = KnownBackends()
+    one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
+    one.told.note(one.root, "r1", "digest")
+    one.told.note(one.root, "r2", "digest@r1")
+    one.told.note(one.root, "r3", "digest")
+    other.told.note(other.root, "r1", "digest")
+    one.told.forget(one.root, "r2")
+    one.told.forget(one.root, "unknown")
+    body = b"".join(b'"previous_response_id":"r%d"' % number for number in range(5))
+    assert one.told.before(one.root, body) == {"r3": "digest@r3"}
+    assert other.told.before(other.root, body) == {"r1": "digest@r1"}
 
 
 def test_what_was_told_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,7 @@ def test_the_same_catalogue_is_not_told_again() -> None:
     assert not is_shown(made)
     assert reminder(made.plan.choice, sentinel="tool_call") in json.loads(made.body)["input"][-1]["content"][0]["text"]
     assert made.plan.told == FIRST
+    assert rewritten({"r2": f"{FIRST}@r1"}, previous_response_id="r2").plan.told == f"{FIRST}@r1"
     assert [tool.name for tool in made.plan.tools] == ["get_weather"]
     output = [{"type": "function_call_output", "call_id": "c", "output": "18"}]
     assert not is_shown(rewritten(**AFTER, input=output))

@@ -1,0 +1,31 @@
+"""What a conversation was told is forgotten when an answer of it is deleted at its backend."""
+
+from __future__ import annotations
+
+import pytest
+from mitmproxy.test import tflow
+from toolsimlib.proxy.deletions import Deletions
+from toolsimlib.proxy.known import KnownBackends
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "is_forgotten"),
+    [
+        ("DELETE", "/api/v1/responses/r1", True),
+        ("DELETE", "/api/v1/responses/r1/?a=/responses/r2", True),
+        ("DELETE", "/v1/responses/r1", False),
+        ("DELETE", "/api/v1/responses/r2", False),
+        ("DELETE", "/api/v1/conversations/r1", False),
+        ("GET", "/api/v1/responses/r1", False),
+    ],
+)
+def test_answers_that_are_deleted(method: str, path: str, is_forgotten: bool) -> None:
+    """That answer of that backend, and no other request."""
+    known = KnownBackends()
+    backend = known.at("http", "backend", 80, "/api/v1")
+    backend.told.note(backend.root, "r1", "digest")
+    flow = tflow.tflow()
+    flow.request.scheme, flow.request.host, flow.request.port = "http", "backend", 80
+    flow.request.method, flow.request.path = method, path
+    Deletions(known).requestheaders(flow)
+    assert bool(backend.told.before(backend.root, b'{"previous_response_id":"r1"}')) is not is_forgotten
