@@ -1,0 +1,185 @@
+"""Whatever bytes come, no parser raises, and none cares how they were cut.
+
+The first two bytes of an input choose what it is held against and how it is cut, the rest is what a peer sends. What a
+target does not look at is left out of it, so that there are hundreds of runs a second: words come as words, without
+envelopes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from toolsimlib.errors import BadRequest
+from toolsimlib.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Closed,
+    Deltas,
+    Ended,
+    Failed,
+    TextDelta,
+)
+from toolsimlib.plan import AnswerForm, Dialect, Plan, Policy, Tool
+from toolsimlib.report import Report
+from toolsimlib.request.rewrite import rewrite_request
+from toolsimlib.response.answer import Answer
+from toolsimlib.response.dialects import FOREIGN
+from toolsimlib.response.model_turn import ModelTurn
+from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.repeats import RepeatDecoder, Repeats
+from toolsimlib.wire.sse import SSEDecoder
+
+_CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+_TOOLS = (Tool("f", "f", parameters=_CITY), Tool("g", "g", parameters=_CITY, strict=True))
+_POLICIES = (Policy(), Policy(untagged="off"), Policy(use_tool=False, repair="off"), Policy(max_tool_args_bytes=64))
+# Lost words or calls, a call twice or one more than there was: whatever differs between two of these is a bug.
+type _Told = tuple[str, list[str], str]
+
+
+def sse(data: bytes, step: int) -> None:
+    """Whole or in pieces, the same events; and a repeat says what its bytes say."""
+    whole, cut, repeats = SSEDecoder(), SSEDecoder(), RepeatDecoder()
+    events = whole.feed(data) + whole.feed(b"") if data else []
+    pieces = [event for piece in _pieces(data, step) for event in cut.feed(piece)]
+    assert pieces + (cut.feed(b"") if data else []) == events, "the cut made a difference"
+    assert list(_documents(repeats, data)) == [_document(event.data) for event in events], "a repeat says another thing"
+
+
+def _pieces[Text: (str, bytes)](text: Text, step: int) -> Iterator[Text]:
+    return (text[at : at + step] for at in range(0, len(text), step))
+
+
+def _documents(decoder: RepeatDecoder, data: bytes) -> Iterator[str | None]:
+    for item in (item for part in (data, b"") if data for item in decoder.feed(part)):
+        if isinstance(item, Repeats):
+            yield from (dump(item.template.with_text(text).document) for text in item.texts)
+        else:
+            yield _document(item.data)
+
+
+def _document(text: str) -> str | None:
+    document = parse_object(text.encode())
+    return dump(document) if document is not None else None
+
+
+def _turn(data: bytes, step: int, backend: Dialect, kind: str) -> _Told:
+    plan = Plan("chat", backend, AnswerForm(True, "m"), tools=_TOOLS, any_strict=True)
+    turn = ModelTurn(plan, Report(), content_type=kind)
+    events = [event for part in _pieces(data, step) for each in turn.steps(part) for event in each]
+    return _told(events + [event for each in turn.steps(b"") for event in each])
+
+
+def _told(events: list[ClientEvent]) -> _Told:
+    """Return the text, the calls and the end of an answer, which ends exactly once."""
+    assert isinstance(events[-1], Ended | Failed), "an answer without an end"
+    text, calls = "", list[str]()
+    for event in events[:-1]:
+        match event:
+            case TextDelta():
+                text += event.text
+            case Deltas(like=TextDelta()):
+                text += "".join(event.texts)
+            case CallStarted():
+                calls.append(event.name)
+            case CallDelta():
+                calls[-1] += event.text
+            case CallEnded():
+                calls[-1] += event.status
+            case Ended() | Failed():
+                raise AssertionError("an answer with two ends")
+    return text, calls, repr(events[-1])
+
+
+def chat_stream(data: bytes, step: int) -> None:
+    """A chat stream of any bytes says the same at any cut, and ends once."""
+    kind = "text/event-stream"
+    assert _turn(data, step, "chat", kind) == _turn(data, len(data) + 1, "chat", kind), "the cut made a difference"
+
+
+def responses_stream(data: bytes, step: int) -> None:
+    """So does one of the Responses API."""
+    kind = "text/event-stream"
+    cut, whole = (_turn(data, size, "responses", kind) for size in (step, len(data) + 1))
+    assert cut == whole, "the cut made a difference"
+
+
+def whole_answer(data: bytes, step: int) -> None:
+    """A whole answer ends once."""
+    _turn(data, len(data) + 1, "chat" if step % 2 else "responses", "application/json")
+
+
+def words(data: bytes, step: int) -> None:
+    """What a model writes comes out the same, however it arrives; and all of it, where it calls nothing."""
+    text = data.decode("utf-8", "replace")
+    policy = _POLICIES[step % len(_POLICIES)]
+    whole = _answer(policy, text, len(text) + 1, 1)
+    assert _answer(policy, text, step, 1) == whole, "the cut made a difference"
+    assert _answer(policy, text, step, 5) == whole, "deltas that came together made a difference"
+    assert whole[1] or whole[0] == text, "words were lost"
+
+
+def _answer(policy: Policy, text: str, step: int, together: int) -> _Told:
+    plan = Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS[:1], policy=policy)
+    answer, events = Answer(plan, Report()), list[ClientEvent]()
+    pieces = list(_pieces(text, step))
+    for at in range(0, len(pieces), together):
+        texts = pieces[at : at + together]
+        told, count = answer.at_once(Deltas(TextDelta(texts[0]), texts)) if together > 1 else ([], 0)
+        events += [*told, *(event for each in texts[count:] for event in answer.feed(TextDelta(each)))]
+    return _told([*events, *answer.feed(Closed())])
+
+
+def a_request(data: bytes, step: int) -> None:
+    """A request of any bytes is rewritten, passed or refused."""
+    dialect: Dialect = "chat" if step % 2 else "responses"
+    policy = Policy(backend="chat" if step % 4 < 2 else "auto")
+    with contextlib.suppress(BadRequest):
+        rewrite_request(dialect, "/v1/x", data, policy, output_mode=None, report=Report())
+
+
+TARGETS: tuple[Callable[[bytes, int], None], ...] = (
+    sse,
+    chat_stream,
+    responses_stream,
+    whole_answer,
+    words,
+    a_request,
+)
+_DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
+_RESPONSES_CALL = b'{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}'
+# The second byte: the step, less one; where that is odd, chat.
+SEEDS = (
+    b"\0\5" + _DELTA % b"Hi" + _DELTA % b"you" + b"data: [DONE]\n\n",
+    b"\1\7" + _DELTA % b'<tool_call>{\\"name\\":\\"f\\",\\"arguments\\":{}}</tool_call>' + b"data: [DONE]\n\n",
+    b'\2\7data: {"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"Hi"}\n\n'
+    b'data: {"type":"response.completed","response":{"id":"r","output":[%s],"status":"completed"}}\n\n'
+    % _RESPONSES_CALL,
+    b'\3\2{"choices":[{"index":0,"message":{"content":"Hi","tool_calls":[{"id":"a","type":"function","function":'
+    b'{"name":"f","arguments":"{}"}}]},"finish_reason":"stop"}]}',
+    b'\4\3Hello <tool_call>{"name":"f","arguments":{"city":"Bonn"}}</tool_call>'
+    b'<use_tool><name>f</name><city>B</city></use_tool>\n```json\n{"name":"f","arguments":{}}\n```',
+    b'\5\0{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":'
+    b'{"name":"f","strict":true,"parameters":{"type":"object","properties":{"a":{"pattern":"^a"}}}}}]}',
+    b'\5\1{"model":"m","input":[%s,{"type":"function_call_output","call_id":"c","output":"x"}],'
+    b'"tools":[{"type":"function","name":"f"}]}' % _RESPONSES_CALL,
+)
+
+
+def one(data: bytes) -> None:
+    """Hold one input against the target that it chooses."""
+    if len(data) >= 2:
+        TARGETS[data[0] % len(TARGETS)](data[2:], data[1] % 64 + 1)
+
+
+WORDS = (
+    *("data: ", "event: ", "\n\n", "[DONE]", "<think>", "</think>", "```json\n", "```", "<tool_call>", "</tool_call>"),
+    *("<use_tool>", "</use_tool>", "<name>f</name>", "<city>", "</city>", '{"name":"f","arguments":', "f(city=", "[f("),
+    *('"choices":[{"index":0,"delta":', '"tool_calls":[', '"finish_reason":"stop"', '"content":"', "\\u", "\\ud83d"),
+    *("response.output_item.done", '"output_index":', '"call_id":', "response.output_text.delta", "response.completed"),
+    *FOREIGN,
+    *FOREIGN.values(),
+)
+"""What a fuzzer would have to guess letter by letter."""

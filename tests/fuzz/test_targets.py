@@ -1,0 +1,13 @@
+"""What fuzzing begins with holds: a fuzzer that fails at its own seeds looks at nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz.targets import SEEDS, TARGETS, one
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: TARGETS[seed[0]].__name__)
+def test_the_seeds(seed: bytes) -> None:
+    """Each passes its target, and each target has one."""
+    one(seed)
+    assert {seed[0] for seed in SEEDS} == set(range(len(TARGETS)))
