@@ -29,7 +29,7 @@ from toolsimlib.wire.json_codec import parse_object, spells_surrogates
 # Characters of a source: a short one costs next to nothing, a long one much memory.
 _MIN_SIZE, _MAX_SIZE = 1_024, 262_144
 _MAX_ARRAYS = 32
-# A history may hold any number of such keys; the body's own is among the first ones, or the last.
+# A history may hold any number of such keys: where the body's own is not among the first ones, all of it is parsed.
 _MAX_KEYS = 8
 _NAME = '"tools"'
 _VALUE = re.compile(r"[ \t\r\n]*+:[ \t\r\n]*+(?=\[)")

@@ -33,6 +33,7 @@ def known() -> list[Any]:
         '{ "tools" \t:\r\n %s }',
         '{"a": "\\"tools\\": [", "tools": %s}',
         '{"metadata": {"tools": []}, "tools": %s}',
+        '{"tools": %s, "input": [{"tools": []}]}',
     ],
 )
 def test_the_same_tools_are_the_same_object(body: str) -> None:
@@ -107,10 +108,29 @@ def test_a_bounded_number_is_kept() -> None:
     assert [arrays.source_of(each) is not None for each in read] == [False] * 3 + [True] * request_body._MAX_ARRAYS
 
 
-def test_what_is_small_or_huge_is_not_kept() -> None:
+@pytest.mark.parametrize(
+    ("size", "is_kept"),
+    [
+        (request_body._MIN_SIZE - 1, False),
+        (request_body._MIN_SIZE, True),
+        (request_body._MAX_SIZE, True),
+        (request_body._MAX_SIZE + 1, False),
+    ],
+)
+def test_what_is_small_or_huge_is_not_kept(size: int, is_kept: bool) -> None:
     """A short array costs nothing to parse, and a long one too much memory."""
-    for tools in (TOOLS[:1], TOOLS * 200):
-        body = read_body(json.dumps({"tools": tools}).encode())
-        assert body == {"tools": tools}
+    tools = ["x" * (size - len('[""]'))]
+    body = read_body(json.dumps({"tools": tools}).encode())
+    assert body == {"tools": tools}
+    assert body is not None
+    assert (source_of(body["tools"]) is not None) == is_kept
+
+
+def test_only_the_first_arrays_of_a_name_are_looked_at() -> None:
+    """A body's own behind more of them is parsed like any other."""
+    tools, other = known(), '{"tools": []}'
+    for count, is_same in ((request_body._MAX_KEYS - 1, True), (request_body._MAX_KEYS, False)):
+        body = read_body(f'{{"input": [{", ".join([other] * count)}], "tools": {SOURCE}}}'.encode())
         assert body is not None
-        assert source_of(body["tools"]) is None
+        assert body["tools"] == tools
+        assert (body["tools"] is tools) == is_same
