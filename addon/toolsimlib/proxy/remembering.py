@@ -115,8 +115,11 @@ class Remembering:
         names = output_names(final)
         if turn is None or names is None:
             return
-        outcome = await self.keep(turn, exchange.limits.max_request_bytes, dump(final).encode(), names)
-        exchange.end = told(exchange.end, outcome)
+        outcome: ApiError | bool = False
+        try:
+            outcome = await self.keep(turn, exchange.limits.max_request_bytes, dump(final).encode(), names)
+        finally:
+            exchange.end = told(exchange.end, outcome)
         if isinstance(outcome, ApiError):
             exchange.report.error = outcome.code
 

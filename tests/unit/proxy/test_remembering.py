@@ -191,3 +191,26 @@ async def test_what_is_not_to_be_kept_is_not_read_for_it(remembering: Rememberin
         remembering.take_own(exchange, done)
         assert exchange.memory is not None
         assert exchange.memory.own is None
+
+
+async def test_a_bug_promises_nothing(
+    memory: Memory, remembering: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream whose answer was not kept for a reason that nobody foresaw ends by saying so."""
+
+    async def broken(*_: object) -> bool:
+        raise RuntimeError
+
+    flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hi", "stream": True})
+    job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
+    assert job is not None
+    exchange.take_request(flow, run(remembering.ask_for_own(exchange, job)))
+    flow.response = tflow.tresp(content=None, headers=((b"content-type", b"text/event-stream"),))
+    exchange.begin(flow)
+    text = {"choices": [{"index": 0, "delta": {"content": "Fine."}, "finish_reason": "stop"}]}
+    list(exchange.turns(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(text).encode()))
+    assert b'"store":true' in exchange.end.split(b"event: response.completed")[1]
+    monkeypatch.setattr(memory, "keep", broken)
+    with pytest.raises(RuntimeError):
+        await remembering.keep_streamed(exchange)
+    assert b'"store":false' in exchange.end.split(b"event: response.completed")[1]
