@@ -179,7 +179,7 @@ def test_where_a_request_goes(name: str) -> None:
     if isinstance(expected, int):
         assert isinstance(found, Answer)
         assert found.error is not None
-        assert found.error.status == expected
+        assert (found.error.status, found.error.type) == (expected, "invalid_request_error")
     else:
         assert found == expected
 
