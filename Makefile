@@ -156,9 +156,9 @@ coverage: setup  ## Measure branch coverage, in started programs too (fails belo
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
-mutants: setup  ## Change MUTANTS places of each of five rooms, and show the changes that no test notices
+mutants: setup  ## Change MUTANTS places of each room (ROOMS="judge turn"), and show the changes that no test notices
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[mutants]'
-	cd tests && ../$(BIN)/python -m mutants $(MUTANTS)
+	cd tests && ../$(BIN)/python -m mutants $(MUTANTS) $(ROOMS)
 
 bench: setup  ## Measure speed against goals (ROWS="cpu delay" for some groups, QUICK=1 for a few minutes)
 	cd tests && ../$(BIN)/python -m bench $(ROWS) $(if $(QUICK),--quick)
