@@ -70,7 +70,7 @@ def _events(lines: Iterable[str]) -> Iterator[_Event]:
         if line.startswith("data:"):
             data.append(line)
             continue
-        if len(data) > 1 and (whole := _parse("\n".join(_payload(each) for each in data))) is not None:
+        if len(data) > 1 and (whole := _parse("".join(map(_payload, data)))) is not None:
             yield _Event(data, whole)
         else:
             yield from (_Event([each], _parse(_payload(each))) for each in data)
@@ -80,7 +80,7 @@ def _events(lines: Iterable[str]) -> Iterator[_Event]:
 
 
 def _payload(line: str) -> str:
-    return line[5:].rstrip("\r\n")
+    return line[5:]  # With its line end, which is white space to JSON.
 
 
 def _line_end(line: str) -> str:

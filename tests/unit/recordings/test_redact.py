@@ -189,6 +189,12 @@ def test_json_without_secrets_stays_to_the_byte() -> None:
     assert Redactor().body(body, "application/json") == body
 
 
+def test_a_list_without_names_holds_no_secret() -> None:
+    """What stands under no name is a text like any other."""
+    value = ["harmless", ["twice"], {"a": "b"}]
+    assert Redactor().value(value) is value
+
+
 def test_json_fields() -> None:
     """Strings under a secret name are hidden, deep too; a schema for a secret stays a schema."""
     body = {
