@@ -24,6 +24,8 @@ from support.wire import DONE, chat_frame, chat_whole
 
 PIECE = 0.05  # seconds between two pieces of a backend that talks on
 TALK = 60
+ENDLESS = 32  # of the same call in a list, as README says
+ITEM = CALL.removeprefix("<tool_call>").removesuffix("</tool_call>")
 
 
 async def talks_on(answer: Answer) -> None:
@@ -80,6 +82,25 @@ def test_whole_answer_is_cut_too(backend: RawBackend, line: Line, ask: Any) -> N
     backend.play(behave)
     message = line.post("/v1/chat/completions", ask()).json()["choices"][0]["message"]
     assert (message["content"], len(message["tool_calls"])) == ("Let me look. ", 1)
+
+
+def test_model_in_a_loop_is_stopped(backend: RawBackend, line: Line, ask: Any) -> None:
+    """A list of the same call without end ends the turn with that call, and the backend with it."""
+
+    async def goes_round(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        for number in range(3 * ENDLESS):
+            await answer.send(chat_frame(f"{', ' if number else '['}{ITEM}"))
+            await asyncio.sleep(PIECE / 5)
+        await answer.end()
+
+    backend.play(goes_round)
+    reply = line.post("/v1/chat/completions", ask(stream=True))
+    assert reply.body.endswith(DONE)
+    assert reply.body.count(b'"get_weather"') == 1
+    assert not any(delta.get("content") for delta in deltas(reply.events()))
+    assert backend.asked[-1].gone.wait(5)
+    assert backend.asked[-1].sent < 2 * ENDLESS
 
 
 def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any) -> None:
