@@ -114,6 +114,7 @@ def test_the_log_of_rounds(backend: RawBackend, ask: Any) -> None:
     """A line for each round and one for the answer, and nothing of their connections."""
     backend.play(stream_of(CALL.removesuffix("}</tool_call>")))
     with Mitmdump(backend.url, toolsim_log="text", toolsim_retry=1) as proxy, Line(proxy.url) as line:
+        proxy.wait_for("is this an API")  # What it says of the backend at its start may come late.
         line.post("/v1/chat/completions", ask(stream=True))
         proxy.wait_for("m · chat stream · [^\n]*rounds")
         said = [re.sub(r"^\[[\d:.]+\]\s*", "", each) for each in proxy.log().splitlines()]
