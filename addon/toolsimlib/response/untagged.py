@@ -377,7 +377,7 @@ class Untagged:
 
     def _hold_space(self) -> bool:
         """Hold back whitespace; return whether there is nothing behind it to be read in this state."""
-        end = end_of(_SPACE, self._text, self._pos)
+        end = min(end_of(_SPACE, self._text, self._pos), self._pos + max(self._limit + 1 - self._held.size, 0))
         self._held.keep_tail(self._text[self._pos : end])
         self._pos = end
         if self._held.size <= self._limit:

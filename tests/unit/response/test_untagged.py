@@ -15,6 +15,7 @@ from toolsimlib.events import CallDelta, CallStarted, ClientEvent, Closed, TextD
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.answer import Answer
+from toolsimlib.response.held import Calls
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.sentinel import Fragment, Sentinel
 from toolsimlib.response.untagged import Piece, Untagged
@@ -75,7 +76,7 @@ SCRAPS = [
     "[", "{", "}", "]", "(", '"', "'", "\\", ",", ";", ":", "=", "`", "```", "````", "```json\n", "```python\n",
     "\n```", "\n```\n", "~~~\n", "\n", "\n\n", " ", "\t", "\r\n", "words ", "é", "\u2003", "<think>", "</think>",
     "[get_weather(", "get_weather{", "[ARGS]", "call:", "functions.", ":0", '{"city": "Bonn"}', "}", ")]",
-    "print(", "x = ", "<tool_call>", "</tool_call>", f"<tool_call>{CALL}</tool_call>",
+    "print(", "x = ", " " * 60, "<tool_call>", "</tool_call>", f"<tool_call>{CALL}</tool_call>",
     '{"name": ', '"get_weather"', '"arguments": ', '{"name": "get_weather", "arguments": {"city": "',
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=14).map("".join)
@@ -93,6 +94,25 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int) ->
     if data:
         assert pieces(text, sorted(data.draw(st.sets(st.integers(0, len(text))))), limit) == whole
     assert raw(pieces(text, range(1, len(text)), limit, fragments=True)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_call"),
+    [
+        (f"{CALL}\n{' ' * 99}x", True),
+        (f"{CALL}{' ' * 99}\nx", False),
+        (f"{CALL}{' ' * 99}\n", False),
+        (f"```json\n{CALL}\n{' ' * 99}\n```", False),
+        (f"```json\n{' ' * 99}{CALL}\n```", False),
+    ],
+)
+def test_white_space_beyond_the_limit(text: str, is_call: bool) -> None:
+    """What can be told by the limit's last character is; so a call counts if its line has ended by then."""
+    whole = pieces(text, [], len(CALL) + 20)
+    assert isinstance(whole[0], Calls) == is_call
+    for cut in range(1, len(text)):
+        assert pieces(text, [cut], len(CALL) + 20) == whole
+    assert pieces(text, range(1, len(text)), len(CALL) + 20) == whole
 
 
 def case_plan(case: dict[str, Any]) -> Plan:
