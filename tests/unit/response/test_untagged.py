@@ -86,6 +86,7 @@ TEXTS = st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=14).map
 @example(f"```json\n{CALL}\n```", None, 200_000)
 @example(f"```json\n{CALL}\\", None, 62)
 @example(f'{{"na>me\n```json\n{CALL}\n```', None, 200_000)
+@example(f"{CALL}{' ' * 120}\n", None, 120)
 def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int) -> None:
     """Any text, any cuts: no exception, nothing lost, and the pieces do not depend on the cuts (rule 9)."""
     whole = pieces(text, [], limit)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
+from toolsimlib.errors import ApiError
 from toolsimlib.plan import Kept, Policy
 from toolsimlib.proxy.background.edge import BackgroundAnswers
+from toolsimlib.proxy.background.ledger import Ending
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, run
 from toolsimlib.proxy.mcp_servers import Servers
@@ -21,8 +24,10 @@ from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, StoreError
 from toolsimlib.wire.dialect import RESPONSES
+from toolsimlib.wire.responses.background import CANCELLED, DELETED, DONE, NO_END, error_frame, events_value
 from toolsimlib.wire.responses.resources import Call, Resource
 
+END = b"event: response.completed\ndata: {}\n\n"
 BODY = {"model": "m", "input": "Hello", "background": True}
 
 
@@ -60,8 +65,11 @@ class House:
 
 
 @pytest.fixture
-def house(request: pytest.FixtureRequest) -> House:
-    return House(getattr(request, "param", Bounds()))
+async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    house = House(getattr(request, "param", Bounds()))
+    yield house
+    if (work := house.answers._rounds.stop()) is not None:
+        await work
 
 
 def said(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
@@ -152,3 +160,55 @@ async def test_what_is_none_of_these(house: House) -> None:
     ):
         served, flow = await house.ask(kind, method, id, "stream=true" if method == "GET" else "")
         assert (served, flow.response) == (False, None)
+
+
+@pytest.mark.parametrize(("kind", "method", "why"), [("cancel", "POST", CANCELLED), ("response", "DELETE", DELETED)])
+async def test_the_one_that_is_made_here_is_ended(
+    house: House, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever follows it is told which of the two it was."""
+    await house.begin()
+    [run] = house.started
+    ended: list[tuple[object, ApiError]] = []
+
+    async def end(run: object, why: ApiError) -> None:
+        ended.append((run, why))
+
+    monkeypatch.setattr(house.answers._runs, "find", lambda *_: run)
+    monkeypatch.setattr(house.answers._runs, "end", end)
+    served, _ = await house.ask(kind, method, "resp_0")
+    assert (served, ended) == (True, [(run, why)])
+
+
+async def test_one_that_is_made_elsewhere_is_followed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its flow is handed over to what reads its events from the store."""
+    await house.begin(BODY | {"stream": True})
+    shown: list[tuple[HTTPFlow, Any]] = []
+
+    def show(flow: HTTPFlow, stream: Any) -> Any:
+        shown.append((flow, stream))
+        return SimpleNamespace(report=Report(), topic=None)
+
+    monkeypatch.setattr(house.answers._rounds, "show", show)
+    served, flow = await house.ask("response", "GET", "resp_0", "stream=true")
+    assert served
+    [(shown_flow, stream)] = shown
+    assert (shown_flow, flow.response) == (flow, None)
+    await house.ask("response", "DELETE", "resp_0")
+    assert DELETED.message in (await anext(stream())).decode()
+
+
+@pytest.mark.parametrize(("last", "told"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
+async def test_the_events_that_are_kept_are_told_again(house: House, last: bytes, told: bytes) -> None:
+    """Behind the one that its client has, to the end; where that is not kept, one more event says so."""
+    await house.begin(BODY | {"stream": True})
+    [run], ledger = house.started, house.answers._ledger
+    entry = await ledger.read("p", "resp_0")
+    assert entry is not None
+    frames = [f"event: e\ndata: {number}\n\n".encode() for number in range(2)]
+    assert await ledger.end(run.lease, Ending(entry.value, events=events_value(0, [*frames, last]))) is True
+    served, flow = await house.ask("response", "GET", "resp_0", "stream=true&starting_after=0")
+    assert served
+    assert flow.response is not None
+    assert (flow.response.status_code, flow.response.content) == (200, frames[1] + told)
+    assert flow.response.headers["content-type"].startswith("text/event-stream")

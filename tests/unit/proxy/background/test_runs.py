@@ -23,7 +23,7 @@ from toolsimlib.report import Report
 from toolsimlib.store.opening import Address
 from toolsimlib.store.record import Bounds, Record, StoreError
 from toolsimlib.wire.dialect import RESPONSES
-from toolsimlib.wire.responses.background import CANCELLED, DONE, value_of
+from toolsimlib.wire.responses.background import CANCELLED, DONE, is_streamed, value_of
 from toolsimlib.wire.responses.writer import ResponsesWriter
 from unit.loop.test_server import WORDS, Round1
 
@@ -59,6 +59,10 @@ class House:
         response: dict[str, Any] = json.loads(entry.value)["response"]
         return {**response, "state": entry.state}
 
+    async def is_streamed(self) -> bool:
+        entry = await self.ledger.read("p", "resp_1")
+        return entry is not None and is_streamed(entry.value)
+
 
 @pytest.fixture
 async def house() -> AsyncIterator[House]:
@@ -85,6 +89,7 @@ async def test_an_answer_is_made(house: House, stream: bool) -> None:
     await run.task
     kept = await house.kept()
     assert (kept["status"], kept["state"], kept["output"][0]["content"][0]["text"]) == ("completed", "", "Hello")
+    assert await house.is_streamed() == stream
     assert [status for _, status in house.over] == [200]
     assert house.runs.partitions() == []
     lines = [line for family in house.runs.families() for line in family.lines()]
