@@ -11,7 +11,7 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.plan import Kept
 from toolsimlib.proxy.background.edge import BackgroundAnswers
-from toolsimlib.proxy.decoding import decoded
+from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, PageJob, RequestJob, ResolveJob, request_too_large
 from toolsimlib.proxy.memory import Memory, Turn
@@ -43,6 +43,9 @@ class Remembering:
         assert turn.resource is not None
         try:
             body = decoded(request.raw_content or b"", request.headers.get("content-encoding", ""), limit)
+        except TooLarge:
+            flow.response = exchange.refuse(request_too_large(limit))
+            return
         except ValueError as problem:
             flow.response = exchange.refuse(BadRequest(f"The request body cannot be decoded: {problem}").error)
             return

@@ -154,6 +154,21 @@ async def test_errors_take_the_place_of_the_answer(
     assert flow.response.status_code == 503
 
 
+@pytest.mark.parametrize(("data", "status"), [(b"no gzip", 400), (gzip.compress(b" " * 2001), 413)])
+async def test_a_compressed_body_about_what_is_kept(remembering: Remembering, data: bytes, status: int) -> None:
+    """One that cannot be decoded is bad, one that is larger than it may be is too large."""
+    flow = tflow.tflow()
+    flow.live = True
+    flow.request.method, flow.request.path = "POST", "/v1/conversations"
+    flow.request.raw_content = data
+    flow.request.headers["content-encoding"] = "gzip"
+    exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(max_request_bytes=2000))
+    remembering.begin(flow, exchange, "p")
+    await remembering.serve(flow, exchange)
+    assert flow.response is not None
+    assert flow.response.status_code == status
+
+
 async def test_without_a_store_nothing_is_remembered() -> None:
     """No store, a flow from a file, or a body that was dropped: nothing happens."""
     remembering = over(Memory())
