@@ -47,18 +47,7 @@ class JoiningReader(ChunkedReader):
     def _whole_chunks(self, buf: Any) -> bytes | None:
         """Take all chunks that have come whole; None if there is none."""
         raw = bytes(buf)
-        pieces = []
-        at, is_behind_chunk = 0, bool(self._bytes_to_discard)
-        while True:
-            start = at + 2 if is_behind_chunk else at
-            size = _SIZE(raw, start)
-            if size is None or (is_behind_chunk and raw[at:start] != _LINE_END):
-                break
-            end = size.end() + int(size[1], 16)
-            if end > len(raw) or end == size.end():
-                break
-            pieces.append(raw[size.end() : end])
-            at, is_behind_chunk = end, True
+        pieces, at = _read(raw, is_behind_chunk=bool(self._bytes_to_discard))
         if not pieces:
             return None
         has_line_end = raw.startswith(_LINE_END, at)
@@ -69,18 +58,28 @@ class JoiningReader(ChunkedReader):
 
 def whole_chunks(raw: bytes) -> bytes | None:
     """Return what is in the chunks that ``raw`` consists of; None if it is not just whole, plain chunks with data."""
+    pieces, end = _read(raw)
+    return b"".join(pieces) if raw[end:] == (_LINE_END if pieces else b"") else None
+
+
+def _read(raw: bytes, *, is_behind_chunk: bool = False) -> tuple[list[bytes], int]:
+    """Return what is in the plain chunks with which ``raw`` begins, and where the last one's data end.
+
+    ``is_behind_chunk``: the line end of a chunk before them is still to come.
+    """
     pieces = []
     at = 0
-    while at < len(raw):
-        size = _SIZE(raw, at)
-        if size is None:
-            return None
-        start, end = size.end(), size.end() + int(size[1], 16)
-        at = end + 2
-        if start == end or raw[end:at] != _LINE_END:
-            return None
-        pieces.append(raw[start:end])
-    return b"".join(pieces)
+    while True:
+        start = at + 2 if is_behind_chunk else at
+        size = _SIZE(raw, start)
+        if size is None or (is_behind_chunk and raw[at:start] != _LINE_END):
+            break
+        end = size.end() + int(size[1], 16)
+        if end > len(raw) or end == size.end():
+            break
+        pieces.append(raw[size.end() : end])
+        at, is_behind_chunk = end, True
+    return pieces, at
 
 
 def install() -> None:
