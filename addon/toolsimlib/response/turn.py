@@ -14,8 +14,8 @@ The state is a method that takes visible text. Between one state and the next:
    tail), or is said.
 3. An other item (reasoning, a refusal, a built-in tool's item) interrupts the text. It ends nothing, except that a
    refusal counts as text under rule 2.
-4. A call is told at once when the judge has passed its block; with incremental arguments, it is announced as soon as
-   its header is clean. If such a block breaks later, the call ends incomplete and the turn ends as cut ("length").
+4. How the client hears of a call is a matter of ``client_calls``. One that it was told of and that breaks later ends
+   incomplete; then the turn ends as cut ("length").
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from typing import Literal
 
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
-    CallDelta,
-    CallEnded,
-    CallStarted,
     ClientEvent,
     Deltas,
     Failed,
@@ -38,22 +35,21 @@ from toolsimlib.events import (
     StructuredCall,
     TextDelta,
 )
-from toolsimlib.plan import Plan, Tool
-from toolsimlib.report import Report, entry
+from toolsimlib.plan import Plan
+from toolsimlib.report import Report
 from toolsimlib.response.again import Again
-from toolsimlib.response.allowance import Allowance
 from toolsimlib.response.begun import Begun
 from toolsimlib.response.block_log import BlockLog
 from toolsimlib.response.broken_call import BrokenCall, BrokenCalls
+from toolsimlib.response.client_calls import ClientCalls
 from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.pieces import Block, Fragment, Oversize, joined
-from toolsimlib.response.preview import Preview, grown
+from toolsimlib.response.preview import grown
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.untagged import Piece
-from toolsimlib.response.use_tool import use_tool_text
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
 
 
@@ -65,19 +61,23 @@ class Turn:
     """
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], choice: int = 0) -> None:
-        self._plan, self._report, self._judge = plan, report, judge
-        self._numbers, self._choice = numbers, choice
-        self._parser, self._gap, self._blocks = parser_for(plan, judge), Gap(), BlockLog(report, choice)
-        self._preview: Preview | None = None
-        self._broken, self._allowance = False, Allowance(plan)
-        self._is_structured = False  # Whether the call at hand came as one from the backend.
-        self.again, self._begun = Again(plan), Begun(plan.begun) if plan.begun else None
+        self._plan = plan
+        self._report = report
+        self._judge = judge
+        self._choice = choice
+        self._parser = parser_for(plan, judge)
+        self._calls = ClientCalls(plan, report, numbers, choice)
+        self._gap = Gap()
+        self._blocks = BlockLog(report, choice)
+        self._begun = Begun(plan.begun) if plan.begun else None
         self._out: list[ClientEvent] = []
-        self.state, self.cut = self.state_waiting, False
+        self.again = Again(plan)
+        self.state = self.state_waiting
+        self.cut = False
         self.reason: FinishReason | Literal["tool_calls"] | None = None
 
     def __repr__(self) -> str:
-        return f"Turn({self.state.__name__}, {self._allowance.made} calls, {self._parser})"
+        return f"Turn({self.state.__name__}, {self._calls.made} calls, {self._parser})"
 
     @property
     def over(self) -> bool:
@@ -87,7 +87,7 @@ class Turn:
     @property
     def called(self) -> bool:
         """Whether there were calls, all of them whole."""
-        return self._allowance.made > 0 and not self._broken
+        return self._calls.made > 0 and not self._calls.broken
 
     @property
     def buffering(self) -> bool:
@@ -107,9 +107,9 @@ class Turn:
             text = self._begun.join(text)
         if self._parser is not None:
             self._take(self._parser.feed(text))
-            if self._parser.in_block and self._allowance.is_spent and self._plan.stops_after_tools and not self.over:
+            if self._parser.in_block and self._calls.is_spent and self._plan.stops_after_tools and not self.over:
                 # Whatever becomes of this block, call or text, the turn ends at it.
-                self._over_limit()
+                self._end_early(self._calls.pass_over())
         elif text:
             self.state(text)
         return self._flush()
@@ -124,13 +124,13 @@ class Turn:
             told: list[ClientEvent] = [deltas if count == len(texts) else Deltas(deltas.like, texts[:count])]
             self._blocks.position += sum(map(len, texts[:count]))
         else:
-            told, count = grown(parser, self._preview, deltas) if parser and not self.over else ([], 0)
+            told, count = grown(parser, self._calls.preview, deltas) if parser and not self.over else ([], 0)
         self.again.hear(*texts[:count])
         return told, count
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call."""
-        if isinstance(event, RefusalDelta) and self._allowance.made and self._plan.stops_after_tools and not self.over:
+        if isinstance(event, RefusalDelta) and self._calls.made and self._plan.stops_after_tools and not self.over:
             self._end_early("refusal after tools")
         self._release_text()
         if self.over:
@@ -145,10 +145,8 @@ class Turn:
         self._release_text()
         if self.over:
             return []
-        self._is_structured = True
         for verdict in self._judge.structured(call):
-            self._verdict(verdict)
-        self._is_structured = False
+            self._verdict(verdict, structured=True)
         return self._flush()
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
@@ -157,7 +155,7 @@ class Turn:
             return []
         self._drain(reason)
         if not self.over:
-            self._end("length" if self._broken else "tool_calls" if self._allowance.made else reason)
+            self._end("length" if self._calls.broken else "tool_calls" if self._calls.made else reason)
         return self._flush()
 
     def salvage(self) -> list[ClientEvent]:
@@ -199,7 +197,7 @@ class Turn:
         self.state = self.state_speaking
 
     def _interrupt(self) -> None:
-        self.state = self.state_calling if self._allowance.made else self.state_waiting
+        self.state = self.state_calling if self._calls.made else self.state_waiting
 
     def _end(self, reason: FinishReason | Literal["tool_calls"] | None) -> None:
         self.reason = reason
@@ -209,7 +207,7 @@ class Turn:
         """End the turn before the backend does: all that follows is dropped."""
         self._report.tool_cutoff = why
         self.cut = True
-        self._end("tool_calls" if self._allowance.made else "stop")
+        self._end("tool_calls" if self._calls.made else "stop")
 
     # -- pieces of text and their verdicts
 
@@ -224,10 +222,10 @@ class Turn:
             match piece:
                 case str():
                     self._blocks.position += len(piece)
-                    self._break_preview()
+                    self._break_off()
                     self.state(piece)
                 case Fragment():
-                    self._fragment(piece.text)
+                    self._out += self._calls.fragment(piece.text)
                 case Block() | Oversize():
                     self._block(piece)
                 case Calls():
@@ -248,9 +246,9 @@ class Turn:
                 self._end(None)
                 return
             self._take(pieces)
-        self._break_preview()
+        self._break_off()
         # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
-        if (gap := self._gap.take()) and not self._allowance.made:
+        if (gap := self._gap.take()) and not self._calls.made:
             self._out.append(TextDelta(gap, self._choice))
 
     def _flush(self) -> list[ClientEvent]:
@@ -262,7 +260,7 @@ class Turn:
         verdicts = self._judge.block(block) if isinstance(block, Block) else [self._judge.oversize(block.raw)]
         outcomes = [self._verdict(verdict) for verdict in verdicts]
         self._blocks.add(block.raw, outcomes, self._report.repairs[repaired:])
-        self._break_preview()
+        self._break_off()
 
     def _untagged(self, piece: Calls) -> None:
         repairs, outcomes = list[str](), list[str]()
@@ -282,17 +280,17 @@ class Turn:
         elif self.state != self.state_calling:
             self.state(mark.raw)
 
-    def _verdict(self, verdict: Verdict) -> str:
+    def _verdict(self, verdict: Verdict, *, structured: bool = False) -> str:
         """Act on a verdict; return what became of it, for the report."""
         match verdict:
             case _ if self._ask_again(verdict):
                 return f"asked again {self.again.fault and self.again.fault.reason}"
             case Call(tool=tool):
-                made = not self.over and self._call(verdict)
+                made = not self.over and self._call(verdict, structured=structured)
                 return f"call {tool.name}" if made else f"passed over {tool.name}"
             case Rejected(raw=raw, reason=reason):
                 if raw and not self.over:
-                    self._break_preview()
+                    self._break_off()
                     self.state(raw)
                 return f"text {reason}"
             case Violation(error=error, reason=reason):
@@ -300,10 +298,29 @@ class Turn:
                     self._violate(error)
                 return f"failure {reason}"
 
+    def _call(self, call: Call, *, structured: bool) -> bool:
+        """Tell the client of a call; return whether it was made."""
+        told = self._calls.make(call, structured=structured, behind_text=self.state == self.state_speaking)
+        self._out += told.events
+        if told.made:
+            self._gap.take()
+            self.state = self.state_calling
+        elif told.events:
+            self._interrupt()
+        if told.end:
+            self._end_early(told.end)
+        return told.made
+
+    def _break_off(self) -> None:
+        """Forget the open block: if its call was announced, it interrupts the text as any item does."""
+        if events := self._calls.break_off():
+            self._out += events
+            self._interrupt()
+
     @property
     def _may_ask(self) -> bool:
         """Whether the model can be asked for another call: not for one that was announced, or that is one too many."""
-        return not (self._preview is not None and self._preview.announced) and not self._allowance.is_spent
+        return not self._calls.is_announced and not self._calls.is_spent
 
     def _ask_again(self, verdict: Verdict) -> bool:
         """End the turn at a call that the model is asked to write once more; return whether it is."""
@@ -314,7 +331,7 @@ class Turn:
         return True
 
     def _violate(self, error: ApiError) -> None:
-        self._break_preview()
+        self._break_off()
         if self._plan.policy.strict_policy == "message":
             self._out.append(TextDelta(error.message, self._choice))
             self._end_early("strict failure")
@@ -322,79 +339,3 @@ class Turn:
             self._out.append(Failed(error))
             self.cut = True
             self._end(None)
-
-    # -- calls
-
-    def _call(self, call: Call) -> bool:
-        """Tell the client of a call; return whether it was made."""
-        if not self._admit(call.tool.name, call.arguments):
-            return False
-        preview = self._preview
-        if preview is not None and preview.announced:
-            rest = preview.rest(call.tool.name, call.arguments)
-            if rest is None:
-                # The judge passed something else than was announced, a repaired text perhaps: too late for it.
-                self._break_preview()
-                return False
-            self._preview = None
-        else:
-            self._announce(call.tool)
-            rest = call.arguments
-        if rest:
-            self._out.append(CallDelta(rest, self._choice))
-        self._out.append(CallEnded("completed", self._choice))
-        if self._plan.policy.output_mode == "obsidian-xml":
-            # Behind the call, so that whoever stops at the first text has heard of it.
-            first = not self._allowance.made and self.state != self.state_speaking
-            gap = "" if first else self._plan.policy.tool_block_delimiter
-            self._out.append(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
-        self._report.calls.append(call.tool.name)
-        self._allowance.made += 1
-        self._gap.take()
-        self.state = self.state_calling
-        if self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first":
-            self._end_early("first call")
-        return True
-
-    def _announce(self, tool: Tool) -> None:
-        self._out.append(CallStarted(next(self._numbers), tool.wire_name, tool.kind, tool.namespace, self._choice))
-
-    def _admit(self, name: str, arguments: str) -> bool:
-        """Decide whether one more call may be made; a call that may not ends the turn or is ignored."""
-        if self._allowance.is_spent:
-            self._over_limit(name)
-            return False
-        if self._allowance.repeats(name, arguments, structured=self._is_structured):
-            self._report.warnings.append(entry("DUPLICATE_CALL", name))
-            return False
-        return True
-
-    def _over_limit(self, name: str | None = None) -> None:
-        stops = self._plan.stops_after_tools
-        self._report.drop_call(None if stops else name)
-        if stops:
-            self._end_early(f"more than {self._allowance.limit} calls")
-
-    # -- arguments as they arrive (rule 4)
-
-    def _fragment(self, text: str) -> None:
-        if self._preview is None:
-            self._preview = Preview(self._plan.tools)
-        preview = self._preview
-        announced = preview.announced
-        delta = preview.feed(text)
-        if preview.tool is not None and not announced:
-            if self._allowance.is_spent:
-                preview.give_up()
-                return
-            self._announce(preview.tool)
-        if delta:
-            self._out.append(CallDelta(delta, self._choice))
-
-    def _break_preview(self) -> None:
-        """Forget the open block; if it was announced and no verdict ended it, it ends incomplete."""
-        if self._preview is not None and self._preview.announced:
-            self._out.append(CallEnded("incomplete", self._choice))
-            self._broken = True
-            self._interrupt()
-        self._preview = None

@@ -1,0 +1,131 @@
+"""The calls of one choice, as its client hears of them: each announced, its arguments, its end, one after the other.
+
+1. A call that the judge has passed is told whole, unless it is one too many, or repeats another (``allowance``). One
+   too many is dropped; it ends the turn where other text behind a call would.
+2. With incremental arguments a call is announced before it is whole: from a block that is still open, as soon as its
+   header is clean (``preview``), and only if it would not be one too many.
+3. What was announced stays announced. If the judge passes what goes on where the client was left, the rest is told. If
+   it passes anything else, or nothing, the call ends as incomplete, and the choice ends as one that was cut.
+4. In the output mode obsidian-xml a call is followed by its text, so that whoever stops at the first text has heard of
+   the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, TextDelta
+from toolsimlib.plan import Plan, Tool
+from toolsimlib.report import Report, entry
+from toolsimlib.response.allowance import Allowance
+from toolsimlib.response.preview import Preview
+from toolsimlib.response.use_tool import use_tool_text
+from toolsimlib.response.verdict import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a call: the client's events, whether it was made, and why the turn ends at it, "" if it goes on.
+
+    Events of a call that was not made end one that was announced (rule 3).
+    """
+
+    events: Sequence[ClientEvent] = ()
+    made: bool = False
+    end: str = ""
+
+
+class ClientCalls:
+    """The calls of one choice. ``broken``: whether one of them ended incomplete.
+
+    ``preview``: what is read of the block that is open, None where nothing is.
+    """
+
+    def __init__(self, plan: Plan, report: Report, numbers: Iterator[int], choice: int) -> None:
+        self._plan = plan
+        self._report = report
+        self._numbers = numbers
+        self._choice = choice
+        self._allowance = Allowance(plan)
+        self.preview: Preview | None = None
+        self.broken = False
+
+    @property
+    def made(self) -> int:
+        """How many calls were told whole."""
+        return self._allowance.made
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further call may be made."""
+        return self._allowance.is_spent
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether the client has heard of the call that is open."""
+        return self.preview is not None and self.preview.announced
+
+    def make(self, call: Call, *, structured: bool, behind_text: bool) -> Told:
+        """Tell the client of a call. ``structured``: it came as one; ``behind_text``: text was the last that was told.
+
+        What was announced of it must have come from the same block.
+        """
+        if self.is_spent:
+            return Told(end=self.pass_over(call.tool.name))
+        if self._allowance.repeats(call.tool.name, call.arguments, structured=structured):
+            self._report.warnings.append(entry("DUPLICATE_CALL", call.tool.name))
+            return Told()
+        events: list[ClientEvent] = []
+        rest: str | None = call.arguments
+        if self.preview is not None and self.preview.announced:
+            rest = self.preview.rest(call.tool.name, call.arguments)
+            if rest is None:
+                # The judge passed something else than was announced, a repaired text perhaps: too late for it.
+                return Told(self.break_off())
+            self.preview = None
+        else:
+            events.append(self._started(call.tool))
+        if rest:
+            events.append(CallDelta(rest, self._choice))
+        events.append(CallEnded("completed", self._choice))
+        if self._plan.policy.output_mode == "obsidian-xml":
+            gap = self._plan.policy.tool_block_delimiter if self.made or behind_text else ""
+            events.append(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
+        self._report.calls.append(call.tool.name)
+        self._allowance.made += 1
+        first_ends = self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first"
+        return Told(events, made=True, end="first call" if first_ends else "")
+
+    def pass_over(self, name: str | None = None) -> str:
+        """Drop a call that is one too many; return why the turn ends there, "" if it goes on."""
+        stops = self._plan.stops_after_tools
+        self._report.drop_call(None if stops else name)
+        return f"more than {self._allowance.limit} calls" if stops else ""
+
+    def fragment(self, text: str) -> list[ClientEvent]:
+        """Take a piece of the open block's body (rule 2)."""
+        if self.preview is None:
+            self.preview = Preview(self._plan.tools)
+        was_announced = self.preview.announced
+        delta = self.preview.feed(text)
+        events: list[ClientEvent] = []
+        if self.preview.tool is not None and not was_announced:
+            if self.is_spent:
+                self.preview.give_up()
+                return []
+            events.append(self._started(self.preview.tool))
+        if delta:
+            events.append(CallDelta(delta, self._choice))
+        return events
+
+    def break_off(self) -> list[ClientEvent]:
+        """Forget the open block; if it was announced and no verdict ended it, it ends incomplete."""
+        was_announced, self.preview = self.is_announced, None
+        if not was_announced:
+            return []
+        self.broken = True
+        return [CallEnded("incomplete", self._choice)]
+
+    def _started(self, tool: Tool) -> CallStarted:
+        return CallStarted(next(self._numbers), tool.wire_name, tool.kind, tool.namespace, self._choice)
