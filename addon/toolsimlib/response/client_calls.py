@@ -25,7 +25,7 @@ from toolsimlib.response.verdict import Call
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Outcome:
     """What became of a call: the client's events, whether it was made, and why the turn ends at it, "" if it goes on.
 
     Events of a call that was not made end one that was announced (rule 3).
@@ -66,23 +66,23 @@ class ClientCalls:
         """Whether the client has heard of the call that is open."""
         return self.preview is not None and self.preview.announced
 
-    def make(self, call: Call, *, structured: bool, behind_text: bool) -> Told:
+    def make(self, call: Call, *, structured: bool, behind_text: bool) -> Outcome:
         """Tell the client of a call. ``structured``: it came as one; ``behind_text``: text was the last that was told.
 
         What was announced of it must have come from the same block.
         """
         if self.is_spent:
-            return Told(end=self.pass_over(call.tool.name))
+            return Outcome(end=self.pass_over(call.tool.name))
         if self._allowance.repeats(call.tool.name, call.arguments, structured=structured):
             self._report.warnings.append(entry("DUPLICATE_CALL", call.tool.name))
-            return Told()
+            return Outcome()
         events: list[ClientEvent] = []
         rest: str | None = call.arguments
         if self.preview is not None and self.preview.announced:
             rest = self.preview.rest(call.tool.name, call.arguments)
             if rest is None:
                 # The judge passed something else than was announced, a repaired text perhaps: too late for it.
-                return Told(self.break_off())
+                return Outcome(self.break_off())
             self.preview = None
         else:
             events.append(self._started(call.tool))
@@ -95,7 +95,7 @@ class ClientCalls:
         self._report.calls.append(call.tool.name)
         self._allowance.made += 1
         first_ends = self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first"
-        return Told(events, made=True, end="first call" if first_ends else "")
+        return Outcome(events, made=True, end="first call" if first_ends else "")
 
     def pass_over(self, name: str | None = None) -> str:
         """Drop a call that is one too many; return why the turn ends there, "" if it goes on."""

@@ -8,7 +8,7 @@ from support.turns import ADD, ARGS, chat, responses, whole_call
 from toolsimlib.events import CallDelta, CallEnded, CallStarted, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
-from toolsimlib.response.client_calls import ClientCalls, Told
+from toolsimlib.response.client_calls import ClientCalls, Outcome
 from toolsimlib.response.verdict import Call
 
 HEADER = '{"name":"add","arguments":'
@@ -19,15 +19,15 @@ def client_calls(the_plan: Plan, first: int = 1) -> tuple[ClientCalls, Report]:
     return ClientCalls(the_plan, report, count(first), choice=0), report
 
 
-def make(calls: ClientCalls, arguments: str = ARGS, *, structured: bool = False, behind_text: bool = False) -> Told:
+def make(calls: ClientCalls, arguments: str = ARGS, *, structured: bool = False, behind_text: bool = False) -> Outcome:
     return calls.make(Call(ADD, arguments), structured=structured, behind_text=behind_text)
 
 
 def test_a_call_is_told_whole() -> None:
     """Announced, its arguments, its end; the numbers go on over all calls."""
     calls, report = client_calls(responses(), first=7)
-    assert make(calls) == Told(whole_call(7), made=True)
-    assert make(calls, "") == Told([CallStarted(8, "add"), CallEnded("completed")], made=True)
+    assert make(calls) == Outcome(whole_call(7), made=True)
+    assert make(calls, "") == Outcome([CallStarted(8, "add"), CallEnded("completed")], made=True)
     assert (calls.made, report.calls, calls.broken) == (2, ["add", "add"], False)
 
 
@@ -40,7 +40,7 @@ def test_a_call_too_many_is_dropped() -> None:
         calls, report = client_calls(the_plan)
         make(calls)
         assert calls.is_spent
-        assert make(calls) == Told(end=end)
+        assert make(calls) == Outcome(end=end)
         assert (calls.made, report.dropped_calls) == (1, [dropped])
 
 
@@ -55,7 +55,7 @@ def test_a_call_that_came_as_text_is_not_made_twice() -> None:
     """The backend sent it once more as a call: nothing is told, and the report warns."""
     calls, report = client_calls(responses())
     make(calls)
-    assert make(calls, structured=True) == Told()
+    assert make(calls, structured=True) == Outcome()
     assert report.warnings == ["DUPLICATE_CALL:add"]
 
 
@@ -77,7 +77,7 @@ def test_a_call_is_announced_by_its_header() -> None:
     assert calls.fragment(':{"a"') == [CallStarted(1, "add"), CallDelta('{"a"')]
     assert calls.is_announced
     assert calls.fragment(":") == [CallDelta(":")]
-    assert make(calls) == Told([CallDelta("1}"), CallEnded("completed")], made=True)
+    assert make(calls) == Outcome([CallDelta("1}"), CallEnded("completed")], made=True)
     assert not calls.is_announced
 
 
@@ -85,7 +85,7 @@ def test_what_goes_on_otherwise_ends_incomplete() -> None:
     """What was announced cannot be taken back: neither for another call, nor for text."""
     calls, _ = client_calls(responses())
     calls.fragment(HEADER + '{"a":1,')
-    assert make(calls) == Told([CallEnded("incomplete")])
+    assert make(calls) == Outcome([CallEnded("incomplete")])
     assert (calls.made, calls.broken) == (0, True)
     calls.fragment(HEADER + '{"a":1,')
     assert calls.break_off() == [CallEnded("incomplete")]
