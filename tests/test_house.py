@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "addon" / "toolsimlib"
 # From bottom to top. What stands in one line may not import its neighbours.
 FLOORS = (
-    ("command_line", "errors", "report", "version"),
+    ("command_line", "errors", "report", "values", "version"),
     ("events",),
     ("plan",),
     ("conversation", "schema"),

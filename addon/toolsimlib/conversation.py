@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 from toolsimlib.events import ToolKind
 from toolsimlib.plan import AnswerForm, Choice, Dialect, Tool
+from toolsimlib.values import quick
 
 Role = Literal["system", "developer", "user", "assistant"]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Text:
     """A text part."""
@@ -19,6 +21,7 @@ class Text:
     text: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Image:
     """An image part; ``url`` may be a data URL."""
@@ -27,6 +30,7 @@ class Image:
     detail: str | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Raw:
     """A part in one dialect's own shape (a file, audio, a file id); it can only travel to a backend of that dialect."""
@@ -38,6 +42,7 @@ class Raw:
 Part = Text | Image | Raw
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message; ``name`` is chat's participant name."""
@@ -52,6 +57,7 @@ class Message:
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call that the model made earlier.
@@ -66,6 +72,7 @@ class Call:
     kind: ToolKind = "function"
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CallOutput:
     """What the client's tool answered. Text parts are the output, images follow its record."""
@@ -79,6 +86,7 @@ Called = tuple[Call, CallOutput]
 """A call with its output."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Thought:
     """What a model thought before its next words or calls, as the client echoes it."""
@@ -86,6 +94,7 @@ class Thought:
     text: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class HostedItem:
     """What a tool that the backend runs has left in the history, as sent: only a backend of its API takes it."""
@@ -101,6 +110,7 @@ class HostedItem:
 Item = Message | Call | CallOutput | Thought | HostedItem
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
     """A client's request, read once. Outside ``wire`` nobody opens ``body``, the JSON object as sent.

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from toolsimlib.events import ToolKind
+from toolsimlib.values import quick
 
 Dialect = Literal["responses", "chat"]
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
@@ -33,6 +34,7 @@ OUTPUT_MODES: Mapping[str, OutputMode] = {
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Tool:
     """One tool that the client runs, in one shape for both dialects and all wrappings.

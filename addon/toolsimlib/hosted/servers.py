@@ -119,18 +119,18 @@ def _server(label: str, value: Any, environment: Mapping[str, str]) -> Server:
         if not isinstance(value, dict):
             raise wrong_type(value, "an object", label)
         allowed, free = _allowed(value, label), _free(value, label)
-        url, kind = optional(value, "url", str, f"{label}.url"), value.get("type", value.get("transport"))
+        url, kind = optional(value, "url", str, label), value.get("type", value.get("transport"))
         if url is not None:
             _check_url(known(url), f"{label}.url")
             headers = _strings(value, "headers", label, known)
             way = _TYPES.get(str(kind), "http")
             return Server(label, url=known(url), headers=headers, kind=way, allowed=allowed, free=free)
-        command = known(required(value, "command", str, f"{label}.command"))
-        words = optional(value, "args", list, f"{label}.args") or []
+        command = known(required(value, "command", str, label))
+        words = optional(value, "args", list, label) or []
         if not all(isinstance(word, str) for word in words):
             raise BadRequest("expected an array of strings", f"{label}.args")
         line = (command, *map(known, words))
-        folder = known(optional(value, "cwd", str, f"{label}.cwd") or "")
+        folder = known(optional(value, "cwd", str, label) or "")
         return Server(label, line, _strings(value, "env", label, known), folder, allowed=allowed, free=free)
     except BadRequest as bad:
         raise ValueError(f"server {label!r}: {bad.error.message}") from bad
@@ -139,7 +139,7 @@ def _server(label: str, value: Any, environment: Mapping[str, str]) -> Server:
 def _strings(
     value: Mapping[str, Any], key: str, param: str, known: Callable[[str], str] = str
 ) -> tuple[tuple[str, str], ...]:
-    given = optional(value, key, dict, f"{param}.{key}") or {}
+    given = optional(value, key, dict, param) or {}
     for name, each in given.items():
         if not isinstance(each, str) or re.search(r"[\r\n\0]", name + each) or not name:
             raise BadRequest(f"Invalid '{param}.{key}': expected strings of one line each.", f"{param}.{key}")
@@ -153,8 +153,8 @@ def _filter(value: Any, param: str) -> Filter:
         case list() if all(isinstance(each, str) for each in value):
             return Filter(frozenset(value))
         case dict():
-            names = optional(value, "tool_names", list, f"{param}.tool_names")
-            read_only = optional(value, "read_only", bool, f"{param}.read_only")
+            names = optional(value, "tool_names", list, param)
+            read_only = optional(value, "read_only", bool, param)
             return Filter(None if names is None else frozenset(map(str, names)), read_only)
     raise wrong_type(value, "an array of strings or an object", param)
 
@@ -200,8 +200,8 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
 
     ``hosts``: those that a client may name, as ``host`` (of https) or ``host:port``.
     """
-    label = required(declared, "server_label", str, f"{param}.server_label")
-    url = optional(declared, "server_url", str, f"{param}.server_url")
+    label = required(declared, "server_label", str, param)
+    url = optional(declared, "server_url", str, param)
     allowed, free = _allowed(declared, param), _free(declared, param)
     for other in ("connector_id", "tunnel_id"):
         if declared.get(other) is not None:
@@ -228,7 +228,7 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         message = f"MCP servers at '{place}' may not be used here (toolsim_mcp_hosts)."
         raise BadRequest(message, f"{param}.server_url", "invalid_value")
     headers = _strings(declared, "headers", param)
-    token = optional(declared, "authorization", str, f"{param}.authorization")
+    token = optional(declared, "authorization", str, param)
     if token is not None:
         if re.search(r"[\r\n\0]", token):
             raise BadRequest(f"Invalid '{param}.authorization': expected one line.", f"{param}.authorization")

@@ -262,7 +262,7 @@ def _resolve(job: ResolveJob, body: bytes) -> Done:
         # Whoever rewrites it says what is wrong with it.
         return Done(job.report)
     if job.recalled is None:
-        wanted = optional(document, "background", bool, "background") is True
+        wanted = optional(document, "background", bool) is True
         return Done(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
     # What refers to nothing goes to its backend as it came: only its items are wanted.

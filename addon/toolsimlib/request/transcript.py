@@ -36,20 +36,22 @@ def flatten(
     as_blocks = history == "sentinel"
     for item in items:
         match item:
-            case Message(role="user") if records:
-                draft.message(_marked(item, errors=not is_round))
-            case Message():
-                draft.message(item)
             case Call():
                 report.echoed_calls += 1
                 draft.record("assistant", sentinel_record(item, policy.sentinel) if as_blocks else call_record(item))
             case CallOutput():
-                output = "\n".join(part.text for part in item.parts if isinstance(part, Text))
-                if len(output.encode("utf-8", "surrogatepass")) > policy.max_tool_output_bytes:
+                texts = [part.text for part in item.parts if isinstance(part, Text)]
+                output = texts[0] if len(texts) == 1 else "\n".join(texts)
+                if _is_longer(output, policy.max_tool_output_bytes):
                     report.outputs_replaced += 1
                     output = _TOO_LARGE
                 draft.record("user", output_record(item.call_id, output))
-                draft.parts(part for part in item.parts if not isinstance(part, Text))
+                if len(texts) < len(item.parts):
+                    draft.parts(part for part in item.parts if not isinstance(part, Text))
+            case Message(role="user") if records:
+                draft.message(_marked(item, errors=not is_round))
+            case Message():
+                draft.message(item)
             case Thought() if policy.reasoning == "tell":
                 draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
             case Thought():
@@ -97,6 +99,11 @@ def remind(messages: Sequence[Message | HostedItem], line: str) -> list[Message 
             reminded[index] = _closed(last, line)
             break
     return reminded
+
+
+def _is_longer(text: str, size: int) -> bool:
+    """Return whether a text has more than ``size`` bytes in UTF-8, in which a character has four at the most."""
+    return 4 * len(text) > size and len(text.encode("utf-8", "surrogatepass")) > size
 
 
 def _marked(message: Message, *, errors: bool) -> Message:
@@ -160,20 +167,21 @@ class _Draft:
         return self._done
 
     def _turn_to(self, role: Role, name: str | None) -> None:
-        if (role, name) != (self._role, self._name):
+        if role != self._role or name != self._name:
             self._close()
             self._role, self._name = role, name
 
     def _text(self, text: str, separator: str | None) -> None:
-        last = self._parts[-1] if self._parts else None
-        if separator is not None and isinstance(last, list):
+        if not self._parts:
+            self._parts.append([text])
+        elif separator is not None and isinstance(last := self._parts[-1], list):
             last += (separator, text)
         else:
             self._parts.append([text])
 
     def _close(self) -> None:
         if self._role is not None:
-            parts = tuple(Text("".join(part)) if isinstance(part, list) else part for part in self._parts)
-            self._done.append(Message(self._role, parts or (Text(""),), self._name))
+            parts = [Text("".join(part)) if isinstance(part, list) else part for part in self._parts]
+            self._done.append(Message(self._role, tuple(parts) or (Text(""),), self._name))
         self._parts = []
         self._after_record = False

@@ -29,15 +29,21 @@ def read_parts(content: object, dialect: Dialect, param: str) -> tuple[Part, ...
             raise wrong_type(content, "a string or an array of content parts", param)
 
 
+def parts_of(fields: Mapping[str, Any], key: str, dialect: Dialect, owner: str) -> tuple[Part, ...]:
+    """Read the content ``fields[key]`` of the object at the path ``owner``, as ``read_parts`` does."""
+    content = fields.get(key)
+    return (Text(content),) if type(content) is str else read_parts(content, dialect, f"{owner}.{key}")
+
+
 def _read_part(part: object, dialect: Dialect, param: str) -> Part:
     if isinstance(part, str):
         return Text(part)
     part = expect(part, dict, param)
     match part.get("type"):
         case "text" | "input_text" | "output_text":
-            return Text(required(part, "text", str, f"{param}.text"))
+            return Text(required(part, "text", str, param))
         case "refusal":
-            return Text(required(part, "refusal", str, f"{param}.refusal"))
+            return Text(required(part, "refusal", str, param))
         case "image_url" | "input_image":
             return _read_image(part, dialect, param)
         case _:
@@ -47,10 +53,10 @@ def _read_part(part: object, dialect: Dialect, param: str) -> Part:
 def _read_image(part: Mapping[str, Any], dialect: Dialect, param: str) -> Part:
     match part.get("image_url"):
         case str(url):
-            return Image(url, optional(part, "detail", str, f"{param}.detail"))
+            return Image(url, optional(part, "detail", str, param))
         case dict(image):
-            url = required(image, "url", str, f"{param}.image_url.url")
-            return Image(url, optional(image, "detail", str, f"{param}.image_url.detail"))
+            url = required(image, "url", str, f"{param}.image_url")
+            return Image(url, optional(image, "detail", str, f"{param}.image_url"))
         case None:  # An image by file id, which only its own dialect knows.
             return Raw(dialect, part)
         case other:

@@ -67,15 +67,28 @@ def expect[T](value: object, kind: type[T], param: str) -> T:
     raise wrong_type(value, _EXPECTED[kind], param)
 
 
-def required[T](fields: Mapping[str, Any], key: str, kind: type[T], param: str) -> T:
-    """Return ``fields[key]``, which must be there (null counts as missing) and of the JSON type ``kind``."""
+def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T:
+    """Return ``fields[key]``, which must be there (null counts as missing) and of the JSON type ``kind``.
+
+    ``owner``: the path of the object that has the fields, "" for the body itself; put together with the key only where
+    an error has to name it, since a history of 1,000 items has 6,000 fields.
+    """
     value = fields.get(key)
+    if type(value) is kind:
+        return value
     if value is None:
-        raise missing(param)
-    return expect(value, kind, param)
+        raise missing(_path(owner, key))
+    return expect(value, kind, _path(owner, key))
 
 
-def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], param: str) -> T | None:
-    """Return ``fields[key]`` if it is there, None if it is absent or null; clients send both for "not set"."""
+def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T | None:
+    """Return ``fields[key]`` if it is there, None if it is absent or null; clients send both for "not set".
+
+    ``owner`` as in ``required``.
+    """
     value = fields.get(key)
-    return None if value is None else expect(value, kind, param)
+    return value if value is None or type(value) is kind else expect(value, kind, _path(owner, key))
+
+
+def _path(owner: str, key: str) -> str:
+    return f"{owner}.{key}" if owner else key

@@ -40,7 +40,7 @@ def read_choice(
             message = f"Invalid value for '{param}': expected an object or one of {expected}, but got '{value[:64]}'."
             raise BadRequest(message, param, "invalid_value")
         case dict() if param == "function_call":
-            return _forced([required(value, "name", str, f"{param}.name")], _Index(tools), param), []
+            return _forced([required(value, "name", str, param)], _Index(tools), param), []
         case dict():
             return _read_choice_object(value, _Index(tools))
         case _:
@@ -79,7 +79,7 @@ def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[Choice, l
         case "function" | "custom":
             return _forced([_chosen_name(value, "tool_choice")], index, "tool_choice"), []
         case "allowed_tools":
-            nested = optional(value, "allowed_tools", dict, "tool_choice.allowed_tools")
+            nested = optional(value, "allowed_tools", dict, "tool_choice")
             if nested is not None:
                 return _allowed(nested, index, "tool_choice.allowed_tools")
             return _allowed(value, index, "tool_choice")
@@ -96,11 +96,11 @@ def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[Choice, l
 def _chosen_name(value: dict[str, Any], param: str) -> str:
     """Return the name in ``{type, name}`` or ``{type, function: {name}}`` (``custom`` likewise)."""
     kind = value["type"]
-    nested = optional(value, kind, dict, f"{param}.{kind}")
+    nested = optional(value, kind, dict, param)
     if nested is not None:
-        return required(nested, "name", str, f"{param}.{kind}.name")
-    name = required(value, "name", str, f"{param}.name")
-    return model_name(name, optional(value, "namespace", str, f"{param}.namespace"))
+        return required(nested, "name", str, f"{param}.{kind}")
+    name = required(value, "name", str, param)
+    return model_name(name, optional(value, "namespace", str, param))
 
 
 def _forced(names: Sequence[str], index: _Index, param: str) -> Choice:
@@ -120,10 +120,10 @@ def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[Choice, 
         raise BadRequest(message, f"{param}.mode", "invalid_value")
     names: list[str] = []
     notes: list[str] = []
-    for position, each in enumerate(required(value, "tools", list, f"{param}.tools")):
+    for position, each in enumerate(required(value, "tools", list, param)):
         path = f"{param}.tools[{position}]"
         entry = expect(each, dict, path)
-        kind = required(entry, "type", str, f"{path}.type")
+        kind = required(entry, "type", str, path)
         if kind in ("function", "custom"):
             names.append(_chosen_name(entry, path))
         elif kind in LOCAL_TOOLS and index.find(kind):

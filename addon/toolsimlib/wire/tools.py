@@ -237,21 +237,21 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
         case None:
             raise missing(f"{param}.type")
         case "function":
-            nested = optional(fields, "function", dict, f"{param}.function")
+            nested = optional(fields, "function", dict, param)
             if nested is None:
                 yield _function(fields, param, namespace)
             else:
                 # Some clients leave the name outside.
                 yield _function({**_beside(fields), **nested}, f"{param}.function", namespace)
         case "custom":
-            nested = optional(fields, "custom", dict, f"{param}.custom")
+            nested = optional(fields, "custom", dict, param)
             if nested is None:
                 yield _custom(fields, param, namespace)
             else:
                 yield _custom(nested, f"{param}.custom", namespace)
         case "namespace" if namespace is None:
-            inner = _name(fields, f"{param}.name")
-            for index, each in enumerate(required(fields, "tools", list, f"{param}.tools")):
+            inner = _name(fields, param)
+            for index, each in enumerate(required(fields, "tools", list, param)):
                 path = f"{param}.tools[{index}]"
                 yield from _read_tool(expect(each, dict, path), path, inner)
         case str():
@@ -265,8 +265,8 @@ def _beside(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:
-    name = _name(fields, f"{param}.name")
-    parameters = optional(fields, "parameters", dict, f"{param}.parameters")
+    name = _name(fields, param)
+    parameters = optional(fields, "parameters", dict, param)
     kind = (parameters or {}).get("type")
     if isinstance(kind, str) and kind != "object":
         message = f"Invalid schema for function '{name}': expected a schema of type 'object', but got '{kind}' instead."
@@ -274,22 +274,22 @@ def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _
     tool = Tool(
         name=model_name(name, namespace),
         wire_name=name,
-        description=optional(fields, "description", str, f"{param}.description"),
+        description=optional(fields, "description", str, param),
         parameters=parameters,
-        strict=optional(fields, "strict", bool, f"{param}.strict") or False,
+        strict=optional(fields, "strict", bool, param) or False,
         namespace=namespace,
     )
     return _Declaration(tool, param)
 
 
 def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:
-    name = _name(fields, f"{param}.name")
-    form = optional(fields, "format", dict, f"{param}.format") or {}
+    name = _name(fields, param)
+    form = optional(fields, "format", dict, param) or {}
     tool = Tool(
         name=model_name(name, namespace),
         wire_name=name,
         kind="custom",
-        description=optional(fields, "description", str, f"{param}.description"),
+        description=optional(fields, "description", str, param),
         namespace=namespace,
         grammar=_grammar(form, f"{param}.format") if form.get("type") == "grammar" else None,
     )
@@ -298,11 +298,11 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
 
 def _grammar(form: dict[str, Any], param: str) -> str:
     """Return the grammar with its syntax named in a first line; the definition is nested in chat, flat in Responses."""
-    nested = optional(form, "grammar", dict, f"{param}.grammar")
+    nested = optional(form, "grammar", dict, param)
     if nested is not None:
         form, param = nested, f"{param}.grammar"
-    definition = required(form, "definition", str, f"{param}.definition")
-    syntax = optional(form, "syntax", str, f"{param}.syntax") or "lark"
+    definition = required(form, "definition", str, param)
+    syntax = optional(form, "syntax", str, param) or "lark"
     return f"{syntax}:\n{definition}"
 
 
@@ -311,5 +311,6 @@ def _name(fields: Mapping[str, Any], param: str) -> str:
     if _NAME.fullmatch(name):
         return name
     # The name is the client's own text: quoted to a length that can be read.
-    message = f"Invalid '{param}': expected a string that matches '^{_NAME.pattern}$', but got '{name[:64]}' instead."
-    raise BadRequest(message, param, "invalid_value")
+    place = f"{param}.name"
+    message = f"Invalid '{place}': expected a string that matches '^{_NAME.pattern}$', but got '{name[:64]}' instead."
+    raise BadRequest(message, place, "invalid_value")

@@ -42,18 +42,26 @@ def test_a_boolean_is_no_integer():
 
 
 def test_required():
-    """Null counts as missing."""
-    assert required({"a": "x"}, "a", str, "a") == "x"
+    """Null counts as missing; an error names the field by its path."""
+    assert required({"a": "x"}, "a", str) == "x"
     for fields in ({}, {"a": None}):
-        with pytest.raises(BadRequest, match="Missing required parameter: 'p'") as caught:
-            required(fields, "a", str, "p")
-        assert caught.value.error.code == "missing_required_parameter"
+        for owner, path in (("", "a"), ("tools[0]", "tools[0].a")):
+            with pytest.raises(BadRequest) as caught:
+                required(fields, "a", str, owner)
+            assert caught.value.error.message == f"Missing required parameter: '{path}'."
+            assert caught.value.error.code == "missing_required_parameter"
+    for value in (True, 1.0, "1"):
+        with pytest.raises(BadRequest, match=r"'tools\[0\].a': expected an integer"):
+            required({"a": value}, "a", int, "tools[0]")
 
 
 def test_optional():
-    """Absent and null are the same; a wrong type is not."""
-    assert optional({}, "a", str, "a") is None
-    assert optional({"a": None}, "a", str, "a") is None
-    assert optional({"a": ""}, "a", str, "a") == ""
-    with pytest.raises(BadRequest):
-        optional({"a": 1}, "a", str, "a")
+    """Absent and null are the same; a wrong type is not, and the error names the field by its path."""
+    assert optional({}, "a", str) is None
+    assert optional({"a": None}, "a", str) is None
+    assert optional({"a": ""}, "a", str) == ""
+    for owner, path in (("", "a"), ("tools[0]", "tools[0].a")):
+        for value, kind in ((1, str), (True, int), ([], dict)):
+            with pytest.raises(BadRequest) as caught:
+                optional({"a": value}, "a", kind, owner)
+            assert caught.value.error.param == path

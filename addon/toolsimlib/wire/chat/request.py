@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from toolsimlib.conversation import (
@@ -19,8 +19,9 @@ from toolsimlib.conversation import (
     Thought,
 )
 from toolsimlib.errors import BadRequest
+from toolsimlib.events import ToolKind
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.content import chat_content, read_parts, translate_item
+from toolsimlib.wire.content import chat_content, parts_of, translate_item
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.output_format import flat_format, nested_format
@@ -49,14 +50,16 @@ def uses_tools(body: Mapping[str, Any]) -> bool:
     return history or declares_tools(body)
 
 
-def call_ids(body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every call id in the request's own history."""
-    messages = body.get("messages")
+def call_ids(body: Mapping[str, Any]) -> list[str]:
+    """Return every call id in the request's own history."""
+    messages, found = body.get("messages"), list[object]()
     for message in messages if isinstance(messages, list) else ():
         if isinstance(message, dict):
-            calls = message.get("tool_calls")
-            ids = [call.get("id") for call in (calls if isinstance(calls, list) else ()) if isinstance(call, dict)]
-            yield from (each for each in (*ids, message.get("tool_call_id")) if isinstance(each, str))
+            if isinstance(calls := message.get("tool_calls"), list):
+                found += [call.get("id") for call in calls if isinstance(call, dict)]
+            if "tool_call_id" in message:
+                found.append(message["tool_call_id"])
+    return [each for each in found if isinstance(each, str)]
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
@@ -65,14 +68,14 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     legacy = body.get("functions") is not None and body.get("tools") is None
     param: Literal["function_call", "tool_choice"] = "function_call" if legacy else "tool_choice"
     choice, notes = read_choice(body.get(param), tools, hosted=bool(hosted), param=param)
-    parallel = optional(body, "parallel_tool_calls", bool, "parallel_tool_calls")
-    optional(body, "stream", bool, "stream")
-    optional(body, "stream_options", dict, "stream_options")
-    n = optional(body, "n", int, "n")
+    parallel = optional(body, "parallel_tool_calls", bool)
+    optional(body, "stream", bool)
+    optional(body, "stream_options", dict)
+    n = optional(body, "n", int)
     if n is not None and n < 1:
         raise BadRequest(f"Invalid 'n': expected an integer of at least 1, but got {n} instead.", "n", "invalid_value")
     reader = _MessagesReader()
-    items = reader.read(required(body, "messages", list, "messages"))
+    items = reader.read(required(body, "messages", list))
     if tools and not items:
         message = "Invalid 'messages': expected at least one message, but got an empty array instead."
         raise BadRequest(message, "messages", "empty_array")
@@ -135,60 +138,59 @@ class _MessagesReader:
         items: list[Item] = []
         for index, message in enumerate(messages):
             param = f"messages[{index}]"
-            items += self._message(expect(message, dict, param), param)
+            self._message(expect(message, dict, param), param, items)
         return items
 
-    def _message(self, message: dict[str, Any], param: str) -> Iterator[Item]:
-        role = required(message, "role", str, f"{param}.role")
-        parts = read_parts(message.get("content"), "chat", f"{param}.content")
+    def _message(self, message: dict[str, Any], param: str, items: list[Item]) -> None:
+        role = required(message, "role", str, param)
+        parts = parts_of(message, "content", "chat", param)
         match role:
             case "tool":
-                call_id = required(message, "tool_call_id", str, f"{param}.tool_call_id")
-                yield CallOutput(call_id, parts, _name(message))
-            case "function":
-                name = required(message, "name", str, f"{param}.name")
-                yield CallOutput(self._last_legacy.get(name, name), parts, name)
+                items.append(CallOutput(required(message, "tool_call_id", str, param), parts, _name(message)))
             case "assistant":
-                yield from self._assistant(message, parts, param)
+                self._assistant(message, parts, param, items)
+            case "function":
+                name = required(message, "name", str, param)
+                items.append(CallOutput(self._last_legacy.get(name, name), parts, name))
             case _:
                 known = next((each for each in _ROLES if each == role), None)
                 if known is None:
                     expected = ", ".join(f"'{each}'" for each in (*_ROLES, "tool", "function"))
                     text = f"Invalid value: expected one of {expected}, but got '{role[:64]}' instead."
                     raise BadRequest(text, f"{param}.role", "invalid_value")
-                yield Message(known, parts, _name(message))
+                items.append(Message(known, parts, _name(message)))
 
-    def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str) -> Iterator[Item]:
+    def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str, items: list[Item]) -> None:
         refusal = message.get("refusal")
         if isinstance(refusal, str) and refusal:
             parts = (*parts, Text(refusal))
-        thought = string(message.get("reasoning_content")) or string(message.get("reasoning"))
-        if thought:
-            yield Thought(thought)
+        if thought := string(message.get("reasoning_content")) or string(message.get("reasoning")):
+            items.append(Thought(thought))
         calls = [
-            self._call(expect(call, dict, f"{param}.tool_calls[{index}]"), f"{param}.tool_calls[{index}]")
-            for index, call in enumerate(optional(message, "tool_calls", list, f"{param}.tool_calls") or ())
+            self._call(expect(call, dict, path := f"{param}.tool_calls[{index}]"), path)
+            for index, call in enumerate(optional(message, "tool_calls", list, param) or ())
         ]
-        legacy = optional(message, "function_call", dict, f"{param}.function_call")
+        legacy = optional(message, "function_call", dict, param)
         if legacy is not None:
             calls.append(self._legacy_call(legacy, f"{param}.function_call"))
-        if not calls or any(not isinstance(part, Text) or part.text for part in parts):
-            yield Message("assistant", parts, _name(message))
-        yield from calls
+        if not calls or (parts and any(not isinstance(part, Text) or part.text for part in parts)):
+            items.append(Message("assistant", parts, _name(message)))
+        items += calls
 
     def _call(self, call: dict[str, Any], param: str) -> Call:
-        call_id = required(call, "id", str, f"{param}.id")
-        kind, key = ("custom", "input") if call.get("type") == "custom" else ("function", "arguments")
-        fields = required(call, kind, dict, f"{param}.{kind}")
-        name = required(fields, "name", str, f"{param}.{kind}.name")
-        text = optional(fields, key, str, f"{param}.{kind}.{key}") or ""
-        return Call(call_id, name, text, kind="custom" if kind == "custom" else "function")
+        call_id = required(call, "id", str, param)
+        kind: ToolKind = "custom" if call.get("type") == "custom" else "function"
+        fields = required(call, kind, dict, param)
+        path = f"{param}.{kind}"
+        name = required(fields, "name", str, path)
+        text = optional(fields, "input" if kind == "custom" else "arguments", str, path) or ""
+        return Call(call_id, name, text, None, kind)
 
     def _legacy_call(self, call: dict[str, Any], param: str) -> Call:
-        name = required(call, "name", str, f"{param}.name")
+        name = required(call, "name", str, param)
         self._legacy_calls += 1
         self._last_legacy[name] = f"function_{self._legacy_calls}"
-        return Call(self._last_legacy[name], name, optional(call, "arguments", str, f"{param}.arguments") or "")
+        return Call(self._last_legacy[name], name, optional(call, "arguments", str, param) or "")
 
 
 def _name(message: Mapping[str, Any]) -> str | None:

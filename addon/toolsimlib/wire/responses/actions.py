@@ -96,8 +96,8 @@ def has_counted(status: int, body: bytes) -> bool | None:
 
 def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the turn that a request for compacting asks for. Raises BadRequest."""
-    required(body, "model", str, "model")
-    optional(body, "instructions", str, "instructions")
+    required(body, "model", str)
+    optional(body, "instructions", str)
     turn = {key: body[key] for key in _OF_TURN if body.get(key) is not None}
     asked = body.get("input") or []
     if isinstance(asked, str | list):  # Whoever reads any other input says what is wrong with it.

@@ -92,10 +92,10 @@ def mentions_kept(body: bytes) -> bool:
 
 def references(body: Mapping[str, Any]) -> References:
     """Return what a request refers to. Raises BadRequest with the exact param."""
-    previous = optional(body, "previous_response_id", str, "previous_response_id") or ""
+    previous = optional(body, "previous_response_id", str) or ""
     conversation = body.get("conversation") or ""
     if isinstance(conversation, dict):
-        conversation = optional(conversation, "id", str, "conversation.id") or ""
+        conversation = optional(conversation, "id", str, "conversation") or ""
     if not isinstance(conversation, str):
         raise wrong_type(conversation, "a string or an object", "conversation")
     if previous and conversation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from toolsimlib.conversation import (
 )
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.content import read_parts, responses_content, translate_item
+from toolsimlib.wire.content import parts_of, read_parts, responses_content, translate_item
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, mappings, string
@@ -64,21 +64,21 @@ def uses_tools(body: Mapping[str, Any]) -> bool:
     return history or declares_tools(body)
 
 
-def call_ids(body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every id in the request's own history, those of references included."""
-    for item in input_items(body):
-        if isinstance(item, dict):
-            yield from (each for key in ("id", "call_id") if isinstance(each := item.get(key), str))
+def call_ids(body: Mapping[str, Any]) -> list[str]:
+    """Return every id in the request's own history, those of references included."""
+    items = input_items(body)
+    found = [item.get(key) for item in items if isinstance(item, dict) for key in ("id", "call_id")]
+    return [each for each in found if isinstance(each, str)]
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Read a client's request. Raises BadRequest with the exact param."""
     tools, hosted = read_tools(body)
     choice, notes = read_choice(body.get("tool_choice"), tools, hosted=bool(hosted), param="tool_choice")
-    parallel = optional(body, "parallel_tool_calls", bool, "parallel_tool_calls")
+    parallel = optional(body, "parallel_tool_calls", bool)
     reader = _InputReader()
     items = reader.read(body.get("input"))
-    optional(body, "stream", bool, "stream")
+    optional(body, "stream", bool)
     if tools and not body.get("input") and not any(body.get(key) for key in _OTHER_QUESTIONS):
         raise _no_question(body)
     return ClientRequest(
@@ -208,27 +208,25 @@ class _InputReader:
                 raise wrong_type(kind, "a string", f"{param}.type")
 
     def _message(self, item: dict[str, Any], param: str) -> Message:
-        role = required(item, "role", str, f"{param}.role")
-        parts = read_parts(item.get("content"), "responses", f"{param}.content")
+        role = required(item, "role", str, param)
+        parts = parts_of(item, "content", "responses", param)
         known = next((each for each in _ROLES if each == role), None)
         if known is None:
             self.notes.append(f"role:{role[:40]}")
         return Message(known or "user", parts)
 
     def _call(self, item: dict[str, Any], key: str, param: str) -> Call:
-        name = model_name(
-            required(item, "name", str, f"{param}.name"), optional(item, "namespace", str, f"{param}.namespace")
-        )
-        item_id = optional(item, "id", str, f"{param}.id")
-        call_id = optional(item, "call_id", str, f"{param}.call_id") or item_id or name
+        name = model_name(required(item, "name", str, param), optional(item, "namespace", str, param))
+        item_id = optional(item, "id", str, param)
+        call_id = optional(item, "call_id", str, param) or item_id or name
         self._last_call[name] = call_id
-        text = optional(item, key, str, f"{param}.{key}") or ""
+        text = optional(item, key, str, param) or ""
         return Call(call_id, name, text, item_id, "function" if key == "arguments" else "custom")
 
     def _local_call(self, item: dict[str, Any], param: str) -> Call:
         tool = CALLS[item["type"]]
-        item_id = optional(item, "id", str, f"{param}.id")
-        call_id = optional(item, "call_id", str, f"{param}.call_id") or item_id or tool.kind
+        item_id = optional(item, "id", str, param)
+        call_id = optional(item, "call_id", str, param) or item_id or tool.kind
         self._local_calls |= {each: call_id for each in (tool.kind, call_id, item_id) if each}
         return Call(call_id, tool.kind, dump(tool.arguments(item)), item_id, tool.kind)
 
@@ -238,13 +236,13 @@ class _InputReader:
         return self._local_calls.get(named, "")
 
     def _output(self, item: dict[str, Any], param: str) -> CallOutput:
-        name = optional(item, "name", str, f"{param}.name")
+        name = optional(item, "name", str, param)
         if name is not None:
-            name = model_name(name, optional(item, "namespace", str, f"{param}.namespace"))
-        call_id = optional(item, "call_id", str, f"{param}.call_id")
+            name = model_name(name, optional(item, "namespace", str, param))
+        call_id = optional(item, "call_id", str, param)
         if call_id is None:  # The name may stand instead: the latest call of that name is meant.
             call_id = self._last_call.get(name or "", name or "")
-        return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
+        return CallOutput(call_id, parts_of(item, "output", "responses", param), name)
 
     def _reasoning(self, item: dict[str, Any]) -> Thought | None:
         """Read what is legible of a thought: its text, or else its summary."""

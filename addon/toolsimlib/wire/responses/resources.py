@@ -125,7 +125,7 @@ def respond(call: Call, value: bytes | None) -> Response:
         case "conversation", "DELETE":
             return Response({"id": resource.id, "object": "conversation.deleted", "deleted": True}, resource.id)
         case "conversation", _:
-            conversation["metadata"] = required(_object(call.body), "metadata", dict, "metadata")
+            conversation["metadata"] = required(_object(call.body), "metadata", dict)
             return Response(conversation, resource.id, _value(conversation, items))
         case "items", "GET":
             return Response(page(items, call.query))
@@ -183,13 +183,13 @@ def _new_conversation(call: Call) -> Response:
     body = _object(call.body) if call.body.strip() else {}
     items = _new_items(body, needed=False)
     id = f"conv_{secrets.token_hex(24)}"
-    metadata = optional(body, "metadata", dict, "metadata") or {}
+    metadata = optional(body, "metadata", dict) or {}
     made = {"id": id, "object": "conversation", "created_at": int(time.time()), "metadata": metadata}
     return Response(made, id, _value(made, items))
 
 
 def _new_items(body: Mapping[str, Any], *, needed: bool) -> list[dict[str, Any]]:
-    items = required(body, "items", list, "items") if needed else optional(body, "items", list, "items") or []
+    items = required(body, "items", list) if needed else optional(body, "items", list) or []
     if len(items) > MAX_NEW_ITEMS:
         message = f"Invalid 'items': expected at most {MAX_NEW_ITEMS}, but got {len(items)}."
         raise BadRequest(message, "items", "array_above_max_length")
