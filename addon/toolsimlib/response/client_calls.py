@@ -105,24 +105,25 @@ class ClientCalls:
 
     def fragment(self, text: str) -> list[ClientEvent]:
         """Take a piece of the open block's body (rule 2)."""
-        if self.preview is None:
-            self.preview = Preview(self._plan.tools)
-        was_announced = self.preview.announced
-        delta = self.preview.feed(text)
+        preview = self.preview
+        if preview is None:
+            preview = self.preview = Preview(self._plan.tools)
+        was_announced = preview.announced
+        delta = preview.feed(text)
         events: list[ClientEvent] = []
-        if self.preview.tool is not None and not was_announced:
+        if not was_announced and preview.tool is not None:
             if self.is_spent:
-                self.preview.give_up()
+                preview.give_up()
                 return []
-            events.append(self._started(self.preview.tool))
+            events.append(self._started(preview.tool))
         if delta:
             events.append(CallDelta(delta, self._choice))
         return events
 
     def break_off(self) -> list[ClientEvent]:
         """Forget the open block; if it was announced and no verdict ended it, it ends incomplete."""
-        was_announced, self.preview = self.is_announced, None
-        if not was_announced:
+        preview, self.preview = self.preview, None
+        if preview is None or not preview.announced:
             return []
         self.broken = True
         return [CallEnded("incomplete", self._choice)]

@@ -33,18 +33,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from toolsimlib.response.code_fence import CodeFence, Place
-from toolsimlib.response.form import Form, end_of
+from toolsimlib.response.code_fence import Place
+from toolsimlib.response.cursor import Cursor
+from toolsimlib.response.form import Form
 from toolsimlib.response.held import Calls, FenceMark, Held
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.opening import CODE, MARK, TAUGHT, begin_nothing, language_at, may_begin, opening_at
 from toolsimlib.response.pieces import Fragment
 from toolsimlib.response.pieces import Piece as TaggedPiece
+from toolsimlib.response.prose import Prose
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.statement import Statement
 
-_THINK = "<think>"
-_END_THINK = "</think>"
 _INDENT = re.compile(r"[ \t\r]*+")
 _SPACE = re.compile(r"\s*+")
 _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
@@ -56,26 +56,26 @@ class Untagged:
     """The parser of untagged calls around the sentinel. ``feed`` it text, ``finish`` it once; it never raises."""
 
     def __init__(self, sentinel: Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True) -> None:
-        self._sentinel, self._judge = sentinel, judge
-        self.grows = sentinel.grows  # What lengthens a tagged block means nothing here.
+        self._sentinel = sentinel
+        self._judge = judge
+        self._limit = limit
+        self._repair = repair
         self._names = sorted(judge.names)
-        self._limit, self._repair = limit, repair
-        self._out: list[Piece] = []
-        # The text at hand, how far it has been read, and what of it must be read again with more text behind it.
-        self._text, self._pos, self._rest = "", 0, ""
-        self._final = False
-        self._passes = False  # Whether text that begins nothing needs no reading.
         self._may_begin = may_begin(self._names)
-        self._said = False  # Whether anything visible was given out: rule 2's start of the answer is over.
-        self.state, self._held = self.state_start, Held()
+        self._at = Cursor()
+        self._prose = Prose()
+        self._held = Held()
         self._form = Form("json", judge.offers)  # The form that is being read.
-        self._code = CodeFence("```", "info")  # The fence of code that is open.
-        self._mark = ""  # The opening mark of the open fence, "" outside of one.
-        self._statement: Statement | None = None  # What stands around the calls in the open fence of code.
+        self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside of one.
+        self._statement: Statement | None = None  # What stands around the calls in that fence, if it is one of code.
         self._is_taught = False  # Whether the run of units holds a fence of Python (rule 2).
+        self._out: list[Piece] = []
+        self._passes = False  # Whether text that begins nothing needs no reading.
+        self.state = self.state_prose
+        self.grows = sentinel.grows  # What lengthens a tagged block means nothing here.
 
     def __repr__(self) -> str:
-        return f"Untagged({self.state.__name__}, {self._sentinel})"
+        return f"Untagged({self.state.__name__}, {self._prose}, {self._sentinel})"
 
     @property
     def in_block(self) -> bool:
@@ -116,20 +116,20 @@ class Untagged:
             else:
                 self._block_begins()
                 self._out.append(piece)
-        self._passes = self._said and self.state == self.state_prose
+        self._passes = self._prose.has_begun and self._prose.is_in_line and self.state == self.state_prose
         out, self._out = self._out, []
         return out
 
     def _read(self, text: str) -> None:
-        self._text, self._rest, self._pos = self._rest + text, "", 0
-        while self._pos < len(self._text):
+        self._at.feed(text)
+        while not self._at.is_spent:
             self.state()
 
     def _end_of_prose(self) -> None:
         """Read what waits for more text, since none follows it."""
-        self._final = True
+        self._at.final = True
         self._read("")
-        self._final = False
+        self._at.final = False
 
     def _block_begins(self) -> None:
         """Decide over what is held back where the sentinel has found a block (or the beginning of one)."""
@@ -147,62 +147,24 @@ class Untagged:
             self._reject()
             self._end_run()
             self._go_on_as_text("line")
-        self._said = True
+        self._prose.has_begun = True
 
-    # -- text
-
-    def state_start(self) -> None:
-        """Before the first visible character; a thought may stand there (rule 3)."""
-        text = self._text
-        at = end_of(_SPACE, text, self._pos)
-        # The sentinel never cuts these tags: it holds them back until they are whole.
-        if text.startswith(_THINK, at):
-            self.state = self.state_think
-        elif at < len(text):
-            self.state = self.state_line
-        self._say(at)
-
-    def state_think(self) -> None:
-        """In a thought: nothing is a call."""
-        at = self._text.find(_END_THINK, self._pos)
-        end = len(self._text)
-        if at != -1:
-            end = at + len(_END_THINK)
-            self.state = self.state_start
-        self._out.append(self._text[self._pos : end])
-        self._pos = end
-
-    def state_line(self) -> None:
-        """At the start of a line, where a unit may begin (rule 4)."""
-        self._say(end_of(_INDENT, self._text, self._pos))
-        if self._pos < len(self._text) and not self._begin():
-            self.state = self.state_prose
+    # -- the states
 
     def state_prose(self) -> None:
-        """In a line of text."""
-        at = self._text.find("\n", self._pos)
-        if at != -1:
-            self.state = self.state_line
-        self._say(at + 1 or len(self._text))
-
-    def state_code(self) -> None:
-        """In a fence that holds no call (rule 3)."""
-        end, over = self._code.read(self._text, self._pos, final=self._final)
-        self._say(end)
-        if over:
-            self._mark = ""
-            self.state = self.state_prose
-        elif self._pos < len(self._text):
-            self._wait()
-
-    # -- units
+        """In text that is no unit, up to where one may begin (rules 3 and 4)."""
+        text, may_begin = self._prose.read(self._at)
+        if text:
+            self._out.append(text)
+        if may_begin and not self._begin():
+            self._prose.go_on("line")
 
     def state_language(self) -> None:
         """Behind the opening mark of a fence: its language tells whether it may hold a call."""
-        language = language_at(self._text, self._pos, final=self._final)
+        language = language_at(self._at.text, self._at.pos, final=self._at.final)
         if language == "more":
-            self._wait()
-        elif language is None or (language[0] in TAUGHT and self._said):
+            self._at.wait()
+        elif language is None or (language[0] in TAUGHT and self._prose.has_begun):
             self._reject()
             self._go_on_as_text("info")
         else:
@@ -213,21 +175,22 @@ class Untagged:
 
     def state_before_form(self) -> None:
         """In a fence, before its first form."""
-        self._keep(end_of(_SPACE, self._text, self._pos))
-        if self._held.size > self._limit or (self._pos < len(self._text) and not self._begin()):
+        self._keep(self._at.end_of(_SPACE))
+        if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
             self._reject()
 
     def state_form(self) -> None:
         """In a form."""
-        stop = min(len(self._text), self._pos + self._limit - self._held.size)
-        end, is_form = self._form.read(self._text, self._pos, stop)
+        at = self._at
+        stop = min(len(at.text), at.pos + self._limit - self._held.size)
+        end, is_form = self._form.read(at.text, at.pos, stop)
         self._keep(end)
         if is_form:
             self._take_form()
-        elif is_form is False or stop < len(self._text) or (end < stop and self._final):
+        elif is_form is False or stop < len(at.text) or (end < stop and at.final):
             self._reject()
         elif end < stop:
-            self._wait()
+            at.wait()
 
     def _take_form(self) -> None:
         """Ask the judge about the form that is whole."""
@@ -242,17 +205,17 @@ class Untagged:
         if self._form.is_loop:
             self._end_unit()
             self._end_run(last=True)
-            self.state = self.state_prose
+            self._go_on_as_text("line")
             return
         if self._hold_space():
             return
         if self._statement is not None and self._statement.is_open:
-            end = self._statement.behind(self._text, self._pos)
-            self._keep(end) if end > self._pos else self._reject()
-        elif self._text[self._pos] in ",;":
-            self._keep(self._pos + 1)
-        elif self._mark and self._text[self._pos] == "`":
-            if (end := self._closing_mark()) > self._pos:
+            end = self._statement.behind(self._at.text, self._at.pos)
+            self._keep(end) if end > self._at.pos else self._reject()
+        elif self._at.char in ",;":
+            self._keep(self._at.pos + 1)
+        elif self._mark and self._at.char == "`":
+            if (end := self._closing_mark()) > self._at.pos:
                 self._keep(end)
                 self._mark = ""
                 self.state = self.state_behind_fence
@@ -263,66 +226,60 @@ class Untagged:
 
     def state_behind_fence(self) -> None:
         """Behind the closing mark of a fence: nothing else may stand on its line."""
-        end = end_of(_INDENT, self._text, self._pos)
-        self._held.keep_tail(self._text[self._pos : end])
-        self._pos = end
-        if self._pos < len(self._text):
-            self._end_unit() if self._text[self._pos] == "\n" else self._reject()
+        self._held.keep_tail(self._at.skip(_INDENT))
+        if not self._at.is_spent:
+            self._end_unit() if self._at.char == "\n" else self._reject()
 
     def state_between(self) -> None:
         """Behind a unit: another one may follow, or the end of the answer (rule 5)."""
-        end = end_of(_SPACE, self._text, self._pos)
-        self._held.space(self._text[self._pos : end])
-        self._pos = end
-        if self._held.size > self._limit or (self._pos < len(self._text) and not self._begin()):
+        self._held.space(self._at.skip(_SPACE))
+        if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
             self._end_run()
-            self.state = self.state_line
+            self._go_on_as_text("start")
 
     def state_behind_block(self) -> None:
         """In a fence around tagged blocks, behind one of them (rule 8)."""
         if self._hold_space():
             return
-        if (end := self._closing_mark()) > self._pos:
-            self._out.append(FenceMark(self._held.take_tail() + self._text[self._pos : end], opening=False))
+        if (end := self._closing_mark()) > self._at.pos:
+            self._out.append(FenceMark(self._held.take_tail() + self._at.take(end), opening=False))
             self._mark = ""
-            self._pos = end
-            self.state = self.state_prose
+            self._go_on_as_text("line")
         elif not end:
             self._out += filter(None, [self._held.take_tail()])
             self._go_on_as_text("line")
 
     def _closing_mark(self) -> int:
         """Return where the mark ends that closes the fence here, 0 if none does; or wait until that can be told."""
-        mark = MARK.match(self._text, self._pos)
-        if mark is not None and mark.end() == len(self._text) and not self._final:
-            self._wait()
+        end = self._at.end_of(MARK)
+        if self._at.pos < end == len(self._at.text) and not self._at.final:
+            self._at.wait()
             return -1
-        return mark.end() if mark is not None and mark[0].startswith(self._mark) else 0
+        return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
 
     def _begin(self) -> bool:
         """Begin the form or the fence that stands here, or wait until that can be told; False: neither stands here."""
-        at: int | None = self._pos
-        if self._statement is not None:
-            at = self._statement.before(self._text, self._pos, final=self._final)
-        opening = "more" if at is None else opening_at(self._text, at, self._names, final=self._final)
+        text, pos, final = self._at.text, self._at.pos, self._at.final
+        start = pos if self._statement is None else self._statement.before(text, pos, final=final)
+        opening = "more" if start is None else opening_at(text, start, self._names, final=final)
         if opening == "more":
-            self._wait()
-        elif opening == "syntax" or (opening and opening != "fence" and opening != "code" and at == self._pos):
+            self._at.wait()
+        elif opening == "syntax" or (opening and opening != "fence" and opening != "code" and start == pos):
             self._held.join_tail()
-            self._keep(at or self._pos)
+            self._keep(start or pos)
             self._form = Form(opening, self._judge.offers, self._mark, repair=self._repair)
             self.state = self.state_form
         elif opening is None or self._held.is_open:
             return False
         else:
-            end = end_of(MARK, self._text, self._pos)
-            self._mark = self._text[self._pos : end]
+            end = self._at.end_of(MARK)
+            self._mark = text[pos:end]
             if opening == "fence":
                 self._keep(end)
                 self.state = self.state_language
             else:
                 self._end_run()
-                self._say(end)
+                self._say(self._at.take(end))
                 self._go_on_as_text("info")
         return True
 
@@ -343,49 +300,42 @@ class Untagged:
         if not text:
             return
         self._end_run()
-        self._out.append(text)
-        self._said = True
+        self._say(text)
         self._go_on_as_text("start" if _AT_LINE_START.search(text) else "line")
 
     def _go_on_as_text(self, place: Place) -> None:
-        """Read on from ``place``: as code in a fence that holds no call, else as prose."""
-        if self._mark:
-            self._code = CodeFence(self._mark, place)
-            self.state = self.state_code
-        else:
-            self.state = self.state_line if place == "start" else self.state_prose
+        """Read on from ``place`` as text; the fence that is open holds no call."""
+        self._prose.go_on(place, self._mark)
+        self._mark = ""
+        self.state = self.state_prose
 
     def _end_run(self, *, last: bool = False) -> None:
         """Decide over the units held back (rule 2): calls at the start and at the end of the answer, else text."""
-        first = not self._said
+        first = not self._prose.has_begun
         run = self._held.take_run(count=last and first if self._is_taught else last or first)
         self._out += run
-        self._said, self._is_taught = self._said or bool(run), False
+        self._prose.has_begun = self._prose.has_begun or bool(run)
+        self._is_taught = False
 
-    def _say(self, end: int) -> None:
-        """Give out text up to ``end``."""
-        if end > self._pos:
-            text = self._text[self._pos : end]
-            self._out.append(text)
-            self._said = self._said or not text.isspace()
-            self._pos = end
+    def _say(self, text: str) -> None:
+        """Give out visible text."""
+        self._out.append(text)
+        self._prose.has_begun = True
 
     def _keep(self, end: int) -> None:
         """Add the text up to ``end`` to the open unit."""
-        self._held.keep(self._text[self._pos : end])
-        self._pos = end
+        self._held.keep(self._at.take(end))
 
     def _hold_space(self) -> bool:
         """Hold back whitespace; return whether there is nothing behind it to be read in this state."""
-        end = min(end_of(_SPACE, self._text, self._pos), self._pos + max(self._limit + 1 - self._held.size, 0))
-        self._held.keep_tail(self._text[self._pos : end])
-        self._pos = end
+        at = self._at
+        self._held.keep_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
         if self._held.size <= self._limit:
-            return end == len(self._text)
+            return at.is_spent
         if self.state == self.state_behind_form and self._is_whole:
             self._end_unit()
             self._end_run()
-            self.state = self.state_line
+            self._go_on_as_text("start")
         else:
             self._reject()
         return True
@@ -394,7 +344,3 @@ class Untagged:
     def _is_whole(self) -> bool:
         """Whether what follows a form cannot spoil its unit: outside a fence, once its line has ended."""
         return not self._mark and self._held.line_ended
-
-    def _wait(self) -> None:
-        """Read the rest again when more text follows."""
-        self._rest, self._pos = self._text[self._pos :], len(self._text)

@@ -1,0 +1,98 @@
+"""The text around calls that stand without the tag: where in it one may begin.
+
+| state   | what is read                     | then                                 |
+|---------|----------------------------------|--------------------------------------|
+| start   | whitespace that opens the answer | thought at ``<think>``, else indent  |
+| thought | all up to ``</think>``           | start                                |
+| indent  | what a line begins with          | a call may begin; if none does, line |
+| line    | the rest of the line             | indent                               |
+| code    | a fence that holds no call       | line, behind its closing mark        |
+"""
+
+from __future__ import annotations
+
+import re
+
+from toolsimlib.response.code_fence import CodeFence, Place
+from toolsimlib.response.cursor import Cursor
+
+_THINK = "<think>"
+_END_THINK = "</think>"
+_SPACE = re.compile(r"\s*+")
+_INDENT = re.compile(r"[ \t\r]*+")
+
+
+class Prose:
+    """Text that is no call. ``has_begun``: whether the answer has, with anything visible but a thought."""
+
+    def __init__(self) -> None:
+        self.state = self.state_start
+        self.has_begun = False
+        self._mark = ""  # That of the fence that is open and holds no call.
+        self._code = CodeFence("```", "info")
+
+    def __repr__(self) -> str:
+        return f"Prose({self.state.__name__})"
+
+    @property
+    def is_in_line(self) -> bool:
+        """Whether no call may begin before the line ends."""
+        return self.state == self.state_line
+
+    def read(self, at: Cursor) -> tuple[str, bool]:
+        """Return what is told now, and whether a call may begin behind it; if none does, ``go_on`` has to be called."""
+        state = self.state
+        text = at.take(state(at))
+        if not self.has_begun and state in (self.state_line, self.state_code):
+            self.has_begun = bool(text) and not text.isspace()
+        if at.is_spent:
+            return text, False
+        if self.state == self.state_code:
+            at.wait()  # What is left may be its closing mark.
+        return text, state == self.state_indent
+
+    def go_on(self, place: Place, mark: str = "") -> None:
+        """Read on from ``place``; ``mark`` is that of a fence which is open there, and was found to hold no call."""
+        self._mark = mark or self._mark
+        if self._mark:
+            self._code = CodeFence(self._mark, place)
+            self.state = self.state_code
+        else:
+            self.state = self.state_indent if place == "start" else self.state_line
+
+    def state_start(self, at: Cursor) -> int:
+        """Before the first visible character; a thought may stand there."""
+        end = at.end_of(_SPACE)
+        # The sentinel never cuts these tags: it holds them back until they are whole.
+        if at.text.startswith(_THINK, end):
+            self.state = self.state_thought
+        elif end < len(at.text):
+            self.state = self.state_indent
+        return end
+
+    def state_thought(self, at: Cursor) -> int:
+        """In a thought: nothing is a call."""
+        end = at.text.find(_END_THINK, at.pos)
+        if end == -1:
+            return len(at.text)
+        self.state = self.state_start
+        return end + len(_END_THINK)
+
+    def state_indent(self, at: Cursor) -> int:
+        """At the start of a line, where a call may begin."""
+        return at.end_of(_INDENT)
+
+    def state_line(self, at: Cursor) -> int:
+        """In a line of text."""
+        end = at.text.find("\n", at.pos) + 1
+        if end:
+            self.state = self.state_indent
+        return end or len(at.text)
+
+    def state_code(self, at: Cursor) -> int:
+        """In a fence that holds no call."""
+        end, over = self._code.read(at.text, at.pos, final=at.final)
+        if over:
+            self._mark = ""
+            self.state = self.state_line
+        return end

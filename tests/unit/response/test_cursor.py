@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import re
+
+from toolsimlib.response.cursor import Cursor
+
+DIGITS = re.compile(r"\d*+")
+
+
+def test_text_is_taken_piece_by_piece() -> None:
+    """Until there is no more of it."""
+    at = Cursor()
+    assert (at.is_spent, at.char) == (True, "")
+    at.feed("abc")
+    assert at.take(2) == "ab"
+    assert (at.is_spent, at.char) == (False, "c")
+    assert at.take(3) == "c"
+    assert (at.is_spent, at.char) == (True, "")
+
+
+def test_what_was_waited_for_stands_before_what_follows() -> None:
+    """Nothing is read while a reader waits, though there is something; no text at all ends it too."""
+    at = Cursor()
+    for more in ("b", ""):
+        at.feed("xa")
+        at.take(1)
+        at.wait()
+        assert at.is_spent
+        at.feed(more)
+        assert at.take(len(at.text)) == f"a{more}"
+
+
+def test_patterns_match_at_the_position_alone() -> None:
+    """Where a pattern does not match, nothing is taken."""
+    at = Cursor()
+    at.feed("12a3")
+    assert (at.end_of(DIGITS), at.skip(DIGITS), at.skip(DIGITS)) == (2, "12", "")
+    assert at.end_of(re.compile("3")) == at.pos == 2

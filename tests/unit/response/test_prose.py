@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from toolsimlib.response.cursor import Cursor
+from toolsimlib.response.prose import Prose
+
+
+def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
+    """Return ``text`` with a mark where a call may begin, none of which does."""
+    prose, at, seen = Prose(), Cursor(), ""
+    chunks = [*text] if bytewise else [text]
+    for number, chunk in enumerate(chunks, 1):
+        at.final = number == len(chunks)
+        at.feed(chunk)
+        while not at.is_spent:
+            told, may_begin = prose.read(at)
+            seen += told
+            if may_begin:
+                seen += "|"
+                prose.go_on("line")
+    return seen, prose
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("a\nb", "|a\n|b"),
+        (" \n a\n\n  b c", " \n |a\n|\n  |b c"),
+        ("<think>a\nb</think>c\nd", "<think>a\nb</think>|c\n|d"),
+        ("\n<think>a</think><think>b\n</think>\nc", "\n<think>a</think><think>b\n</think>\n|c"),
+        ("<think>a\nb", "<think>a\nb"),
+        ("a <think>\nb</think>", "|a <think>\n|b</think>"),
+    ],
+)
+def test_a_call_may_begin_where_a_line_does(text: str, marked: str) -> None:
+    """Behind the indent of each line that is not in a thought, which only the start of the answer may hold."""
+    assert places(text, bytewise=False)[0] == marked
+    assert "<think>" in text or places(text, bytewise=True)[0] == marked  # The sentinel never cuts these tags.
+
+
+@pytest.mark.parametrize(("text", "begun"), [(" \n\t", False), ("<think>x</think>\n", False), ("a", True)])
+def test_a_thought_begins_no_answer(text: str, begun: bool) -> None:
+    """Nor does whitespace."""
+    assert places(text, bytewise=False)[1].has_begun == begun
+
+
+@pytest.mark.parametrize("bytewise", [False, True])
+def test_nothing_begins_in_code(bytewise: bool) -> None:
+    """From a place in a fence that holds no call up to its closing mark; a block within it changes nothing."""
+    prose, at, told = Prose(), Cursor(), ""
+    prose.go_on("info", "```")
+    for chunk in [*"sql\n{\n"] if bytewise else ["sql\n{\n"]:
+        at.feed(chunk)
+        while not at.is_spent:
+            text, may_begin = prose.read(at)
+            told += text
+            assert not may_begin
+    prose.go_on("line")  # Behind the block.
+    assert repr(prose) == "Prose(state_code)"
+    at.feed("\n```\nx")
+    seen = []
+    while not at.is_spent:
+        seen.append(prose.read(at))
+        if seen[-1][1]:
+            prose.go_on("line")
+    assert seen == [("\n```", False), ("\n", False), ("", True), ("x", False)]
+    assert prose.is_in_line
+    assert told == "sql\n{\n"
