@@ -73,14 +73,15 @@ def _call_entry(tool: Tool, tag: str) -> str:
         *notes(schema),
     ]
     if not is_expressible(schema):
-        lines.append(f"{SCHEMA_LINE}{value_line(compact_schema(schema))}")
-    return "\n".join([*lines, *_free_form_lines(tool)])
+        lines.append(f"{SCHEMA_LINE}{schema_line(schema)}")
+    lines += _free_form_lines(tool)
+    return "\n".join(lines)
 
 
 def _schema_entry(tool: Tool, tag: str) -> str:
     """Write a tool as its name, its JSON schema and its description."""
     lines = [f"- {tool.name}{' [strict]' if tool.strict else ''}"]
-    lines.append(f"  parameters: {value_line(compact_schema(tool.shown_parameters))}")
+    lines.append(f"  parameters: {schema_line(tool.shown_parameters)}")
     if tool.description:
         lines.append(f"  description: {_indented(tool.description)}")
     return "\n".join([*lines, *_free_form_lines(tool)])
@@ -132,6 +133,12 @@ def typescript(schema: object, depth: int = 0) -> str:
     if isinstance(items, dict) and "properties" in items:
         return f"{typescript(items, depth + 1)}[]"
     return slot_type(schema)
+
+
+def schema_line(schema: Mapping[str, Any]) -> str:
+    """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
+    line = value_line(schema)
+    return value_line(compact_schema(schema)) if any(map(line.__contains__, _DROPPED_KEYWORDS)) else line
 
 
 def compact_schema(schema: Any) -> Any:

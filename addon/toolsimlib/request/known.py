@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from toolsimlib.plan import Tool
-from toolsimlib.schema import SchemaError, compile_schema
+from toolsimlib.schema import SchemaError, are_plain, compile_schema
 
 _MAX_SETS = 64
 
@@ -37,7 +37,7 @@ class InvalidSchema(Exception):
 
 
 def check_strict(tools: Sequence[Tool], max_bytes: int) -> None:
-    """Compile the schemas of strict tools, of at most ``max_bytes`` each. Raises InvalidSchema."""
+    """Check that the schemas of strict tools compile, of at most ``max_bytes`` each. Raises InvalidSchema."""
     _check_strict(_set(tools), max_bytes)
 
 
@@ -52,16 +52,18 @@ def _set(tools: Sequence[Tool]) -> _Set:
 
 @lru_cache(maxsize=_MAX_SETS)
 def _check_strict(key: _Set, max_bytes: int) -> None:
+    schemas = [(tool, tool.parameters) for tool in key.tools if tool.strict and tool.parameters is not None]
+    if are_plain([schema for _, schema in schemas], max_bytes):
+        return
     atoms = 0
-    for tool in key.tools:
-        if tool.strict and tool.parameters is not None:
-            try:
-                atoms += compile_schema(tool.parameters, max_bytes).atoms
-            except SchemaError as problem:
-                raise InvalidSchema(tool, problem) from problem
-            if atoms > _MAX_ATOMS:
-                message = f"the patterns of all strict tools up to this one are too large: more than {_MAX_ATOMS} atoms"
-                raise InvalidSchema(tool, SchemaError(message))
+    for tool, schema in schemas:
+        try:
+            atoms += compile_schema(schema, max_bytes).atoms
+        except SchemaError as problem:
+            raise InvalidSchema(tool, problem) from problem
+        if atoms > _MAX_ATOMS:
+            message = f"the patterns of all strict tools up to this one are too large: more than {_MAX_ATOMS} atoms"
+            raise InvalidSchema(tool, SchemaError(message))
 
 
 @lru_cache(maxsize=_MAX_SETS)

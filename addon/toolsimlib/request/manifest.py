@@ -16,7 +16,7 @@ from typing import Any
 
 from toolsimlib.plan import Choice, Tool
 from toolsimlib.request.example import example_arguments
-from toolsimlib.request.forms import CLOSING, SCHEMA_LINE, compact_schema, form_named
+from toolsimlib.request.forms import CLOSING, SCHEMA_LINE, form_named, schema_line
 from toolsimlib.request.known import entries
 from toolsimlib.request.names_first import INTRO, name_lines
 from toolsimlib.request.notation import read_template
@@ -104,7 +104,7 @@ def _answer_rule(answer_format: Mapping[str, Any]) -> str:
     rule = f"{_ANSWER_RULE}one JSON object and nothing else, without a code fence"
     if not isinstance(schema, dict):
         return f"{rule}."
-    return f"{rule}, and it MUST conform exactly to this schema:\n{value_line(compact_schema(schema))}"
+    return f"{rule}, and it MUST conform exactly to this schema:\n{schema_line(schema)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from json.encoder import encode_basestring
 from typing import Any
 
 # Deeper than this a template would be no help; such a schema is shown as it is.
@@ -29,8 +30,10 @@ _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array",
 _STRUCTURE = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "description"})
 # Nothing that a model could go by.
 _IDLE = frozenset({"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"})
-# Most properties say no more than this.
 _PLAIN = frozenset({"type", "description"})
+_LIST = frozenset({"type", "items", "description", "title"})
+_SCALAR = frozenset({"type", "enum", "const", "description", "title"})
+_CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})
 # What a slot does not tell of a keyword by naming it.
 _NAMELESS = _STRUCTURE | _IDLE
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
@@ -43,17 +46,23 @@ def is_expressible(schema: object, depth: int = 0) -> bool:
     """Return whether a template says all that ``schema`` does (but for titles and additionalProperties)."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return False
-    if schema.keys() <= _PLAIN and isinstance(kind := schema.get("type"), str):
-        return kind in _TYPES
     for keyword, value in schema.items():
         match keyword:
+            case "type" if isinstance(value, str):
+                if value not in _TYPES:
+                    return False
+            case "description":
+                pass
             case "type":
                 types = value if isinstance(value, list) else [value]
                 if not types or not all(isinstance(each, str) and each in _TYPES for each in types):
                     return False
             case "properties":
-                if not isinstance(value, dict) or not all(is_expressible(each, depth + 1) for each in value.values()):
+                if not isinstance(value, dict):
                     return False
+                for each in value.values():
+                    if not is_expressible(each, depth + 1):
+                        return False
             case "items":
                 if not _is_item(value, depth + 1):
                     return False
@@ -77,14 +86,13 @@ def _is_constraint(keyword: str, value: object) -> bool:
 
 def _is_item(schema: object, depth: int) -> bool:
     """Return whether a slot's ``type[]``, or a template of its own, says all of the items' schema."""
-    if isinstance(schema, dict) and schema.keys() <= {"type", "items", "description", "title"} and "items" in schema:
+    if isinstance(schema, dict) and "items" in schema and schema.keys() <= _LIST:
         return depth <= _MAX_DEPTH and "properties" not in schema["items"] and _is_item(schema["items"], depth + 1)
     return _is_plain(schema) or (isinstance(schema, dict) and "properties" in schema and is_expressible(schema, depth))
 
 
 def _is_plain(schema: object) -> bool:
-    plain = isinstance(schema, dict) and schema.keys() <= {"type", "enum", "const", "description", "title"}
-    return plain and is_expressible(schema)
+    return isinstance(schema, dict) and schema.keys() <= _SCALAR and is_expressible(schema)
 
 
 def template(schema: Mapping[str, Any]) -> str:
@@ -95,14 +103,14 @@ def template(schema: Mapping[str, Any]) -> str:
 def _value(schema: object, *, optional: bool, depth: int) -> str:
     if not isinstance(schema, dict):
         return _slot("any", {}, optional=optional)
-    if schema.keys() <= _PLAIN and isinstance(kind := schema.get("type"), str) and kind != "array":
+    if _says_type_alone(schema) and isinstance(kind := schema.get("type"), str) and kind != "array":
         return f"<{kind}, optional>" if optional else f"<{kind}>"
-    properties = schema.get("properties")
-    if isinstance(properties, dict) and _is_object(schema, depth):
+    if "properties" in schema and _is_object(schema, depth):
+        properties = schema["properties"]
         needed = schema.get("required")
         needed = needed if isinstance(needed, list) else []
         pairs = [
-            f"{_json(name)}: {_value(each, optional=name not in needed, depth=depth + 1)}"
+            f"{encode_basestring(name)}: {_value(each, optional=name not in needed, depth=depth + 1)}"
             for name, each in properties.items()
         ]
         return f"{{{', '.join(pairs)}}}"
@@ -111,28 +119,33 @@ def _value(schema: object, *, optional: bool, depth: int) -> str:
     return _slot(slot_type(schema, depth), schema, optional=optional)
 
 
+def _says_type_alone(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema holds a type and words: most properties say no more."""
+    return len(schema) <= 2 and schema.keys() <= _PLAIN
+
+
 def _is_object(schema: Mapping[str, Any], depth: int) -> bool:
     return isinstance(schema.get("properties"), dict) and depth <= _MAX_DEPTH and _is_a(schema, "object")
 
 
 def _is_list_of_objects(schema: Mapping[str, Any], depth: int) -> bool:
     items = schema.get("items")
-    is_list = isinstance(items, dict) and "properties" in items
-    return is_list and depth <= _MAX_DEPTH and _is_a(schema, "array")
+    return isinstance(items, dict) and "properties" in items and depth <= _MAX_DEPTH and _is_a(schema, "array")
 
 
 def _is_a(schema: Mapping[str, Any], kind: str) -> bool:
-    return schema.get("type", kind) == kind and not schema.keys() & {"enum", "const", "anyOf", "oneOf"}
+    return schema.get("type", kind) == kind and _CHOICES.isdisjoint(schema)
 
 
 def slot_type(schema: Mapping[str, Any], depth: int = 0) -> str:
     """Return the type of a schema in the words of a slot, without properties."""
-    if "const" in schema:
-        return _json(schema["const"])
-    for keyword, write in (("enum", _json), ("anyOf", _option), ("oneOf", _option)):
-        choices = schema.get(keyword)
-        if isinstance(choices, list) and choices:
-            return " | ".join(write(choice) for choice in choices)
+    if not _CHOICES.isdisjoint(schema):
+        if "const" in schema:
+            return _json(schema["const"])
+        for keyword, write in (("enum", _json), ("anyOf", _option), ("oneOf", _option)):
+            choices = schema.get(keyword)
+            if isinstance(choices, list) and choices:
+                return " | ".join([write(choice) for choice in choices])
     kind = schema.get("type")
     if kind == "array":
         items = schema.get("items")
@@ -148,12 +161,13 @@ def _option(schema: object) -> str:
 
 
 def _slot(kind: str, schema: Mapping[str, Any], *, optional: bool) -> str:
-    further = [
-        f"{keyword} {_json(value)}"
-        for keyword, value in schema.items()
-        if keyword not in _NAMELESS and _is_constraint(keyword, value)
-    ]
-    return f"<{', '.join([kind, *further, *(['optional'] if optional else [])])}>"
+    parts = [kind]
+    for keyword, value in schema.items():
+        if keyword not in _NAMELESS and _is_constraint(keyword, value):
+            parts.append(f"{keyword} {_json(value)}")
+    if optional:
+        parts.append("optional")
+    return f"<{', '.join(parts)}>"
 
 
 def notes(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -171,8 +185,8 @@ def _notes(schema: Mapping[str, Any], prefix: str, depth: int) -> Iterator[str]:
     for name, inner in properties.items():
         if not isinstance(inner, dict):
             continue
-        path = prefix + _WHITESPACE.sub("_", str(name))
-        slotless = not inner.keys() <= _PLAIN and (
+        path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
+        slotless = not _says_type_alone(inner) and (
             _is_object(inner, depth + 1) or _is_list_of_objects(inner, depth + 1)
         )
         optional = slotless and not (isinstance(needed, list) and name in needed)
@@ -187,7 +201,11 @@ def _notes(schema: Mapping[str, Any], prefix: str, depth: int) -> Iterator[str]:
             yield from _notes(inner, f"{path}.", depth + 1)
 
 
-_json = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _json(value: object) -> str:
+    return encode_basestring(value) if isinstance(value, str) else _encode(value)
 
 
 _SLOT = r'<(?:"(?:[^"\\]|\\.)*"|[^"<>])*>'

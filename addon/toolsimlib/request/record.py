@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolsimlib.conversation import Call
+from toolsimlib.wire.json_codec import encode
 
 # A client repeats its history with each request: so many of its values, of so many characters at the most, are known.
 _MAX_KNOWN, _MAX_KNOWN_CHARS = 4_096, 1_024
@@ -120,7 +121,7 @@ _known_line = lru_cache(maxsize=_MAX_KNOWN)(_json_line)
 
 def value_line(value: Any) -> str:
     """Return a JSON value as text on one line."""
-    return _on_one_line(_encode(value))
+    return _on_one_line(encode(value))
 
 
 def _on_one_line(text: str) -> str:
@@ -147,6 +148,5 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # Numbers stay text: the value is of no interest, and Python limits the digits of an int.
 _decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).decode

@@ -12,8 +12,17 @@ jsonschema's that had to be replaced; ``patterns`` and ``budget`` keep rules 2 a
 """
 
 from toolsimlib.schema.budget import CHECK_SECONDS, STEP_SECONDS
-from toolsimlib.schema.compile import MAX_SCHEMA_BYTES, compile_schema
+from toolsimlib.schema.compile import MAX_SCHEMA_BYTES, are_plain, compile_schema
 from toolsimlib.schema.errors import SchemaError
 from toolsimlib.schema.validator import Finding, Validator
 
-__all__ = ["CHECK_SECONDS", "MAX_SCHEMA_BYTES", "STEP_SECONDS", "Finding", "SchemaError", "Validator", "compile_schema"]
+__all__ = [
+    "CHECK_SECONDS",
+    "MAX_SCHEMA_BYTES",
+    "STEP_SECONDS",
+    "Finding",
+    "SchemaError",
+    "Validator",
+    "are_plain",
+    "compile_schema",
+]

@@ -14,6 +14,11 @@ from json.encoder import encode_basestring
 from typing import Any
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
+# What ``_encoder`` makes anew for each value, which takes longer than to encode a small one; no Python need have it.
+_make_chunks = getattr(json.encoder, "c_make_encoder", None)
+_chunks = _make_chunks and _make_chunks(
+    None, _encoder.default, encode_basestring, None, ":", ",", _encoder.sort_keys, _encoder.skipkeys, _encoder.allow_nan
+)
 
 spells_surrogates = re.compile(rb"\\u[dD][89a-fA-F]").search
 """Tells whether JSON holds the escape of a half of a surrogate pair."""
@@ -73,9 +78,16 @@ class Joiner[Key]:
         return list(self._halves)
 
 
+def encode(value: Any) -> str:
+    """Return compact JSON as ``dump`` does, but for the halves of surrogate pairs, which stay."""
+    if type(value) is str:
+        return encode_basestring(value)
+    return "".join(_chunks(value, 0)) if _chunks is not None else _encoder.encode(value)
+
+
 def dump(value: Any) -> str:
     """Return compact JSON in one line."""
-    return whole_text(_encoder.encode(value))
+    return whole_text(encode(value))
 
 
 def dump_string(text: str) -> str:

@@ -20,7 +20,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
+from itertools import count
 from math import isfinite
 from typing import Any
 
@@ -47,9 +47,9 @@ _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A kept array's source: what tells it from others, and its size in characters."""
+    """A kept array's source: the number that no other one gets while this process lives, and its size in characters."""
 
-    digest: bytes
+    number: int
     size: int
 
 
@@ -59,21 +59,23 @@ class _Arrays:
     def __init__(self) -> None:
         self._arrays: OrderedDict[str, list[Any]] = OrderedDict()
         self._sources: dict[int, Source] = {}
+        self._numbers = count(1)
         self._word = secrets.token_hex(16)
 
     def read(self, text: str) -> dict[str, Any] | None:
         """Return the object that ``text`` is; None: only a parser can tell. Raises ValueError, RecursionError."""
-        places = list(_places(text))
-        for at in places:
+        first = -1
+        for at in _places(text):
+            first = at if first < 0 else first
             for source in reversed(self._arrays):
                 if text.startswith(source, at):
                     self._arrays.move_to_end(source)
                     return self._with(text, at, source, self._arrays[source])
-        if not places:
+        if first < 0:
             return None
-        array, end = _decoder.raw_decode(text, places[0])
-        source = text[places[0] : end]
-        document = self._with(text, places[0], source, array)
+        array, end = _decoder.raw_decode(text, first)
+        source = text[first:end]
+        document = self._with(text, first, source, array)
         if document is not None and _MIN_SIZE <= len(source) <= _MAX_SIZE:
             self._keep(source, array)
         return document
@@ -92,7 +94,7 @@ class _Arrays:
 
     def _keep(self, source: str, array: list[Any]) -> None:
         self._arrays[source] = array
-        self._sources[id(array)] = Source(sha256(source.encode()).digest(), len(source))
+        self._sources[id(array)] = Source(next(self._numbers), len(source))
         if len(self._arrays) > _MAX_ARRAYS:
             _, oldest = self._arrays.popitem(last=False)
             del self._sources[id(oldest)]

@@ -16,6 +16,7 @@ from typing import Any
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
+from toolsimlib.values import quick
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.local_tools import is_local, local_tool
@@ -44,6 +45,7 @@ Hosted = Mapping[str, Any]
 _MAX_KNOWN_SIZE = 262_144
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Declaration:
     """A declared tool and the path of the object that declares it ("tools[1].function")."""
@@ -86,19 +88,19 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     source = source_of(kept.get("tools"))
     text = dump(kept if source is None else {**kept, "tools": None}).encode()
     size = len(text) + (source.size if source is not None else 0)
-    declared = _Declared(sha256(text).digest(), source.digest if source is not None else b"", size, kept)
+    declared = _Declared(sha256(text).digest(), source.number if source is not None else 0, size, kept)
     return _read_known(declared) if declared.size <= _MAX_KNOWN_SIZE else _read(declared)
 
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What declares tools in a body, as a key: equal if it says the same in JSON, of which these are the digests.
+    """What declares tools in a body, as a key: equal if it says the same in JSON, of which this is the digest.
 
-    ``source``: of the ``tools`` alone, where their source is known; else they are in ``digest``.
+    ``source``: the number of the ``tools`` alone, where their source is known; else it is 0, they are in ``digest``.
     """
 
     digest: bytes
-    source: bytes
+    source: int
     size: int = field(compare=False)
     body: dict[str, Any] = field(compare=False)
 
@@ -242,7 +244,8 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
                 yield _function(fields, param, namespace)
             else:
                 # Some clients leave the name outside.
-                yield _function({**_beside(fields), **nested}, f"{param}.function", namespace)
+                beside = _beside(fields)
+                yield _function({**beside, **nested} if beside else nested, f"{param}.function", namespace)
         case "custom":
             nested = optional(fields, "custom", dict, param)
             if nested is None:

@@ -6,8 +6,9 @@ import re
 
 import pytest
 from toolsimlib.plan import Choice, Tool
-from toolsimlib.request.forms import DEFAULT, FORMS, compact_schema, form_named, typescript
+from toolsimlib.request.forms import DEFAULT, FORMS, compact_schema, form_named, schema_line, typescript
 from toolsimlib.request.manifest import find_catalog, manifest
+from toolsimlib.request.record import value_line
 
 WEATHER = Tool(
     "get_weather",
@@ -147,3 +148,5 @@ def test_typescript(schema: object, written: str) -> None:
 def test_compact_schema(schema: object, compact: object) -> None:
     """Only the keywords go: a property, a definition or a value that is called so stays."""
     assert compact_schema(schema) == compact
+    if isinstance(schema, dict):
+        assert schema_line(schema) == value_line(compact)

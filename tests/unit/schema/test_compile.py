@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.schema import SchemaError, compile_schema
+from toolsimlib.schema import MAX_SCHEMA_BYTES, SchemaError, are_plain, compile_schema
 from toolsimlib.schema.errors import MAX_MESSAGE
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
@@ -57,7 +58,9 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     """Every schema judges every value as plain jsonschema does."""
     expected = jsonschema.Draft202012Validator(schema).is_valid(value)
-    assert (compile_schema(schema).check(value) is None) == expected
+    validator = compile_schema(schema)
+    assert (validator.check(value) is None) == expected
+    assert are_plain([schema], MAX_SCHEMA_BYTES) == ("pattern" not in str(schema))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,7 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
     """What is no schema, or leads out of itself, is refused when it is compiled, in one short line."""
     with pytest.raises(SchemaError) as caught:
         compile_schema(schema)
+    assert not are_plain([{}, schema], MAX_SCHEMA_BYTES)
     assert "\n" not in str(caught.value)
     assert 0 < len(str(caught.value)) <= MAX_MESSAGE
 
@@ -160,3 +164,18 @@ def test_built_once() -> None:
     schema["properties"]["a"]["type"] = "string"  # type: ignore[index]
     assert validator.check({"a": 1}) is None
     assert compile_schema(schema) is not validator
+
+
+def test_what_is_plain_fits() -> None:
+    """The size counts for each schema, as it does where one is compiled; any number of them may be plain."""
+    schema = {"properties": {"ä": {"type": "string"}}}
+    size = len(json.dumps(schema))
+    for max_bytes, fits in ((size, True), (size - 1, False)):
+        assert are_plain([schema] * 100, max_bytes) == fits
+        if fits:
+            compile_schema(schema, max_bytes)
+        else:
+            with pytest.raises(SchemaError, match="too large"):
+                compile_schema(schema, max_bytes)
+    assert not are_plain([schema, {"a": "x" * size}], size)
+    assert are_plain([], 0)

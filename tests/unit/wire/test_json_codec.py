@@ -6,7 +6,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.wire.json_codec import Joiner, dump, dump_string, parse_object, whole_text
+from toolsimlib.wire.json_codec import Joiner, dump, dump_string, encode, parse_object, whole_text
 
 GRIN = "\U0001f600"
 HALVES = "\ud83d", "\ude00"
@@ -26,6 +26,29 @@ def test_a_value(value: dict[str, object]) -> None:
     written = dump(value)
     assert json.loads(written.encode().decode()) == json.loads(whole_text(json.dumps(value, ensure_ascii=False)))
     assert "\n" not in written
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([*HALVES, 10**30, 1e-7]),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    )
+)
+def test_a_value_is_encoded_as_by_json_itself(value: object) -> None:
+    """The encoder that is kept writes what one that is made anew writes: big numbers, floats, halves and all."""
+    expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    assert encode(value) == expected
+    assert dump(value) == whole_text(expected)
+
+
+def test_what_is_no_json_is_refused() -> None:
+    """As ``json`` refuses it: a type that it does not know, and values without end."""
+    with pytest.raises(TypeError, match="set is not JSON serializable"):
+        encode({"a": {1}})
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(RecursionError):
+        encode(endless)
 
 
 @pytest.mark.parametrize(
