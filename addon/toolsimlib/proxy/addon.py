@@ -21,7 +21,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import FIND_TOOLS, Policy
-from toolsimlib.proxy import chunks, counting, cut, heap, resend, route, sides, startup
+from toolsimlib.proxy import chunks, counting, cut, dispatch, heap, resend, route, sides, startup
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.closing import close
@@ -91,7 +91,8 @@ class ToolSim:
         self._known = KnownBackends()
         self._recogniser = Recogniser(self._known)
         # Loaded with this one: their hooks are called too, each behind ours.
-        self.addons = [self._connections, self._recogniser, self._servers.approve, Deletions(self._known), heap.Heap()]
+        self.addons = [self._connections, self._recogniser, self._servers.approve, Deletions(self._known)]
+        self.addons += [heap.Heap(), dispatch.Dispatch()]
         self._is_running = False
 
     def load(self, loader: Loader) -> None:

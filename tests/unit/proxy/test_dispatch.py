@@ -1,0 +1,138 @@
+"""Hooks reach the same addons as over mitmproxy's own way, in the same order, whatever these do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from mitmproxy.addonmanager import AddonManager, Loader
+from mitmproxy.exceptions import AddonHalt
+from mitmproxy.hooks import UpdateHook
+from mitmproxy.http import HTTPFlow
+from mitmproxy.master import Master
+from mitmproxy.options import Options
+from mitmproxy.proxy.layers.http import HttpRequestHook, HttpResponseHook
+from mitmproxy.test import tflow
+from toolsimlib.proxy.dispatch import Dispatch, hears
+
+
+class _Addon:
+    """Says that it was called, then does what it was made for; with addons of its own, if there are any."""
+
+    def __init__(
+        self, name: str, told: list[str], act: Callable[[], Any] = lambda: None, addons: tuple[Any, ...] = ()
+    ) -> None:
+        self.name, self._told, self._act, self.addons = name, told, act, addons
+
+    def request(self, flow: HTTPFlow) -> Any:
+        self._told.append(self.name)
+        return self._act()
+
+
+class _Deaf:
+    """Has no handler, but may hold those who have."""
+
+    def __init__(self, name: str, *addons: Any) -> None:
+        self.name, self.addons = name, addons
+
+
+class _Late(_Addon):
+    """Hears nothing until somebody gives it a handler."""
+
+    request = None  # type: ignore[assignment]
+
+
+def _fail() -> None:
+    raise ValueError("this one fails")
+
+
+def _halt() -> None:
+    raise AddonHalt
+
+
+def _manager() -> tuple[AddonManager, list[str]]:
+    """Return mitmproxy's own with addons of all kinds, and where they say that they were called."""
+    told: list[str] = []
+    master = Master(Options(), with_termlog=False)
+    manager = master.addons
+
+    async def wait() -> None:
+        told.append("awaited")
+
+    late = _Late("late", told)
+
+    def wake() -> None:
+        late.request = lambda flow: told.append("late")  # type: ignore[method-assign]
+
+    module = ModuleType("a_script")
+    vars(module)["addons"] = [_Addon("in a script", told)]
+    manager.add(
+        _Deaf("nobody"),
+        _Addon("first", told, wake),
+        late,
+        _Deaf("holder", _Deaf("inner", _Addon("deep", told, wait))),
+        _Addon("failing", told, _fail, (_Addon("behind the failing one", told),)),
+        SimpleNamespace(name="import", request=logging),  # A module of a hook's name is no handler.
+        SimpleNamespace(name="wrong", request=7),  # Nor is this one, which is an error.
+        module,
+        _Addon("above", told, addons=(_Addon("below", told),)),
+        _Addon("halting", told, _halt),
+        _Addon("never", told),
+    )
+    return manager, told
+
+
+async def test_all_is_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    """The same addons are called in the same order, and the same errors are logged, with the addon and without it."""
+    addons, told = _manager()
+    flow = tflow.tflow()
+
+    async def heard() -> tuple[list[str], list[str]]:
+        told.clear()
+        caplog.clear()
+        addons.lookup["late"].request = None
+        await addons.handle_lifecycle(HttpRequestHook(flow))
+        await addons.handle_lifecycle(HttpResponseHook(flow))
+        return list(told), [record.getMessage() for record in caplog.records]
+
+    own = await heard()
+    assert own[0] == ["first", "late", "deep", "awaited", "failing", "in a script", "above", "below", "halting"]
+    assert len(own[1]) == 2
+
+    dispatch = Dispatch()
+    dispatch.load(Loader(addons.master))
+    try:
+        assert "trigger_event" in vars(addons)
+        assert await heard() == own
+    finally:
+        dispatch.done()
+    assert "trigger_event" not in vars(addons)
+    assert await heard() == own
+
+
+async def test_nobody_is_entered_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook that no addon has a handler for calls none of them."""
+    addons, _ = _manager()
+
+    async def entered(*_: object) -> None:
+        raise AssertionError
+
+    dispatch = Dispatch()
+    dispatch.load(Loader(addons.master))
+    monkeypatch.setattr(addons, "invoke_addon", entered)
+    await addons.trigger_event(UpdateHook([tflow.tflow()]))
+
+
+def test_an_addon_that_cannot_be_looked_at_is_left_to_mitmproxy() -> None:
+    """What raises at a glance may have a handler."""
+
+    class Odd:
+        @property
+        def request(self) -> None:
+            raise RuntimeError
+
+    assert hears(Odd(), "request")
+    assert not hears(Odd(), "response")
