@@ -30,6 +30,8 @@ CODE = ("tool_code", "python", "py")
 TAUGHT = ("python", "py")
 """Those of fences that show code far more often than they call."""
 
+_BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in TAUGHT)
+
 _MAX_LANGUAGE = 64
 """Characters behind a fence's mark that are looked at: a language, and spaces."""
 
@@ -46,14 +48,18 @@ _HALF_ARGUMENTS = re.compile(r"(?:\[[A-Z_]{0,8}(?:\][\w-]{0,64}(?:\[[A-Z]{0,4}\]
 _SPACE = re.compile(r"\s{0,32}")
 
 
-def language_at(text: str, pos: int, *, final: bool) -> tuple[str, int] | Literal["more"] | None:
-    """Return the language behind the opening mark that ends at ``pos`` and the end of that line, None for no such."""
+def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
+    """Return the language behind the opening mark that ends at ``pos`` and the end of that line, None for no such.
+
+    ``has_begun``: words stand before the fence, so it shows code if its language is one of ``TAUGHT``.
+    """
+    languages = _BEHIND_WORDS if has_begun else LANGUAGES
     found = _LANGUAGE.match(text, pos)
     assert found is not None
     word, end = found[1].lower(), found.end()
     if end == len(text) and not final and end - pos <= _MAX_LANGUAGE:
-        return "more" if any(each.startswith(word) for each in LANGUAGES) else None
-    return (word, end + 1) if text.startswith("\n", end) and word in LANGUAGES else None
+        return "more" if any(each.startswith(word) for each in languages) else None
+    return (word, end + 1) if text.startswith("\n", end) and word in languages else None
 
 
 def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["fence", "code", "more"] | None:

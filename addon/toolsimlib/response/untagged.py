@@ -161,10 +161,11 @@ class Untagged:
 
     def state_language(self) -> None:
         """Behind the opening mark of a fence: its language tells whether it may hold a call."""
-        language = language_at(self._at.text, self._at.pos, final=self._at.final)
+        has_begun = self._prose.has_begun
+        language = language_at(self._at.text, self._at.pos, has_begun=has_begun, final=self._at.final)
         if language == "more":
             self._at.wait()
-        elif language is None or (language[0] in TAUGHT and self._prose.has_begun):
+        elif language is None:
             self._reject()
             self._go_on_as_text("info")
         else:

@@ -21,6 +21,7 @@ from toolsimlib.response.sentinel import Fragment, Sentinel
 from toolsimlib.response.untagged import Piece, Untagged
 
 FOLDER = Path(__file__).parents[2] / "cases"
+README = Path(__file__).parents[3] / "README.md"
 TABLE = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
 TALK = json.loads((FOLDER / "talk.json").read_text(encoding="utf-8"))
 
@@ -189,7 +190,7 @@ def test_nothing_is_held_back_within_a_line(text: str) -> None:
         ("```sql\nprint({})\n```\n", 3),
         ("```python\nprint({})\n```\n", 16),
         ("```python\nimport os\n```\n", 17),
-        ("So:\n```python\nprint({})\n```\n", 9),
+        ("So:\n```python\nprint({})\n```\n", 3),
         ('```json\n{"city": 1}\n```\n', 11),
         ("``` `` ` ``` x", 4),
         ("get some air\nget_out\nadd a line\nsearch for it", 6),
@@ -207,6 +208,20 @@ def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
         given += sum(len(piece if isinstance(piece, str) else piece.raw) for piece in parser.feed(char))
         waits.append(fed - given)
     assert max(waits) == most
+
+
+@pytest.mark.parametrize(("size", "most", "most_of_sentinel"), [(1, 0.015, 0.005), (4, 0.0075, 0.0025)])
+def test_documentation_is_told_as_it_comes(size: int, most: float, most_of_sentinel: float) -> None:
+    """Of our own README, full of fences and braces, hardly a character in a hundred waits for a later delta."""
+    text = README.read_text(encoding="utf-8")
+    for parser, bound in ((Untagged(Sentinel(), Judge(PLAN, Report())), most), (Sentinel(), most_of_sentinel)):
+        told = late = 0
+        for start in range(0, len(text), size):
+            delta = text[start : start + size]
+            told += len(raw(parser.feed(delta)))
+            late += start + len(delta) - max(told, start)
+        assert 0 < late < bound * len(text)
+        assert told + len(raw(parser.finish())) == len(text)
 
 
 def test_long_candidates_take_linear_time() -> None:
