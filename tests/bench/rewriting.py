@@ -41,20 +41,20 @@ def tools(count: int, salt: int) -> list[dict[str, Any]]:
     ]
 
 
-def history(count: int) -> list[dict[str, Any]]:
-    """Return messages: a question, then calls and their outputs by turns."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": "Look at the files."}]
+def history(count: int, salt: int) -> list[dict[str, Any]]:
+    """Return messages: a question, then calls and their outputs by turns; those of more go on from those of fewer."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": f"Look at the files ({salt})."}]
     for number in range(1, count // 2):
-        call_id, arguments = f"call_{number:03}", json.dumps({"path": f"src/file_{number}.py", "lines": [number]})
+        path = f"src/{salt}/file_{number}.py"
+        call_id, arguments = f"call_{number:03}", json.dumps({"path": path, "lines": [number]})
         call = {"id": call_id, "type": "function", "function": {"name": "tool_0", "arguments": arguments}}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": call_id, "content": "def f():\n    return 1\n" * 5})
-    messages.append({"role": "user", "content": "And now?"})
+        messages.append({"role": "tool", "tool_call_id": call_id, "content": f"# {path}\ndef f():\n    return 1\n" * 3})
     return messages
 
 
 def body(tool_count: int, item_count: int, salt: int) -> bytes:
-    return json.dumps({"model": "m", "messages": history(item_count), "tools": tools(tool_count, salt)}).encode()
+    return json.dumps({"model": "m", "messages": history(item_count, salt), "tools": tools(tool_count, salt)}).encode()
 
 
 def cost(data: bytes) -> float:
@@ -68,21 +68,24 @@ def first_time(tool_count: int, item_count: int, rounds: int) -> float:
     return statistics.median(cost(body(tool_count, item_count, -2 - salt)) for salt in range(rounds))
 
 
-def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[float, float]:
-    first, again = [], []
+def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[float, float, float]:
+    """Return the costs of a conversation's first request, of the same again, and of those that go on from it."""
+    first, again, further = [], [], []
     for salt in range(rounds):
         data = body(tool_count, item_count, salt)
         first.append(cost(data))
         again.append(min(cost(data) for _ in range(3)))
-    return statistics.median(first), statistics.median(again)
+        further.append(min(cost(body(tool_count, item_count + 2 * more, salt)) for more in (1, 2, 3)))
+    return statistics.median(first), statistics.median(again), statistics.median(further)
 
 
 def measure(quick: bool) -> Iterator[Row]:
     """Yield the costs of one size, and how they grow."""
     cost(body(1, 2, -1))
-    first, again = first_and_again(128, 200, 5)
+    first, again, further = first_and_again(128, 200, 5)
     yield Row(GROUP, "128 tools, 200 items, first", first, "ms", 3.0)
     yield Row(GROUP, "128 tools, 200 items, again", again, "ms", 1.0)
+    yield Row(GROUP, "128 tools, 200 items, two items more each time", further, "ms", 1.0)
     for name, smaller, larger in (
         ("2,000 tools over 1,000, first", (1_000, 2), (2_000, 2)),
         ("100,000 items over 50,000", (1, 50_000), (1, 100_000)),

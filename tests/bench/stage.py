@@ -74,6 +74,9 @@ def backend() -> Iterator[str]:
         process.wait(10)
 
 
+_BARE: dict[str, Any] = {"script": None, "stream_large_bodies": "1"}
+
+
 class Proxies:
     """The proxies before one backend, each started when it is first asked for and kept until the end."""
 
@@ -84,7 +87,7 @@ class Proxies:
 
     def bare(self) -> Mitmdump:
         """Return a mitmdump without the addon, told to stream."""
-        return self._get("bare", script=None, stream_large_bodies="1")
+        return self._get("bare", **_BARE)
 
     def toolsim(self, backend: str = "auto", arguments: str = "buffered") -> Mitmdump:
         options = {"toolsim_backend": backend, "toolsim_stream_arguments": arguments}
@@ -93,6 +96,10 @@ class Proxies:
     def fresh(self, **options: Any) -> Mitmdump:
         """Return a proxy that is not started yet, for one measurement alone."""
         return Mitmdump(self._url, toolsim_backend="auto", **options)
+
+    def fresh_bare(self) -> Mitmdump:
+        """Return such a one without the addon."""
+        return Mitmdump(self._url, **_BARE)
 
     def _get(self, name: str, **options: Any) -> Mitmdump:
         if name not in self._running:

@@ -1,8 +1,9 @@
-"""A request's body as JSON, without reading the tools again that stood in an earlier one.
+"""A request's body as JSON, without reading the tools and the history again that stood in an earlier one.
 
-A client sends the same ``tools`` with each of its requests, and often they are most of it. So the last arrays are kept
-together with their source: where a body goes on with such a source behind a key ``"tools"``, the array that was read
-then is taken, the very same object, and only the rest is parsed.
+``beginnings.py`` has the rules for histories; these are the ones for tools, which a client sends with each of its
+requests, and which are most of many. So the last arrays are kept together with their source: where a body goes on with
+such a source behind a key ``"tools"``, the array that was read then is taken, the very same object, and only the rest
+is parsed.
 
 1. The slow path is the truth: the rest is parsed with a word in the array's place that no client can know. Where this
    word turns out to be the value of the body's own ``tools``, the array takes its place; if it stood anywhere deeper,
@@ -24,6 +25,7 @@ from itertools import count
 from math import isfinite
 from typing import Any
 
+from toolsimlib.wire.beginnings import Beginning, Beginnings
 from toolsimlib.wire.json_codec import parse_object, spells_surrogates
 
 # Characters of a source: a short one costs next to nothing, a long one much memory.
@@ -56,11 +58,11 @@ class Source:
 class _Arrays:
     """The last arrays, by their sources."""
 
-    def __init__(self) -> None:
+    def __init__(self, word: str) -> None:
         self._arrays: OrderedDict[str, list[Any]] = OrderedDict()
         self._sources: dict[int, Source] = {}
         self._numbers = count(1)
-        self._word = secrets.token_hex(16)
+        self._word = word
 
     def read(self, text: str) -> dict[str, Any] | None:
         """Return the object that ``text`` is; None: only a parser can tell. Raises ValueError, RecursionError."""
@@ -116,19 +118,43 @@ def _places(text: str) -> Iterator[int]:
         at = text.find(_NAME, at + len(_NAME))
 
 
-_arrays = _Arrays()
+# They stand for what was cut out: no client can know them.
+_TOOLS, _HISTORY = secrets.token_hex(16), secrets.token_hex(16)
+
+_arrays = _Arrays(_TOOLS)
+_beginnings = Beginnings()
+
+
+def _read(text: str) -> dict[str, Any] | None:
+    """Return the object that ``text`` is; None: only a parser can tell. Raises ValueError, RecursionError."""
+    cut = _beginnings.cut(text, _decoder, _HISTORY)
+    if cut is None:
+        return _arrays.read(text)
+    document = _arrays.read(cut.text)
+    if document is None:
+        document = _decoder.decode(cut.text)
+    if not isinstance(document, dict) or document.get(cut.key) != _HISTORY:
+        return None
+    document[cut.key] = cut.beginning.items
+    _beginnings.keep(cut.beginning)
+    return document
 
 
 def read_body(data: bytes) -> dict[str, Any] | None:
     """Return a request's body as JSON, None where it is none, or holds what Python cannot hold without loss."""
     if data.startswith(b"{") and not spells_surrogates(data):
         try:
-            document = _arrays.read(data.decode())
+            document = _read(data.decode())
         except (ValueError, RecursionError):
             document = None
         if document is not None:
             return document
     return parse_object(data, parse_float=_finite, parse_constant=_finite)
+
+
+def beginning_of(items: object) -> Beginning | None:
+    """Return what is kept with a history, None for any other value."""
+    return _beginnings.of(items)
 
 
 def source_of(value: object) -> Source | None:

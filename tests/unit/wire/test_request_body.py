@@ -71,7 +71,7 @@ def test_the_same_tools_are_the_same_object(body: str) -> None:
 @pytest.mark.parametrize("is_known", [True, False])
 def test_anything_else_is_for_the_parser(body: str, is_known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a source is not the value of the body's own tools, or a body no JSON, nothing that is known counts."""
-    monkeypatch.setattr(request_body, "_arrays", request_body._Arrays())
+    monkeypatch.setattr(request_body, "_arrays", request_body._Arrays(request_body._TOOLS))
     if is_known:
         known()
     data = (body % SOURCE).encode()
@@ -99,7 +99,7 @@ def test_any_body_is_read_as_parsed(pairs: list[tuple[str, Any]], ascii_only: bo
 
 def test_a_bounded_number_is_kept() -> None:
     """The arrays that were read longest ago are forgotten, and their places with them."""
-    arrays = request_body._Arrays()
+    arrays = request_body._Arrays(request_body._TOOLS)
     read = []
     for number in range(request_body._MAX_ARRAYS + 3):
         document = arrays.read(json.dumps({"tools": [*TOOLS, number]}))

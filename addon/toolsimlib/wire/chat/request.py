@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from toolsimlib.conversation import (
@@ -25,6 +26,7 @@ from toolsimlib.wire.content import chat_content, parts_of, translate_item
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.output_format import flat_format, nested_format
+from toolsimlib.wire.request_body import beginning_of
 from toolsimlib.wire.strict import SHARED, expect, optional, required
 from toolsimlib.wire.tool_choice import read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
@@ -50,10 +52,10 @@ def uses_tools(body: Mapping[str, Any]) -> bool:
     return history or declares_tools(body)
 
 
-def call_ids(body: Mapping[str, Any]) -> list[str]:
-    """Return every call id in the request's own history."""
-    messages, found = body.get("messages"), list[object]()
-    for message in messages if isinstance(messages, list) else ():
+def call_ids(messages: Iterable[object]) -> list[str]:
+    """Return every call id in a history."""
+    found: list[object] = []
+    for message in messages:
         if isinstance(message, dict):
             if isinstance(calls := message.get("tool_calls"), list):
                 found += [call.get("id") for call in calls if isinstance(call, dict)]
@@ -74,15 +76,14 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     n = optional(body, "n", int)
     if n is not None and n < 1:
         raise BadRequest(f"Invalid 'n': expected an integer of at least 1, but got {n} instead.", "n", "invalid_value")
-    reader = _MessagesReader()
-    items = reader.read(required(body, "messages", list))
+    items, highest = read_history(required(body, "messages", list))
     if tools and not items:
         message = "Invalid 'messages': expected at least one message, but got an empty array instead."
         raise BadRequest(message, "messages", "empty_array")
     return ClientRequest(
         dialect="chat",
         body=body,
-        items=tuple(items),
+        items=items,
         form=answer_form(body, legacy_functions=legacy),
         tools=tools,
         hosted=hosted,
@@ -90,8 +91,8 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         parallel=parallel is not False,
         n=1 if n is None else n,
         answer_format=flat_format(body.get("response_format")),
-        highest_call=highest_number(call_ids(body)),
-        notes=(*notes, *reader.notes),
+        highest_call=highest,
+        notes=tuple(notes),
     )
 
 
@@ -126,17 +127,39 @@ def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> A
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was made of the first ``count`` messages: their items, and the highest number among their calls."""
+
+    count: int = 0
+    items: tuple[Item, ...] = ()
+    highest: int = 0
+
+
+def read_history(messages: list[Any]) -> tuple[tuple[Item, ...], int]:
+    """Return the items of ``messages``, and the highest number among the ids of their calls. Raises BadRequest."""
+    known = beginning_of(messages)
+    before = known.read if known is not None and isinstance(known.read, _Read) else _Read()
+    reader = _MessagesReader()
+    more = messages[before.count :] if before.count else messages
+    items = (*before.items, *reader.read(more, before.count))
+    highest = max(before.highest, highest_number(call_ids(more)))
+    if known is not None and not reader.legacy_calls:
+        known.read = _Read(len(messages), items, highest)
+    return items, highest
+
+
 class _MessagesReader:
     """Reads ``messages``. Legacy calls have no ids: they get some, and an output belongs to the last of its name."""
 
     def __init__(self) -> None:
-        self.notes: list[str] = []
-        self._legacy_calls = 0
+        self.legacy_calls = 0
         self._last_legacy: dict[str, str] = {}
 
-    def read(self, messages: Sequence[object]) -> list[Item]:
+    def read(self, messages: Iterable[object], first: int) -> list[Item]:
+        """Read the messages from the index ``first`` on; there are no legacy calls before them."""
         items: list[Item] = []
-        for index, message in enumerate(messages):
+        for index, message in enumerate(messages, first):
             param = f"messages[{index}]"
             self._message(expect(message, dict, param), param, items)
         return items
@@ -188,8 +211,8 @@ class _MessagesReader:
 
     def _legacy_call(self, call: dict[str, Any], param: str) -> Call:
         name = required(call, "name", str, param)
-        self._legacy_calls += 1
-        self._last_legacy[name] = f"function_{self._legacy_calls}"
+        self.legacy_calls += 1
+        self._last_legacy[name] = f"function_{self.legacy_calls}"
         return Call(self._last_legacy[name], name, optional(call, "arguments", str, param) or "")
 
 

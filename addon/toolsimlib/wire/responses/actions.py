@@ -27,8 +27,8 @@ from typing import Any, Literal
 from toolsimlib.errors import ApiError
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
+from toolsimlib.wire.responses.history import input_items
 from toolsimlib.wire.responses.kept import kept_item
-from toolsimlib.wire.responses.request import input_items
 from toolsimlib.wire.strict import optional, required
 
 Action = Literal["input_tokens", "compact"]

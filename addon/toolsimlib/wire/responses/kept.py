@@ -23,7 +23,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
-from toolsimlib.wire.responses.request import input_items
+from toolsimlib.wire.responses.history import input_items
 from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.sse import encode
 from toolsimlib.wire.strict import expect, optional, wrong_type

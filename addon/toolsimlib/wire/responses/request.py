@@ -7,34 +7,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolsimlib.conversation import (
-    Call,
     Called,
-    CallOutput,
     ClientRequest,
     HostedItem,
     Item,
     Message,
-    Role,
     Text,
-    Thought,
 )
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import AnswerForm
-from toolsimlib.wire.content import parts_of, read_parts, responses_content, translate_item
-from toolsimlib.wire.ids import highest_number
-from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.lenient import mapping, mappings, string
-from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
+from toolsimlib.wire.content import responses_content, translate_item
+from toolsimlib.wire.lenient import mapping, string
+from toolsimlib.wire.local_tools import CALLS, is_local
 from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.responses.context import continued_context, is_kept_whole, stored_history
-from toolsimlib.wire.strict import SHARED, expect, missing, optional, required, wrong_type
+from toolsimlib.wire.responses.history import input_items, read_history
+from toolsimlib.wire.strict import SHARED, missing, optional
 from toolsimlib.wire.tool_choice import hosted_choice, read_choice
-from toolsimlib.wire.tools import CONSUMED, TOOL_ITEMS, declares_tools, echo_tools, model_name, read_tools
+from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
-_ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})
-
 # What the backend holds of the question, so that a request need not say any more.
 _OTHER_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
@@ -43,14 +36,6 @@ _TRANSLATED = frozenset(
     {"messages", "max_completion_tokens", "max_tokens", "response_format", "verbosity", "reasoning_effort", "store"}
     | {"stream_options", "n"}
 )
-
-
-def input_items(body: Mapping[str, Any]) -> list[Any]:
-    """Return a request's input as items: a text is the user's message. What is neither text nor list has none."""
-    asked = body.get("input")
-    if isinstance(asked, str):
-        return [{"role": "user", "content": asked}] if asked else []
-    return asked if isinstance(asked, list) else []
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
@@ -64,27 +49,19 @@ def uses_tools(body: Mapping[str, Any]) -> bool:
     return history or declares_tools(body)
 
 
-def call_ids(body: Mapping[str, Any]) -> list[str]:
-    """Return every id in the request's own history, those of references included."""
-    items = input_items(body)
-    found = [item.get(key) for item in items if isinstance(item, dict) for key in ("id", "call_id")]
-    return [each for each in found if isinstance(each, str)]
-
-
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Read a client's request. Raises BadRequest with the exact param."""
     tools, hosted = read_tools(body)
     choice, notes = read_choice(body.get("tool_choice"), tools, hosted=bool(hosted), param="tool_choice")
     parallel = optional(body, "parallel_tool_calls", bool)
-    reader = _InputReader()
-    items = reader.read(body.get("input"))
+    read = read_history(body.get("input"))
     optional(body, "stream", bool)
     if tools and not body.get("input") and not any(body.get(key) for key in _OTHER_QUESTIONS):
         raise _no_question(body)
     return ClientRequest(
         dialect="responses",
         body=body,
-        items=tuple(items),
+        items=read.items,
         form=answer_form(body),
         instructions=string(body.get("instructions")),
         tools=tools,
@@ -92,11 +69,11 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         choice=choice,
         parallel=parallel is not False,
         answer_format=flat_format(mapping(body.get("text")).get("format")),
-        highest_call=highest_number(call_ids(body)),
+        highest_call=read.highest,
         stored_history=stored_history(body),
         continues=continued_context(body),
         is_kept_whole=is_kept_whole(body),
-        notes=(*notes, *reader.notes),
+        notes=(*notes, *read.notes),
     )
 
 
@@ -148,124 +125,6 @@ def model_settings(request: ClientRequest) -> ModelSettings:
         verbosity=string(text.get("verbosity")),
         background=request.body.get("background") is True,
     )
-
-
-class _InputReader:
-    """Reads ``input``. Unknown item types are never fatal: they are kept as text or noted as dropped."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self._ids: set[str] = set()
-        self._last_call: dict[str, str] = {}
-        # The call_ids of calls of tools that are declared by type alone, by kind (the last one) and by all their ids.
-        self._local_calls: dict[str, str] = {}
-
-    def read(self, value: object) -> list[Item]:
-        match value:
-            case None | "":
-                return []
-            case str():
-                return [Message("user", (Text(value),))]
-            case list():
-                items = [expect(item, dict, f"input[{index}]") for index, item in enumerate(value)]
-            case _:
-                raise wrong_type(value, "a string or an array", "input")
-        self._ids = {
-            item["id"] for item in items if isinstance(item.get("id"), str) and item.get("type") != "item_reference"
-        }
-        read = (self._item(item, f"input[{index}]") for index, item in enumerate(items))
-        return [item for item in read if item is not None]
-
-    def _item(self, item: dict[str, Any], param: str) -> Item | None:
-        match item.get("type"):
-            case None | "message":
-                return self._message(item, param)
-            case "function_call":
-                return self._call(item, "arguments", param)
-            case "custom_tool_call":
-                return self._call(item, "input", param)
-            case "function_call_output" | "custom_tool_call_output":
-                return self._output(item, param)
-            case "input_text" | "input_image" | "input_file":  # A part of a message, left bare.
-                return Message("user", read_parts([item], "responses", param))
-            case str(kind) if kind in CALLS and is_local(item):
-                return self._local_call(item, param)
-            case str(kind) if kind in OUTPUTS and (call_id := self._local_call_id(item)):
-                return CallOutput(call_id, (Text(OUTPUTS[kind].answer(item)),), OUTPUTS[kind].kind)
-            case "reasoning":
-                return self._reasoning(item)
-            case kind if kind in TOOL_ITEMS:  # Read with the other tools.
-                return None
-            case "item_reference":
-                # What it refers to stands in this request, or is unknown to us.
-                reference = item.get("id")
-                if not isinstance(reference, str) or reference not in self._ids:
-                    self.notes.append("item_reference")
-                return None
-            case str(kind):
-                return self._unknown(item, kind, param)
-            case kind:
-                raise wrong_type(kind, "a string", f"{param}.type")
-
-    def _message(self, item: dict[str, Any], param: str) -> Message:
-        role = required(item, "role", str, param)
-        parts = parts_of(item, "content", "responses", param)
-        known = next((each for each in _ROLES if each == role), None)
-        if known is None:
-            self.notes.append(f"role:{role[:40]}")
-        return Message(known or "user", parts)
-
-    def _call(self, item: dict[str, Any], key: str, param: str) -> Call:
-        name = model_name(required(item, "name", str, param), optional(item, "namespace", str, param))
-        item_id = optional(item, "id", str, param)
-        call_id = optional(item, "call_id", str, param) or item_id or name
-        self._last_call[name] = call_id
-        text = optional(item, key, str, param) or ""
-        return Call(call_id, name, text, item_id, "function" if key == "arguments" else "custom")
-
-    def _local_call(self, item: dict[str, Any], param: str) -> Call:
-        tool = CALLS[item["type"]]
-        item_id = optional(item, "id", str, param)
-        call_id = optional(item, "call_id", str, param) or item_id or tool.kind
-        self._local_calls |= {each: call_id for each in (tool.kind, call_id, item_id) if each}
-        return Call(call_id, tool.kind, dump(tool.arguments(item)), item_id, tool.kind)
-
-    def _local_call_id(self, item: dict[str, Any]) -> str:
-        """Return the id of the call that an output answers, "" if it answers none that the client has run."""
-        named = string(item.get("call_id")) or string(item.get("id")) or OUTPUTS[item["type"]].kind
-        return self._local_calls.get(named, "")
-
-    def _output(self, item: dict[str, Any], param: str) -> CallOutput:
-        name = optional(item, "name", str, param)
-        if name is not None:
-            name = model_name(name, optional(item, "namespace", str, param))
-        call_id = optional(item, "call_id", str, param)
-        if call_id is None:  # The name may stand instead: the latest call of that name is meant.
-            call_id = self._last_call.get(name or "", name or "")
-        return CallOutput(call_id, parts_of(item, "output", "responses", param), name)
-
-    def _reasoning(self, item: dict[str, Any]) -> Thought | None:
-        """Read what is legible of a thought: its text, or else its summary."""
-        for parts in (item.get("content"), item.get("summary")):
-            text = "\n\n".join(each for part in mappings(parts) if (each := string(part.get("text"))))
-            if text:
-                return Thought(text)
-        self.notes.append("reasoning")
-        return None
-
-    def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
-        """Keep the text of an item that we do not know. Hosted calls are opaque to another model."""
-        if kind.startswith("mcp_") or kind.endswith(("_call", "_call_output")):
-            return HostedItem(item)
-        self.notes.append(kind[:40])
-        text = item.get("text")
-        try:
-            parts = (Text(text),) if isinstance(text, str) else read_parts(item.get("content"), "responses", param)
-        except BadRequest:  # Not content as we know it; the item type is unknown, so that is no fault.
-            return None
-        parts = tuple(part for part in parts if isinstance(part, Text) and part.text)
-        role = next((each for each in _ROLES if each == item.get("role")), None)
-        return Message(role or "user", parts) if parts else None
 
 
 def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:

@@ -161,8 +161,7 @@ def test_legacy_functions():
 def test_call_ids():
     """Ids are found in calls and in outputs."""
     messages = [{"tool_calls": [CALL, {"id": 3}, "x"]}, {"tool_call_id": "call_2"}, {"tool_calls": 3}, "x"]
-    assert list(call_ids({"messages": messages})) == ["call_1", "call_2"]
-    assert list(call_ids({"messages": None})) == []
+    assert call_ids(messages) == ["call_1", "call_2"]
 
 
 def written(request, *messages, keep_format=True, keep_hosted=False):

@@ -1,9 +1,9 @@
 import pytest
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Message, Raw, Text, Thought
+from toolsimlib.conversation import CallOutput, Message, Raw, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice
 from toolsimlib.wire.chat.request import read_request as read_chat
-from toolsimlib.wire.responses.request import adopt, call_ids, compose, echo, read_request, uses_tools
+from toolsimlib.wire.responses.request import adopt, compose, echo, read_request, uses_tools
 
 F = {"type": "function", "name": "f"}
 TEXT = {"type": "input_text", "text": "x"}
@@ -44,141 +44,6 @@ def test_uses_tools(body, uses):
 
 
 @pytest.mark.parametrize(
-    ("item", "read_as"),
-    [
-        ({"role": "user", "content": "hi"}, say("user", "hi")),
-        (
-            {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "hi"}]},
-            say("developer", "hi"),
-        ),
-        (
-            {
-                "type": "message",
-                "id": "msg_1",
-                "role": "assistant",
-                "status": "completed",
-                "phase": "final_answer",
-                "content": [
-                    {"type": "output_text", "text": "hi"},
-                    {"type": "refusal", "refusal": "no"},
-                ],
-            },
-            say("assistant", "hi", "no"),
-        ),
-        (
-            {
-                "role": "user",
-                "content": [IMAGE, {"type": "input_file", "file_id": "x"}],
-            },
-            Message("user", (Image("u", "low"), Raw("responses", {"type": "input_file", "file_id": "x"}))),
-        ),
-        (
-            {
-                "type": "function_call",
-                "id": "fc_1",
-                "call_id": "c_1",
-                "name": "f",
-                "arguments": "{}",
-                "status": "completed",
-            },
-            Call("c_1", "f", "{}", "fc_1"),
-        ),
-        ({"type": "function_call", "call_id": "c_1", "name": "f", "arguments": ""}, Call("c_1", "f", "")),
-        ({"type": "function_call", "id": "fc_1", "name": "f"}, Call("fc_1", "f", "", "fc_1")),
-        (
-            {"type": "function_call", "call_id": "c", "name": "f", "namespace": "ns", "arguments": "{}"},
-            Call("c", "ns__f", "{}"),
-        ),
-        ({"type": "custom_tool_call", "call_id": "c", "name": "p", "input": "x"}, Call("c", "p", "x", kind="custom")),
-        ({"type": "function_call_output", "call_id": "c", "output": "x"}, CallOutput("c", (Text("x"),))),
-        ({"type": "custom_tool_call_output", "call_id": "c", "output": "x"}, CallOutput("c", (Text("x"),))),
-        (
-            {
-                "type": "function_call_output",
-                "call_id": "c",
-                "output": [
-                    {"type": "input_text", "text": "x"},
-                    {"type": "input_image", "image_url": "u", "detail": "low"},
-                ],
-            },
-            CallOutput("c", (Text("x"), Image("u", "low"))),
-        ),
-        ({"type": "function_call_output", "name": "f", "output": None}, CallOutput("f", (), "f")),
-    ],
-)
-def test_items(item, read_as):
-    """Each known item is read without a note."""
-    request = read(item)
-    assert request.items == (read_as,)
-    assert request.notes == ()
-
-
-def test_string_input():
-    """A string is one user message."""
-    assert read_request({"input": "hi"}).items == (say("user", "hi"),)
-
-
-def test_output_by_name():
-    """An output that names its tool instead of its call belongs to the latest call of that name."""
-    calls = [
-        {"type": "function_call", "call_id": f"c{n}", "name": "f", "namespace": "ns", "arguments": "{}"} for n in (1, 2)
-    ]
-    output = {"type": "function_call_output", "name": "f", "namespace": "ns", "output": "x"}
-    assert read(*calls, output).items[-1] == CallOutput("c2", (Text("x"),), "ns__f")
-
-
-@pytest.mark.parametrize(
-    ("item", "read_as", "note"),
-    [
-        ({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}, None, "reasoning"),
-        ({"type": "reasoning", "summary": "x", "content": [1, {"text": 2}]}, None, "reasoning"),
-        ({"type": "item_reference", "id": "msg_1"}, None, "item_reference"),
-        ({"type": "item_reference", "id": {}}, None, "item_reference"),
-        ({"type": "compaction", "encrypted_content": "x"}, None, "compaction"),
-        ({"type": "memo", "text": "x"}, say("user", "x"), "memo"),
-        ({"type": "memo", "role": "assistant", "content": "x"}, say("assistant", "x"), "memo"),
-        (
-            {"type": "memo", "role": ["x"], "content": [{"type": "text", "text": "x"}, {"type": "y"}]},
-            say("user", "x"),
-            "memo",
-        ),
-        ({"type": "memo", "content": {"deep": 1}}, None, "memo"),
-        ({"type": "x" * 1000}, None, "x" * 40),
-        ({"role": "critic", "content": "x"}, say("user", "x"), "role:critic"),
-    ],
-)
-def test_unknown_items(item, read_as, note):
-    """What we do not know is kept as text or dropped, always noted, never fatal."""
-    request = read(item)
-    assert request.items == (() if read_as is None else (read_as,))
-    assert request.notes == (note,)
-
-
-@pytest.mark.parametrize(
-    "item",
-    [
-        {"type": "web_search_call", "id": "ws_1"},
-        {"type": "mcp_call", "output": "x", "text": "x"},
-        {"type": "mcp_list_tools", "tools": []},
-        {"type": "mcp_approval_response", "approve": True, "approval_request_id": "mcpr_1"},
-        {"type": "shell_call_output", "text": "x"},
-    ],
-)
-def test_what_hosted_tools_left_stays_as_sent(item):
-    """Only a backend of the same API may take it; whether it does is not the reader's to say."""
-    assert read(item).items == (HostedItem(item),)
-    assert read(item).notes == ()
-
-
-def test_resolved_reference():
-    """A reference to an item of the same request says nothing new, before and after that item."""
-    message = {"type": "message", "id": "msg_1", "role": "assistant", "content": "hi"}
-    reference = {"type": "item_reference", "id": "msg_1"}
-    request = read(reference, message, reference)
-    assert (request.items, request.notes) == ((say("assistant", "hi"),), ())
-
-
-@pytest.mark.parametrize(
     ("body", "param"),
     [
         ({"input": 3}, "input"),
@@ -216,13 +81,6 @@ def test_fields():
     assert request.choice == Choice("required")
     assert (request.parallel, request.form.stream, request.form.include_usage) == (False, True, True)
     assert read(parallel_tool_calls=None, stream=None).parallel is True
-
-
-def test_call_ids():
-    """Ids are found wherever a call left them, also in references to items that the backend holds."""
-    items = [{"id": "fc_1", "call_id": "call_1"}, {"type": "item_reference", "id": "fc_2"}, {"id": 3}, "x"]
-    assert list(call_ids({"input": items})) == ["fc_1", "call_1", "fc_2"]
-    assert list(call_ids({"input": "fc_1"})) == []
 
 
 def written(request, *messages, keep_format=True, keep_hosted=False):
@@ -414,65 +272,6 @@ def test_tools_without_a_conversation(body, param):
         assert read_request({"model": "m", "tools": [F], held: "x"}).items == ()
 
 
-def test_bare_parts_are_messages():
-    """Parts that stand among the items, outside a message, are the user's; none is lost."""
-    image = {"type": "input_image", "image_url": "data:image/png;base64,x"}
-    items = read({"type": "input_text", "text": "see"}, image).items
-    assert items == (say("user", "see"), Message("user", (Image("data:image/png;base64,x"),)))
-
-
-@pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])
-def test_items_that_declare_tools(kind):
-    """They are no part of the conversation, and nothing of them is lost."""
-    request = read({"role": "user", "content": "hi"}, {"type": kind, "tools": [F]})
-    assert [tool.name for tool in request.tools] == ["f"]
-    assert (request.items, request.notes) == ((say("user", "hi"),), ())
-
-
-EXIT = {"type": "exit", "exit_code": 0}
-
-
-def test_a_history_of_calls_by_type():
-    """Each is a call with the arguments that the model would write, and its output is found by any of its ids."""
-    request = read(
-        {"type": "shell_call", "id": "sh_1", "call_id": "sh_001", "action": {"commands": ["ls"], "timeout_ms": None}},
-        {"type": "shell_call_output", "call_id": "sh_001", "output": [{"stdout": "a", "stderr": "", "outcome": EXIT}]},
-        {
-            "type": "local_shell_call",
-            "id": "lsh_7",
-            "call_id": "c2",
-            "action": {"type": "exec", "command": ["x"], "env": {}},
-        },
-        {"type": "local_shell_call_output", "id": "lsh_7", "output": "done"},
-        {"type": "apply_patch_call", "call_id": "c3", "operation": {"type": "delete_file", "path": "a"}},
-        {"type": "apply_patch_call_output", "call_id": "c3", "status": "completed"},
-        {"type": "tool_search_call", "call_id": "c4", "execution": "client", "arguments": {"query": "x"}},
-        {"type": "tool_search_output", "call_id": "c4", "execution": "client", "tools": [F]},
-    )
-    assert request.items == (
-        Call("sh_001", "shell", '{"commands":["ls"]}', "sh_1", "shell"),
-        CallOutput("sh_001", (Text('[{"stdout": "a", "stderr": "", "exit_code": 0}]'),), "shell"),
-        Call("c2", "local_shell", '{"command":["x"]}', "lsh_7", "local_shell"),
-        CallOutput("c2", (Text("done"),), "local_shell"),
-        Call("c3", "apply_patch", '{"operation":"delete_file","path":"a"}', None, "apply_patch"),
-        CallOutput("c3", (Text('{"status": "completed"}'),), "apply_patch"),
-        Call("c4", "tool_search", '{"query":"x"}', None, "tool_search"),
-        CallOutput("c4", (Text('{"tools": ["f"]}'),), "tool_search"),
-    )
-    assert [tool.name for tool in request.tools] == ["f"]
-    assert (request.notes, request.highest_call) == ((), 7)
-
-
-def test_hosted_calls_and_their_outputs_are_no_calls():
-    """What OpenAI's own servers ran is opaque to another model."""
-    request = read(
-        {"type": "shell_call", "call_id": "c", "environment": {"type": "container_reference"}, "action": {}},
-        {"type": "shell_call_output", "call_id": "c", "output": []},
-        {"type": "tool_search_output", "call_id": None, "execution": "server", "tools": []},
-    )
-    assert [item.kind for item in request.items] == ["shell_call", "shell_call_output"]
-
-
 @pytest.mark.parametrize("kind", ["shell", "apply_patch"])
 def test_a_tool_is_chosen_by_its_type(kind):
     """As it is declared; a type that is not is ignored, with a note."""
@@ -485,14 +284,3 @@ def test_a_tool_is_chosen_by_its_type(kind):
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": kind}]}
     chosen = read({"role": "user", "content": "hi"}, tools=tools, tool_choice=allowed).choice
     assert chosen == Choice("auto", frozenset({kind}))
-
-
-def test_thoughts():
-    """The text of a thought where there is one, else its summary, parts as paragraphs."""
-    summary = [{"type": "summary_text", "text": "short"}, {"type": "summary_text", "text": "words"}]
-    request = read(
-        {"type": "reasoning", "summary": summary},
-        {"type": "reasoning", "summary": summary, "content": [{"type": "reasoning_text", "text": "long"}]},
-    )
-    assert request.items == (Thought("short\n\nwords"), Thought("long"))
-    assert request.notes == ()

@@ -1,0 +1,208 @@
+"""The history of a Responses request: the items of its ``input``, read once in a conversation.
+
+A client repeats its history with each request. What was made of a beginning that is kept (``wire/beginnings.py``) is
+taken as it is, with the state in which it left the reader; only where an item refers to others, which may stand behind
+it, all of it is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Role, Text, Thought
+from toolsimlib.errors import BadRequest
+from toolsimlib.wire.content import parts_of, read_parts
+from toolsimlib.wire.ids import highest_number
+from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.lenient import mappings, string
+from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
+from toolsimlib.wire.request_body import beginning_of
+from toolsimlib.wire.strict import expect, optional, required, wrong_type
+from toolsimlib.wire.tools import TOOL_ITEMS, model_name
+
+_ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})
+
+
+def input_items(body: Mapping[str, Any]) -> list[Any]:
+    """Return a request's input as items: a text is the user's message. What is neither text nor list has none."""
+    asked = body.get("input")
+    if isinstance(asked, str):
+        return [{"role": "user", "content": asked}] if asked else []
+    return asked if isinstance(asked, list) else []
+
+
+def call_ids(items: Iterable[object]) -> list[str]:
+    """Return every id in a history, those of references included."""
+    found = [item.get(key) for item in items if isinstance(item, dict) for key in ("id", "call_id")]
+    return [each for each in found if isinstance(each, str)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was made of the first ``count`` items of a history, with the state in which that left their reader.
+
+    ``highest``: the highest number among their ids. The state is copied before it changes.
+    """
+
+    count: int = 0
+    items: tuple[Item, ...] = ()
+    highest: int = 0
+    notes: tuple[str, ...] = ()
+    last_call: Mapping[str, str] = MappingProxyType({})
+    local_calls: Mapping[str, str] = MappingProxyType({})
+
+
+def read_history(value: object) -> _Read:
+    """Return what a request's ``input`` says. Raises BadRequest."""
+    match value:
+        case None | "":
+            return _Read()
+        case str():
+            return _Read(items=(Message("user", (Text(value),)),))
+        case list():
+            known = beginning_of(value)
+        case _:
+            raise wrong_type(value, "a string or an array", "input")
+    before = known.read if known is not None and isinstance(known.read, _Read) else _Read()
+    for index in range(before.count, len(value)):
+        expect(value[index], dict, f"input[{index}]")
+    reader = _InputReader(value, before)
+    read = reader.read()
+    if known is not None and not reader.refers:
+        known.read = read
+    return read
+
+
+class _InputReader:
+    """Reads ``input``. Unknown item types are never fatal: they are kept as text or noted as dropped.
+
+    ``before``: what was made of its beginning. ``refers``: what an item says depends on those behind it.
+    """
+
+    def __init__(self, items: list[dict[str, Any]], before: _Read) -> None:
+        self._items = items
+        self._before = before
+        self.refers = False
+        self.notes = list(before.notes)
+        self._last_call = dict(before.last_call)
+        # The call_ids of calls of tools that are declared by type alone, by kind (the last one) and by all their ids.
+        self._local_calls = dict(before.local_calls)
+
+    def read(self) -> _Read:
+        """Return what all the items say."""
+        before = self._before
+        more = self._items[before.count :] if before.count else self._items
+        read = [self._item(item, f"input[{index}]") for index, item in enumerate(more, before.count)]
+        return _Read(
+            len(self._items),
+            (*before.items, *(item for item in read if item is not None)),
+            max(before.highest, highest_number(call_ids(more))),
+            tuple(self.notes),
+            self._last_call,
+            self._local_calls,
+        )
+
+    @cached_property
+    def _ids(self) -> set[str]:
+        """The ids of all items but references."""
+        return {
+            item["id"]
+            for item in self._items
+            if isinstance(item.get("id"), str) and item.get("type") != "item_reference"
+        }
+
+    def _item(self, item: dict[str, Any], param: str) -> Item | None:
+        match item.get("type"):
+            case None | "message":
+                return self._message(item, param)
+            case "function_call":
+                return self._call(item, "arguments", param)
+            case "custom_tool_call":
+                return self._call(item, "input", param)
+            case "function_call_output" | "custom_tool_call_output":
+                return self._output(item, param)
+            case "input_text" | "input_image" | "input_file":  # A part of a message, left bare.
+                return Message("user", read_parts([item], "responses", param))
+            case str(kind) if kind in CALLS and is_local(item):
+                return self._local_call(item, param)
+            case str(kind) if kind in OUTPUTS and (call_id := self._local_call_id(item)):
+                return CallOutput(call_id, (Text(OUTPUTS[kind].answer(item)),), OUTPUTS[kind].kind)
+            case "reasoning":
+                return self._reasoning(item)
+            case kind if kind in TOOL_ITEMS:  # Read with the other tools.
+                return None
+            case "item_reference":
+                # What it refers to stands in this request, or is unknown to us.
+                self.refers = True
+                reference = item.get("id")
+                if not isinstance(reference, str) or reference not in self._ids:
+                    self.notes.append("item_reference")
+                return None
+            case str(kind):
+                return self._unknown(item, kind, param)
+            case kind:
+                raise wrong_type(kind, "a string", f"{param}.type")
+
+    def _message(self, item: dict[str, Any], param: str) -> Message:
+        role = required(item, "role", str, param)
+        parts = parts_of(item, "content", "responses", param)
+        known = next((each for each in _ROLES if each == role), None)
+        if known is None:
+            self.notes.append(f"role:{role[:40]}")
+        return Message(known or "user", parts)
+
+    def _call(self, item: dict[str, Any], key: str, param: str) -> Call:
+        name = model_name(required(item, "name", str, param), optional(item, "namespace", str, param))
+        item_id = optional(item, "id", str, param)
+        call_id = optional(item, "call_id", str, param) or item_id or name
+        self._last_call[name] = call_id
+        text = optional(item, key, str, param) or ""
+        return Call(call_id, name, text, item_id, "function" if key == "arguments" else "custom")
+
+    def _local_call(self, item: dict[str, Any], param: str) -> Call:
+        tool = CALLS[item["type"]]
+        item_id = optional(item, "id", str, param)
+        call_id = optional(item, "call_id", str, param) or item_id or tool.kind
+        self._local_calls |= {each: call_id for each in (tool.kind, call_id, item_id) if each}
+        return Call(call_id, tool.kind, dump(tool.arguments(item)), item_id, tool.kind)
+
+    def _local_call_id(self, item: dict[str, Any]) -> str:
+        """Return the id of the call that an output answers, "" if it answers none that the client has run."""
+        named = string(item.get("call_id")) or string(item.get("id")) or OUTPUTS[item["type"]].kind
+        return self._local_calls.get(named, "")
+
+    def _output(self, item: dict[str, Any], param: str) -> CallOutput:
+        name = optional(item, "name", str, param)
+        if name is not None:
+            name = model_name(name, optional(item, "namespace", str, param))
+        call_id = optional(item, "call_id", str, param)
+        if call_id is None:  # The name may stand instead: the latest call of that name is meant.
+            call_id = self._last_call.get(name or "", name or "")
+        return CallOutput(call_id, parts_of(item, "output", "responses", param), name)
+
+    def _reasoning(self, item: dict[str, Any]) -> Thought | None:
+        """Read what is legible of a thought: its text, or else its summary."""
+        for parts in (item.get("content"), item.get("summary")):
+            text = "\n\n".join(each for part in mappings(parts) if (each := string(part.get("text"))))
+            if text:
+                return Thought(text)
+        self.notes.append("reasoning")
+        return None
+
+    def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
+        """Keep the text of an item that we do not know. Hosted calls are opaque to another model."""
+        if kind.startswith("mcp_") or kind.endswith(("_call", "_call_output")):
+            return HostedItem(item)
+        self.notes.append(kind[:40])
+        text = item.get("text")
+        try:
+            parts = (Text(text),) if isinstance(text, str) else read_parts(item.get("content"), "responses", param)
+        except BadRequest:  # Not content as we know it; the item type is unknown, so that is no fault.
+            return None
+        parts = tuple(part for part in parts if isinstance(part, Text) and part.text)
+        role = next((each for each in _ROLES if each == item.get("role")), None)
+        return Message(role or "user", parts) if parts else None
