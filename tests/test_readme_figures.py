@@ -1,0 +1,81 @@
+"""README's tables of figures are held against the committed reports that they are of."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from support.mitmdump import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REPORTS = ROOT / "tests" / "evaluation" / "reports"
+MODELS = {"Qwen2.5-Coder-1.5B": "1.5b", "Qwen2.5-Coder-0.5B": "0.5b", "SmolLM2-135M": "135m"}
+OF_MODELS = {"1.5b": "qwen2.5-coder-1.5b", "0.5b": "qwen2.5-coder-0.5b", "135m": "smollm2-135m"}
+NAMES = {"135M": "smollm2", "0.5B": "qwen-0.5b", "1.5B": "qwen-1.5b"}
+WAYS = ("toolsim", "native", "prompt")
+SUITES = ("simple_python", "multiple", "parallel", "irrelevance")
+
+
+def cells(report: str) -> Iterator[Mapping[str, Any]]:
+    yield from json.loads((REPORTS / report / "report.json").read_text(encoding="utf-8"))["cells"]
+
+
+def table(heading: str) -> list[list[str]]:
+    """Return the rows of the table that begins with this heading, cell by cell."""
+    assert README.count(f"\n{heading}") == 1
+    lines = README.split(f"\n{heading}")[1].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def of(ok: int, runs: int) -> str:
+    return f"{ok}/{runs}"
+
+
+def test_figures_by_model_and_way() -> None:
+    """Each row says what its model's report says, with the interval, and the last one is their sum."""
+    report: dict[tuple[str, str], str] = {}
+    sums: dict[str, list[int]] = {}
+    seen = 0
+    for name, *figures in table("| cases | toolsim | the server's `tools` |"):
+        if model := MODELS.get(name.strip("*")):
+            report = {}
+            sums = {way: [0, 0] for way in WAYS}
+            for cell in cells(OF_MODELS[model]):
+                low, high = cell["interval"]
+                report[cell["suite"], cell["way"]] = f"{of(cell['ok'], cell['runs'])} ({low:.0f} to {high:.0f} %)"
+                sums[cell["way"]][0] += cell["ok"]
+                sums[cell["way"]][1] += cell["runs"]
+        elif name == "together":
+            assert [figure.split()[0] for figure in figures] == [of(*sums[way]) for way in WAYS]
+        else:
+            suite = re.findall(r"`(.+?)`", name)[0]
+            assert figures == [report[suite, way] for way in WAYS], name
+            seen += 1
+    assert seen == 16
+
+
+def test_figures_before_and_after() -> None:
+    """Before the manifest had forms and now: as the joined report says."""
+    report = {
+        (cell["suite"], cell["model"], cell["setting"]): of(cell["ok"], cell["runs"])
+        for cell in cells("before-and-after")
+    }
+    for name, *figures in table("| cases | 135M before | now |"):
+        expected = [report[name.strip("`"), model, setting] for model in NAMES.values() for setting in ("before", "")]
+        assert figures == expected, name
+
+
+@pytest.mark.parametrize("model", ["0.5B"])
+def test_figures_of_the_forms(model: str) -> None:
+    """Each form's figures are those of the report of that model's forms."""
+    report = {
+        (cell["setting"].removeprefix("toolsim_manifest=") or "calls", cell["suite"]): of(cell["ok"], cell["runs"])
+        for cell in cells(f"forms-{model.lower()}")
+    }
+    rows = table("| form | simple | multiple | parallel | irrelevance |")
+    assert [name for name, *_ in rows] == ["`calls`", "`hermes`", "`schemas`", "`typescript`"]
+    for name, *figures in rows:
+        assert figures[: len(SUITES)] == [report[name.strip("`"), f"bfcl:{suite}"] for suite in SUITES], name
