@@ -24,8 +24,8 @@ from toolsimlib.wire.json_codec import encode
 # A client repeats its history with each request: so many of its values, of so many characters at the most, are known.
 _MAX_KNOWN, _MAX_KNOWN_CHARS = 4_096, 1_024
 
-# A JSON string, or a run of JSON's whitespace outside one.
-_STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")|[ \t\r\n]++')
+# What stands between JSON's whitespace: strings, and anything else outside one.
+_BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
 # Line ends for some readers, yet plain characters to JSON: U+0085, U+2028, U+2029.
 _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 # What no JSON begins with need not be read as such: an output is text more often than not.
@@ -113,7 +113,7 @@ def json_line(text: str) -> str:
 def _json_line(text: str) -> str:
     if not _MAY_BE_JSON(text) or not _is_json(text):
         return value_line(text)
-    return _on_one_line(_STRING_OR_SPACE.sub(r"\1", text) if _SPACE(text) else text)
+    return _on_one_line("".join(_BETWEEN_SPACE.findall(text)) if _SPACE(text) else text)
 
 
 _known_line = lru_cache(maxsize=_MAX_KNOWN)(_json_line)

@@ -63,7 +63,9 @@ class Beginnings:
         if len(text) < _MIN_SIZE or (place := _place(text)) is None:
             return None
         key, at = place
-        known = next((each for each in reversed(self._known.values()) if text.startswith(each.source, at)), None)
+        # A copy: where no worker can be started, a thread does its jobs.
+        latest = [*self._known.values()][::-1]
+        known = next((each for each in latest if text.startswith(each.source, at)), None)
         if known is None:
             items, end = decoder.raw_decode(text, at)
             beginning = Beginning(text[at : end - 1], items)
@@ -83,7 +85,7 @@ class Beginnings:
         """Keep a history, if it is neither short nor very long, in the place of the one that it goes on from."""
         if not (beginning.items and _MIN_SIZE <= len(beginning.source) <= _MAX_SIZE):
             return
-        for source in [each for each in self._known if beginning.source.startswith(each)]:
+        for source in [each for each in [*self._known] if beginning.source.startswith(each)]:
             self._forget(source)
         self._known[beginning.source] = beginning
         self._of_items[id(beginning.items)] = beginning
@@ -95,7 +97,8 @@ class Beginnings:
         return self._of_items.get(id(items))
 
     def _forget(self, source: str) -> None:
-        del self._of_items[id(self._known.pop(source).items)]
+        if (gone := self._known.pop(source, None)) is not None:
+            self._of_items.pop(id(gone.items), None)
 
 
 def _place(text: str) -> tuple[str, int] | None:
