@@ -1,4 +1,9 @@
-"""The end of an exchange: what is remembered of its backend, logged, counted, and left in its flow."""
+"""The end of an exchange: what is remembered of its backend, logged, counted, and left in its flow.
+
+mitmproxy's streams are cycles of objects, which live until a garbage collection finds them: 1,000 requests long. Nobody
+asks for more of an answer that is over, so its flow lets go of whom it asked: an exchange, with all that has read and
+written the answer, is most of what would wait there, 30 MB of it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,8 @@ def close(
     exchange: Exchange, flow: HTTPFlow | None, status: int | None, *, known: KnownBackends, log: Log, metrics: Metrics
 ) -> None:
     """Note a turn that is over; ``status``: of its answer, None if none reached the client."""
+    if flow is not None and flow.response is not None and callable(flow.response.stream):
+        flow.response.stream = True
     report, seconds = exchange.report, exchange.clocks.seconds()
     if exchange.plan is not None:
         note_missed_calls(exchange.backend, exchange.plan, report)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
 from toolsimlib.plan import AnswerForm, Plan
@@ -57,3 +60,28 @@ def test_what_passed_is_not_counted() -> None:
 def test_a_persons_comment_stays() -> None:
     """What somebody has written about a flow is not overwritten."""
     assert closed(planned=True, status=200, comment="mine")[0].comment == "mine"
+
+
+def test_a_flow_lets_go_of_its_exchange() -> None:
+    """What has read and written an answer goes with its end, and waits for no garbage collection."""
+    for plan, sse in ((Plan("chat", "chat", AnswerForm(stream=True)), True), (None, False)):
+        exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
+        exchange.plan = plan
+        flow = tflow.tflow(resp=True)
+        assert flow.response is not None
+        flow.response.content = None
+        flow.response.status_code = 200 if sse else 500
+        flow.response.headers["content-type"] = "text/event-stream"
+        exchange.begin(flow)
+        if not sse:
+            flow.response.stream = exchange.recorder.passing
+        assert callable(flow.response.stream)
+        close(exchange, flow, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
+        assert flow.response.stream is True
+        seen = weakref.ref(exchange)
+        gc.disable()
+        try:
+            del exchange
+            assert seen() is None
+        finally:
+            gc.enable()
