@@ -92,6 +92,8 @@ class EndableStream(HttpStream):
 
     ended = False
     lingering = False
+    is_unwatched = False
+    """Whether nobody watches the silence of a backend that is connected: the request goes out before that."""
     fed: Exchange | None = None
     """The exchange whose answer is being streamed, as long as that goes on."""
     frames_chunks = False
@@ -129,6 +131,10 @@ class EndableStream(HttpStream):
         if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
             exchange.clocks.heard()
         yield from super()._handle_event(event)
+        if self.is_unwatched:
+            self.is_unwatched = False
+            if (exchange := self.exchange) is not None:
+                yield RequestWakeup(exchange.clocks.next_tick())
 
     @override
     def make_server_connection(self) -> CommandGenerator[bool]:
@@ -138,7 +144,7 @@ class EndableStream(HttpStream):
         elif (exchange := self.exchange) is not None:
             # Silence counts from now on: someone may have intercepted the request and looked at it for a while.
             exchange.clocks.connected()
-            yield RequestWakeup(exchange.clocks.next_tick())
+            self.is_unwatched = True
         return connected
 
     @override

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from mitmproxy.http import HTTPFlow, Response
@@ -114,17 +113,18 @@ class Exchange:
 
     def request_job(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> RequestJob | None:
         """Return what has to be done with a request; None if it has been answered already, with an error."""
-        request, limit = flow.request, self.limits.max_request_bytes
+        request, limit, action, told = flow.request, self.limits.max_request_bytes, self.action, was_told(flow)
         if self.is_request_too_large:
             flow.response = self.refuse(request_too_large(limit))
             return None
         encoding, mode = request.headers.get("content-encoding", ""), request.headers.get(MODE_HEADER)
-        body, kept = request.raw_content or b"", self.memory.kept if self.memory and not self.action else None
+        body, kept = request.raw_content or b"", self.memory.kept if self.memory and not action else None
         if self.memory is not None and self.memory.body is not None:
             body, encoding = self.memory.body, ""
-        path = turn_path(request.path) if self.action else request.path
-        job = RequestJob(dialect, path, encoding, body, limit, policy, mode, self.report, kept=kept)
-        job = replace(job, action=self.action, was_told=was_told(flow))
+        path = turn_path(request.path) if action else request.path
+        job = RequestJob(
+            dialect, path, encoding, body, limit, policy, mode, self.report, kept=kept, action=action, was_told=told
+        )
         self._attempt = Attempt(job, self.backend)
         return self._attempt.job(self.report)
 

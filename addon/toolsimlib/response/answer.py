@@ -61,6 +61,8 @@ class Answer:
         self._judge = Judge(plan, report, seconds=seconds)
         self._numbers = count(plan.first_number)
         self._turns: dict[int, Turn] = {}
+        # Made while the model still thinks, and not when its first text has come.
+        self._first_turn = Turn(plan, report, self._judge, self._numbers)
         self._usage: Usage | None = None
         self._is_empty = True
         self.again: AskAgain | None = None
@@ -136,7 +138,9 @@ class Answer:
     def _turn(self, choice: int) -> Turn:
         turn = self._turns.get(choice)
         if turn is None:
-            turn = self._turns[choice] = Turn(self._plan, self._report, self._judge, self._numbers, choice)
+            is_first = choice == 0
+            turn = self._first_turn if is_first else Turn(self._plan, self._report, self._judge, self._numbers, choice)
+            self._turns[choice] = turn
         return turn
 
     def _checked(self, events: list[ClientEvent]) -> list[ClientEvent]:

@@ -148,11 +148,14 @@ class RepeatDecoder:
         self._between_frames = False
         self._templates: list[Template] = []
         self._unknown = 0
+        self._unnoted = b""  # The frame that came last, if it is unknown: what it says comes before what it teaches.
         self._until_learned = self._patience = _FIRST_LEARNED
         self._repeats = 0
 
     def repeats(self, data: bytes) -> Repeats | None:
         """Return what ``data`` is, if it is nothing but repeats of the last known frame: then it need not be fed."""
+        if self._unnoted:
+            self._note()
         if not self._between_frames or not self._templates:
             return None
         template = self._templates[0]
@@ -187,7 +190,9 @@ class RepeatDecoder:
             was_between_frames = self._between_frames
             yield from self._read(frame)
             if was_between_frames:
-                self._note(frame)
+                self._unnoted = frame
+                if at < len(data):
+                    self._note()
         if run is not None:
             yield run
         if at < len(data) or not data:
@@ -207,8 +212,9 @@ class RepeatDecoder:
                 return Repeats(template, texts)
         return None
 
-    def _note(self, frame: bytes) -> None:
+    def _note(self) -> None:
         """Count an unknown frame, and learn it if it is its turn (rule 4)."""
+        frame, self._unnoted = self._unnoted, b""
         self._unknown += 1
         if self._repeats >= _ENOUGH_REPEATS:
             self._repeats = 0

@@ -81,6 +81,7 @@ class Proxy:
         self.exchange: Exchange | None = None
         self._turns: list[StartHook] = []
         self.sent: list[tuple[str, bytes]] = []
+        self.sent_before_watching: list[int] = []
         self._give(Start())
 
     def ask(self) -> None:
@@ -127,7 +128,9 @@ class Proxy:
                 self._turns.append(command)
             elif command.blocking:
                 self._give(HookCompleted(command))
-        elif not isinstance(command, RequestWakeup) and type(command).__name__ == "CloseConnection":
+        elif isinstance(command, RequestWakeup):
+            self.sent_before_watching.append(len(self.sent))
+        elif type(command).__name__ == "CloseConnection":
             self.sent.append(("closed", b""))
 
     def _hook(self, name: str, subject: Any) -> None:
@@ -223,6 +226,14 @@ def test_most_reads_of_prose_never_reach_the_layers(options: Options, dialect: D
     reads = chunked(frames_of(dialect, TEXTS["prose"] * 4, 4))
     _, reached = told(options, dialect, Policy(), reads, long=False)
     assert reached < 35 < len(reads) / 4
+
+
+def test_a_backend_is_watched_once_it_has_its_request(options: Options) -> None:
+    """The clock of a backend's silence starts behind the request, which does not wait for it, and starts once."""
+    proxy = Proxy(options, "chat", Policy())
+    proxy.ask()
+    assert {who for who, _ in proxy.sent} == {"backend"}
+    assert proxy.sent_before_watching == [len(proxy.sent)]
 
 
 def one_delta(size: int) -> bytes:
