@@ -74,7 +74,7 @@ class StructuredCall:
     """A whole call from a backend that does emit calls. ``arguments``: JSON text, or a custom tool's raw input.
 
     ``call_id`` is the backend's, to be shown to people; the turn gives calls ids of its own. ``whole`` is false where
-    the answer was cut off, perhaps within the call.
+    the answer was cut off, perhaps within the call. ``key``: that of its ``StructuredDelta``s, "" if there were none.
     """
 
     name: str
@@ -84,6 +84,23 @@ class StructuredCall:
     choice: int = 0
     call_id: str | None = field(default=None, compare=False)
     whole: bool = True
+    key: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredDelta:
+    """A piece of the arguments of a function's call that the backend is emitting; its ``StructuredCall`` follows.
+
+    ``key`` names the call within its choice; ``is_first``: nothing was told of it before. The pieces together are what
+    its arguments begin with. A reader gives them only if it is asked to (``tells_ahead``).
+    """
+
+    key: str
+    name: str
+    text: str
+    is_first: bool
+    namespace: str | None = None
+    choice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +171,7 @@ BackendEvent = (
     | RefusalDelta
     | ReasoningDelta
     | StructuredCall
+    | StructuredDelta
     | HostedEvent
     | Finished
     | Counted

@@ -19,6 +19,11 @@ class Allowance:
         """Whether no further call may be made."""
         return 0 < self.limit <= self.made
 
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether a structured call may be one that came as text before."""
+        return self._duplicates.has_unpaired_text
+
     def repeats(self, name: str, arguments: str, *, structured: bool) -> bool:
         """Return whether a call was made already; ``structured``: the backend emitted it as one."""
         return self._duplicates.is_duplicate(name, arguments, structured=structured)

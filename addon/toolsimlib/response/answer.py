@@ -35,6 +35,7 @@ from toolsimlib.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredDelta,
     TextDelta,
     Usage,
 )
@@ -92,6 +93,8 @@ class Answer:
             case StructuredCall():
                 self._look_for_late(event)
                 return self._checked(self._turn(event.choice).structured(event))
+            case StructuredDelta():
+                return self._checked(self._turn(event.choice).arriving(event))
             case Opened():
                 return [event]
             case Finished():

@@ -25,6 +25,11 @@ class Duplicates:
         self._unread: list[_Key] = []
         self._unpaired: dict[bool, Counter[_Key]] = {False: Counter(), True: Counter()}
 
+    @property
+    def has_unpaired_text(self) -> bool:
+        """Whether a call came as text that no structured call has repeated."""
+        return bool(self._unread) or self._unpaired[False].total() > 0
+
     def is_duplicate(self, name: str, arguments: str, *, structured: bool) -> bool:
         """Return whether this call was made already; it counts as made from now on."""
         if self._all_duplicates:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import StructuredCall
+from toolsimlib.events import StructuredCall, StructuredDelta
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool
 from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
@@ -143,6 +143,12 @@ class Judge:
         if tool.kind == "custom" and call.kind == "custom":
             return self._input(tool, call.arguments, "", ())
         return self._by_kind(tool, Written("", tool.name, arguments=Json(call.arguments, call.arguments)), "", ())
+
+    def arriving(self, delta: StructuredDelta) -> Tool | None:
+        """Return the tool on offer of a call that the backend is emitting, None if there is none by this name."""
+        call = StructuredCall(delta.name, "", namespace=delta.namespace)
+        name = f"{delta.namespace}__{delta.name}" if delta.namespace else delta.name
+        return None if name in self._plan.masked else self._structured_tool(call)
 
     @property
     def names(self) -> tuple[str, ...]:

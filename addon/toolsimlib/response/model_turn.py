@@ -18,6 +18,7 @@ from toolsimlib.report import Report, entry
 from toolsimlib.response.again import AskAgain
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.checker import BUDGET_SECONDS
+from toolsimlib.response.preview import announces_early
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.repeats import RepeatDecoder, Repeats, Template
@@ -54,6 +55,8 @@ class ModelTurn:
     ) -> None:
         self._report = report
         self._reader = APIS[plan.backend].reader()
+        # What can be asked again is held back until it is whole.
+        self._reader.tells_ahead = announces_early(plan) and not plan.asks
         self._answer = Answer(plan, report, seconds=check_seconds)
         self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []

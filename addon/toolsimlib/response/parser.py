@@ -5,6 +5,7 @@ from __future__ import annotations
 from toolsimlib.plan import Plan
 from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.judge import Judge
+from toolsimlib.response.preview import announces_early
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Untagged
 from toolsimlib.response.verdict import MALFORMED_JSON
@@ -18,8 +19,6 @@ def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | BrokenCalls | 
     if not plan.tools:
         return None
     policy = plan.policy
-    # What changes a call after it is whole (its XML beside it, dropping a duplicate) cannot announce it before.
-    changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
     limit = policy.max_tool_args_bytes + _HEADER_BYTES
     # Where the client asked for JSON, JSON is the answer; where the backend enforces calls, it writes them untagged.
     untagged = plan.constraint is not None or (policy.untagged == "on" and plan.answer_format is None)
@@ -27,7 +26,7 @@ def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | BrokenCalls | 
         policy.sentinel,
         use_tool=policy.use_tool,
         limit=limit,
-        fragments=plan.stream and policy.stream_arguments == "incremental" and not changes,
+        fragments=announces_early(plan),
         foreign=untagged,
         unread=judge.count_unread,
     )

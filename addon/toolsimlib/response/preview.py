@@ -11,12 +11,13 @@ arguments, verbatim.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from toolsimlib.events import CallDelta, ClientEvent, Deltas
-from toolsimlib.plan import Tool
+from toolsimlib.plan import Plan, Tool
 from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Untagged
@@ -146,6 +147,21 @@ class Preview:
     def _over(self) -> str:
         self._rest = ""
         return ""
+
+
+def announces_early(plan: Plan) -> bool:
+    """Return whether calls may be announced before they are whole.
+
+    Not where something changes a call after it is whole: its XML beside it, dropping a duplicate.
+    """
+    policy = plan.policy
+    changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
+    return plan.stream and policy.stream_arguments == "incremental" and not changes
+
+
+def as_block(name: str, arguments: str) -> str:
+    """Return the body of a block as it would begin with a call of the tool ``name``; ``arguments``: their beginning."""
+    return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
 def grown(

@@ -16,6 +16,8 @@ The state is a method that takes visible text. Between one state and the next:
    refusal counts as text under rule 2.
 4. How the client hears of a call is a matter of ``client_calls``. One that it was told of and that breaks later ends
    incomplete; then the turn ends as cut ("length").
+5. What comes while the client hears of a call that the backend is still emitting is told behind that call. Text and
+   other items count as said before it, as they are where the call is told whole; other calls count from there on.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from toolsimlib.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredDelta,
     TextDelta,
 )
 from toolsimlib.plan import Plan
@@ -71,6 +74,7 @@ class Turn:
         self._blocks = BlockLog(report, choice)
         self._begun = Begun(plan.begun) if plan.begun else None
         self._out: list[ClientEvent] = []
+        self._calls_later: list[StructuredCall] = []  # Those that are whole while another one arrives (rule 5).
         self.again = Again(plan)
         self.state = self.state_waiting
         self.cut = False
@@ -94,7 +98,7 @@ class Turn:
         """Whether the client hears nothing of what the backend says: it is held back, or dropped as a tail."""
         in_block = self._parser is not None and self._parser.in_block
         dropping = self.state == self.state_calling and self._plan.policy.suppress_tail_after_tools
-        return not self.over and (in_block or dropping or bool(self._gap))
+        return not self.over and (in_block or dropping or bool(self._gap) or self._calls.holds_back)
 
     # -- what the backend does
 
@@ -117,6 +121,8 @@ class Turn:
     def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
         """Take those first ``deltas`` that are told as they stand, or grow a block; return how many they are."""
         parser, texts = self._parser, deltas.texts
+        if self._calls.is_arriving:
+            return [], 0
         if isinstance(deltas.like, ReasoningDelta):
             self._release_text()
             return ([deltas], len(texts)) if self.state in (self.state_waiting, self.state_calling) else ([], 0)
@@ -145,9 +151,24 @@ class Turn:
         self._release_text()
         if self.over:
             return []
+        if self._calls.is_arriving and not self._calls.is_arriving_as(call.key):
+            self._calls_later.append(call)
+            return []
         for verdict in self._judge.structured(call):
-            self._verdict(verdict, structured=True)
+            self._verdict(verdict, call)
+        self._out += self._calls.break_off_arriving()
+        self._take_calls_later()
         return self._flush()
+
+    def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
+        """Take a piece of a call that the backend is emitting as one; the whole call follows."""
+        if self.over:
+            return []
+        if not delta.is_first:
+            return self._calls.arriving(delta)
+        in_block = self._parser is not None and self._parser.in_block
+        tool = None if in_block else self._judge.arriving(delta)
+        return self._calls.arrives(delta, tool) if tool else []
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
         """End the choice, for the backend's own reason. What was held back is decided now."""
@@ -155,7 +176,7 @@ class Turn:
             return []
         self._drain(reason)
         if not self.over:
-            self._end("length" if self._calls.broken else "tool_calls" if self._calls.made else reason)
+            self._end("tool_calls" if self._calls.made else reason)
         return self._flush()
 
     def salvage(self) -> list[ClientEvent]:
@@ -200,7 +221,9 @@ class Turn:
         self.state = self.state_calling if self._calls.made else self.state_waiting
 
     def _end(self, reason: FinishReason | Literal["tool_calls"] | None) -> None:
-        self.reason = reason
+        self._out = [*self._calls.break_off_arriving(), *self._out]
+        # A client that cannot see which call is incomplete must not run any.
+        self.reason = "length" if self._calls.broken and reason is not None else reason
         self.state = self.state_over
 
     def _end_early(self, why: str) -> None:
@@ -237,6 +260,8 @@ class Turn:
 
     def _drain(self, reason: FinishReason) -> None:
         """Decide over all that was held back, at an end for ``reason``; "length" stands for any cut."""
+        self._out += self._calls.break_off_arriving()
+        self._take_calls_later()
         if self._parser is not None:
             if self._begun is not None:
                 self._take(self._parser.feed(self._begun.end()))
@@ -253,6 +278,9 @@ class Turn:
 
     def _flush(self) -> list[ClientEvent]:
         out, self._out = self._out, []
+        if self._calls.is_arriving:
+            self._calls.hold_back(out)
+            return []
         return out
 
     def _block(self, block: Block | Oversize) -> None:
@@ -280,13 +308,19 @@ class Turn:
         elif self.state != self.state_calling:
             self.state(mark.raw)
 
-    def _verdict(self, verdict: Verdict, *, structured: bool = False) -> str:
-        """Act on a verdict; return what became of it, for the report."""
+    def _take_calls_later(self) -> None:
+        calls, self._calls_later = self._calls_later, []
+        for call in calls:
+            for verdict in self._judge.structured(call) if not self.over else ():
+                self._verdict(verdict, call)
+
+    def _verdict(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
+        """Act on a verdict, which may be on a ``structured`` call; return what became of it, for the report."""
         match verdict:
             case _ if self._ask_again(verdict):
                 return f"asked again {self.again.fault and self.again.fault.reason}"
             case Call(tool=tool):
-                made = not self.over and self._call(verdict, structured=structured)
+                made = not self.over and self._call(verdict, structured)
                 return f"call {tool.name}" if made else f"passed over {tool.name}"
             case Rejected(raw=raw, reason=reason):
                 if raw and not self.over:
@@ -298,9 +332,10 @@ class Turn:
                     self._violate(error)
                 return f"failure {reason}"
 
-    def _call(self, call: Call, *, structured: bool) -> bool:
+    def _call(self, call: Call, structured: StructuredCall | None) -> bool:
         """Tell the client of a call; return whether it was made."""
-        told = self._calls.make(call, structured=structured, behind_text=self.state == self.state_speaking)
+        key, behind_text = structured.key if structured else "", self.state == self.state_speaking
+        told = self._calls.make(call, behind_text=behind_text, structured=structured is not None, key=key)
         self._out += told.events
         if told.made:
             self._gap.take()

@@ -37,10 +37,12 @@ from toolsimlib.wire.sse import ServerSentEvent
 class Reader(Protocol):
     """Reads one answer of a backend; whatever that sends, it raises nothing.
 
-    ``unknown``: the types of events that were ignored because nobody here knows them, for the log.
+    ``unknown``: the types of events that were ignored because nobody here knows them, for the log. ``tells_ahead``:
+    whether to give pieces of calls too, before these are whole; false unless it is set.
     """
 
     unknown: dict[str, None]
+    tells_ahead: bool
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
         """Return what one event of a stream says."""

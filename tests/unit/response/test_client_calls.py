@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 from support.answers import plan
-from support.turns import ADD, ARGS, chat, responses, whole_call
-from toolsimlib.events import CallDelta, CallEnded, CallStarted, TextDelta
+from support.turns import ADD, ARGS, STRICT, chat, responses, whole_call
+from toolsimlib.events import CallDelta, CallEnded, CallStarted, StructuredDelta, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report
 from toolsimlib.response.client_calls import ClientCalls, Outcome
@@ -107,3 +107,50 @@ def test_a_call_too_many_is_not_announced() -> None:
     assert calls.fragment(HEADER + '{"a"') == []
     assert calls.fragment(":1}") == []
     assert not calls.is_announced
+
+
+def arriving(text: str, *, key: str = "0", is_first: bool = False) -> StructuredDelta:
+    return StructuredDelta(key, "add", text, is_first)
+
+
+def test_a_call_is_announced_while_it_arrives() -> None:
+    """By its first piece; other calls' pieces are not told meanwhile, and the verdict brings what is left."""
+    calls, _ = client_calls(responses())
+    assert calls.arrives(arriving('{"a"', is_first=True), ADD) == [CallStarted(1, "add"), CallDelta('{"a"')]
+    assert calls.arrives(arriving("{", key="1", is_first=True), ADD) == []
+    assert calls.arriving(arriving("x", key="1")) == []
+    assert calls.fragment(HEADER + '{"a":') == []
+    assert calls.arriving(arriving(":")) == [CallDelta(":")]
+    assert (calls.is_arriving_as("0"), calls.is_arriving_as("1")) == (True, False)
+    told = calls.make(Call(ADD, ARGS), structured=True, key="0", behind_text=False)
+    assert told == Outcome([CallDelta("1}"), CallEnded("completed")], made=True)
+    assert not calls.is_arriving
+
+
+def test_a_call_that_arrives_otherwise_ends_incomplete() -> None:
+    """If it is another one in the end, or none."""
+    calls, _ = client_calls(responses())
+    for end in (
+        lambda: calls.make(Call(ADD, "{}"), structured=True, key="0", behind_text=False).events,
+        calls.break_off_arriving,
+    ):
+        calls.broken = False
+        calls.arrives(arriving('{"a"', is_first=True), ADD)
+        assert list(end()) == [CallEnded("incomplete")]
+        assert (calls.made, calls.broken, calls.is_arriving) == (0, True, False)
+    assert calls.break_off_arriving() == []
+
+
+def test_what_may_come_to_nothing_is_not_announced() -> None:
+    """A call too many, one that may repeat a call in text, a strict tool's, and arguments that are no object."""
+    first = arriving('{"a"', is_first=True)
+    calls, _ = client_calls(responses(one_call=True))
+    make(calls, structured=True)
+    assert calls.arrives(first, ADD) == []
+    calls, _ = client_calls(responses())
+    make(calls)
+    assert calls.arrives(first, ADD) == []
+    calls, _ = client_calls(responses())
+    assert calls.arrives(first, STRICT) == []
+    assert calls.arrives(arriving("null", is_first=True), ADD) == []
+    assert not calls.is_arriving

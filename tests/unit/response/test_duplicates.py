@@ -50,3 +50,16 @@ def test_inputs_that_are_no_json_are_the_same_by_their_text() -> None:
     duplicates = Duplicates(all_duplicates=False)
     texts = (("sh", "ls -l\n"), False), (("sh", "ls -a"), True), (("sh", "ls -l"), True)
     assert [duplicates.is_duplicate(*call, structured=kind) for call, kind in texts] == [False, False, True]
+
+
+def test_whether_a_call_in_text_waits_for_its_twin() -> None:
+    """From the first call in text on, until structured ones have repeated them all."""
+    duplicates = Duplicates(all_duplicates=False)
+    assert not duplicates.has_unpaired_text
+    for arguments in ("{}", '{"a":1}'):
+        duplicates.is_duplicate("f", arguments, structured=False)
+    assert duplicates.has_unpaired_text
+    assert duplicates.is_duplicate("f", "{}", structured=True)
+    assert duplicates.has_unpaired_text
+    assert duplicates.is_duplicate("f", '{"a": 1}', structured=True)
+    assert not duplicates.has_unpaired_text

@@ -338,3 +338,12 @@ def test_a_violation_that_is_told_in_words_belongs_to_its_choice() -> None:
     told, _, _ = tell(strict, [TextDelta(CALL.replace("1", '"one"'), 1)])
     [words] = [event for event in told if isinstance(event, TextDelta)]
     assert words.choice == 1
+
+
+def test_a_broken_call_is_the_reason_whatever_ends_the_turn() -> None:
+    """A client of chat completions sees no item's state: "tool_calls" would have it run half a call."""
+    broken = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call>'
+    told, report, _ = tell(chat(policy=INCREMENTAL), [*(TextDelta(char) for char in broken), TextDelta(f"{CALL} text")])
+    assert CallEnded("incomplete") in told
+    assert report.tool_cutoff == "text after tools"
+    assert told[-1] == Ended({0: "length"})

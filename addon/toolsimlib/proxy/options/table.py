@@ -206,7 +206,8 @@ OPTIONS = (
         "stream_arguments",
         "buffered",
         "When arguments are streamed. buffered: a call is announced once it is known to be whole and valid. "
-        "incremental: arguments of non-strict tools are streamed while the model writes them.",
+        "incremental: arguments of non-strict tools are streamed while the model writes them, or while a backend that "
+        "emits calls itself does; a call that breaks then ends incomplete, and the answer as cut.",
         ("buffered", "incremental"),
     ),
     Option(

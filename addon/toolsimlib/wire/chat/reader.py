@@ -24,6 +24,8 @@ That is the specification; what servers make of it is this. Each rule is known f
 11. A surrogate pair may be cut between two deltas.
 12. An event without data is a sign of life, and says nothing. There may be whitespace around ``[DONE]``.
 13. A whole answer may leave open why it ended (``finish_reason: null``): it has ended all the same.
+14. Nobody says where a call ends before all do, and calls may take turns: only the first one is told ahead, until
+    there is another.
 """
 
 from __future__ import annotations
@@ -44,10 +46,12 @@ from toolsimlib.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredDelta,
     TextDelta,
     ToolKind,
     Usage,
 )
+from toolsimlib.wire.ahead import Ahead
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.lenient import count, json_text, loaded, mapping, mappings, seconds, string
@@ -61,6 +65,7 @@ class ChatReader:
 
     def __init__(self) -> None:
         self.unknown: dict[str, None] = {}
+        self.tells_ahead = False
         self._opened = False
         self._closed = False
         self._choices: dict[int, _Choice] = {}
@@ -136,7 +141,7 @@ class ChatReader:
         index = count(fields, "index")
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = _Choice(index)
+            choice = self._choices[index] = _Choice(index, tells_ahead=self.tells_ahead)
         events = choice.delta(delta)
         if (reason := string(fields.get("finish_reason"))) and not choice.ended:
             choice.ended = True
@@ -155,8 +160,9 @@ class ChatReader:
 class _Choice:
     """One choice so far: whether it has ended, and its structured calls by index, which come in fragments."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, *, tells_ahead: bool) -> None:
         self.ended = False
+        self._tells_ahead = tells_ahead
         self._index = index
         self._texts: Joiner[type[_Text]] = Joiner()
         # Several at one index: rule 6.
@@ -173,7 +179,7 @@ class _Choice:
         if refusal := string(delta.get("refusal")):
             events += self._joined(RefusalDelta, refusal)
         if "tool_calls" in delta or "function_call" in delta:
-            self._add_calls(delta)
+            events += self._add_calls(delta)
         return events
 
     def rest(self, *, cut: bool = False) -> list[BackendEvent]:
@@ -195,17 +201,22 @@ class _Choice:
             return [ReasoningDelta(text, "text", self._index)]
         return [kind(text, choice=self._index)]
 
-    def _add_calls(self, delta: Mapping[str, Any]) -> None:
+    def _add_calls(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
+        events: list[BackendEvent] = []
         calls = delta.get("tool_calls")
         for position, call in enumerate([calls] if isinstance(calls, dict) else mappings(calls)):
             key = call["index"] if isinstance(call.get("index"), int) else position
             same = self._calls.setdefault(key, [_CallParts()])
             if same[-1].is_followed_by(call):
                 same.append(_CallParts())
-            same[-1].add(call)
+            piece = same[-1].add(call)
+            is_only = key == 0 and len(self._calls) == len(same) == 1 and self._legacy is None  # Rule 14.
+            if self._tells_ahead and is_only:
+                events += same[0].ahead(piece, self._index)
         if isinstance(delta.get("function_call"), dict):
             self._legacy = self._legacy or _CallParts()
             self._legacy.add({"function": delta["function_call"]})
+        return events
 
 
 _TEXTS: tuple[type[_Text], ...] = (ReasoningDelta, TextDelta, RefusalDelta)
@@ -228,6 +239,8 @@ class _CallParts:
         self._kind: ToolKind = "function"
         self._id: str | None = None
         self._pieces: list[str] = []
+        self._ahead = Ahead()
+        self._key = ""
 
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
         """Return whether ``call`` begins another one (rule 6)."""
@@ -237,13 +250,24 @@ class _CallParts:
             return bool(name) and new_id != self._id
         return bool(name and self.name) and name != self.name
 
-    def add(self, call: Mapping[str, Any]) -> None:
+    def add(self, call: Mapping[str, Any]) -> str:
+        """Take a fragment; return what it adds to the arguments."""
         if isinstance(call.get("custom"), dict):
             self._kind = "custom"
         self._id = self._id or string(call.get("id")) or None
         function = _function(call)
         self.name = self.name or string(function.get("name"))
         self._pieces.append(json_text(function.get("input" if self._kind == "custom" else "arguments")))
+        return self._pieces[-1]
+
+    def ahead(self, piece: str, choice: int) -> list[BackendEvent]:
+        """Return what can be told of the call now that ``piece`` has come."""
+        if piece and (not self.name or self._kind != "function"):
+            self._ahead.stop()
+        if not (text := self._ahead.feed(piece)):
+            return []
+        is_first, self._key = not self._key, "0"
+        return [StructuredDelta(self._key, self.name, text, is_first, choice=choice)]
 
     def repeats(self, other: _CallParts) -> bool:
         """Return whether this is the ``other`` call in another shape (rule 7)."""
@@ -251,7 +275,9 @@ class _CallParts:
         return self.name == other.name and (mine == theirs or loaded(mine) == loaded(theirs) is not None)
 
     def call(self, choice: int, *, whole: bool) -> StructuredCall:
-        return StructuredCall(self.name, self.arguments(), self._kind, choice=choice, call_id=self._id, whole=whole)
+        return StructuredCall(
+            self.name, self.arguments(), self._kind, choice=choice, call_id=self._id, whole=whole, key=self._key
+        )
 
     def arguments(self) -> str:
         """Return the arguments so far, cumulative fragments once (rule 7)."""

@@ -25,6 +25,7 @@ known from a server that is in use.
 12. Every item may have the same ``output_index``: an item at the index of one that is done, and that is another, has a
     place of its own, behind all others.
 13. A message's ``content`` may be a string.
+14. Calls may take turns, and are judged when they are done: one is told ahead only if no other was open as it began.
 """
 
 from __future__ import annotations
@@ -51,9 +52,11 @@ from toolsimlib.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredDelta,
     TextDelta,
     Usage,
 )
+from toolsimlib.wire.ahead import Ahead
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
@@ -61,7 +64,8 @@ from toolsimlib.wire.sse import ServerSentEvent
 
 # Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers in this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
-_OWN = frozenset({"message", "reasoning", "function_call", "custom_tool_call"}) | _PHANTOMS
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+_OWN = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
 _FAILURES = ("failed", "cancelled")
 # Events whose content comes again in an event that is read, or that only tell of progress.
 _KNOWN_EVENTS = (
@@ -83,6 +87,7 @@ class ResponsesReader:
 
     def __init__(self) -> None:
         self.unknown: dict[str, None] = {}
+        self.tells_ahead = False
         self._emitted: set[tuple[object, ...]] = set()
         # By output index: the calls that were announced, for backends that never say that they are done.
         self._announced: dict[int, dict[str, Any]] = {}
@@ -90,6 +95,8 @@ class ResponsesReader:
         self._kinds: dict[int, str] = {}
         self._hosted: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
+        self._ahead: defaultdict[int, Ahead] = defaultdict(Ahead)
+        self._told: set[int] = set()
         # By item id: the index of items whose events name none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
         # By output index: where its items are told of now, where several have it; and what was done at each place.
@@ -161,6 +168,7 @@ class ResponsesReader:
                 return self._hosted_added(item, where[0])
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" if delta:
                 self._arguments.setdefault(where[0], []).append(delta)
+                return self._call_delta(where[0], delta) if self.tells_ahead else []
             case "response.function_call_arguments.done":
                 self._announced.setdefault(where[0], {}).update(arguments=event.get("arguments"), status="completed")
             case "response.custom_tool_call_input.done":
@@ -180,6 +188,20 @@ class ResponsesReader:
                     self.unknown[kind[:_MAX_TYPE]] = None
                 return self._hosted_event(kind, event, where[0])
         return []
+
+    def _call_delta(self, index: int, delta: str) -> list[BackendEvent]:
+        item = self._announced.get(index, {})
+        if index not in self._told:
+            others = [each for each in self._announced if self._kinds.get(each) in _CALLS and each != index]
+            is_alone = all(("item", each) in self._emitted for each in others)  # Rule 14.
+            if item.get("type") != "function_call" or not string(item.get("name")) or not is_alone:
+                self._ahead[index].stop()
+        if ("item", index) in self._emitted or not (text := self._ahead[index].feed(delta)):
+            return []
+        is_first = index not in self._told
+        self._told.add(index)
+        name, namespace = string(item.get("name")), string(item.get("namespace")) or None
+        return [StructuredDelta(str(index), name, text, is_first, namespace)]
 
     def _hosted_added(self, item: dict[str, Any], index: int) -> list[BackendEvent]:
         if (
@@ -269,6 +291,7 @@ class ResponsesReader:
                         string(item.get("namespace")) or None,
                         call_id=string(item.get("call_id")) or None,
                         whole=item.get("status") not in ("in_progress", "incomplete"),
+                        key=str(index) if index in self._told else "",
                     )
                 ]
             case str(kind) if index in self._hosted:

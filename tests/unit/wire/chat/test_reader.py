@@ -14,6 +14,7 @@ from toolsimlib.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredDelta,
     TextDelta,
     Usage,
 )
@@ -279,3 +280,33 @@ def test_a_call_behind_the_finish_reason_is_told() -> None:
     call = StructuredCall("f", "{}", call_id="c")
     assert stream(chunk("stop"), late, "[DONE]") == [Finished("stop"), call, Closed()]
     assert stream(chunk("stop"), late) == [Finished("stop"), call, Closed()]
+
+
+def told_ahead(*chunks: dict[str, Any]) -> list[BackendEvent]:
+    reader = ChatReader()
+    reader.tells_ahead = True
+    told = [event for each in chunks for event in reader.event(ServerSentEvent("", json.dumps(each)))]
+    return [event for event in told if not isinstance(event, Opened)]
+
+
+def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
+    return chunk(tool_calls=[{"index": index, "function": {"arguments": arguments, **function}}])
+
+
+def test_the_first_call_is_told_ahead() -> None:
+    """Piece by piece if that is asked for, until there is another call; the whole one follows under the same key."""
+    told = told_ahead(
+        fragment(0, "", name="f"), fragment(0, '{"a"'), fragment(0, ":"), fragment(1, "{", name="g"), fragment(0, "1}"),
+        fragment(1, "}"), chunk("tool_calls"),
+    )  # fmt: skip
+    assert told[:2] == [StructuredDelta("0", "f", '{"a"', True), StructuredDelta("0", "f", ":", False)]
+    assert told[2:] == [StructuredCall("f", '{"a":1}'), StructuredCall("g", "{}"), Finished("stop")]
+    assert [each.key for each in told if isinstance(each, StructuredCall)] == ["0", ""]
+
+
+def test_what_is_not_told_ahead() -> None:
+    """A call that is not the first, one without a name yet, a custom tool's, and any where it is not asked for."""
+    assert told_ahead(fragment(1, "{", name="g")) == []
+    assert told_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []
+    assert told_ahead(chunk(tool_calls=[{"index": 0, "custom": {"name": "f", "input": "{"}}])) == []
+    assert stream(fragment(0, "{", name="f")) == []

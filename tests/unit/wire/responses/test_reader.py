@@ -18,6 +18,7 @@ from toolsimlib.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredDelta,
     TextDelta,
     Usage,
 )
@@ -349,3 +350,36 @@ def test_content_that_is_a_string() -> None:
 def test_events_without_data_and_space_around_the_terminator() -> None:
     """Neither is broken JSON."""
     assert stream("", " [DONE] ", delta("Hi"), " ", DONE) == [TextDelta("Hi"), *END]
+
+
+def told_ahead(*events: dict[str, Any]) -> list[BackendEvent]:
+    reader = ResponsesReader()
+    reader.tells_ahead = True
+    return [told for event in events for told in reader.event(ServerSentEvent("", json.dumps(event)))]
+
+
+def added(index: int, kind: str = "function_call", **fields: str) -> dict[str, Any]:
+    item = {"type": kind, "name": "f", **fields}
+    return {"type": "response.output_item.added", "output_index": index, "item": item}
+
+
+def piece(index: int, text: str) -> dict[str, Any]:
+    return {"type": "response.function_call_arguments.delta", "output_index": index, "delta": text}
+
+
+def test_calls_are_told_ahead() -> None:
+    """Piece by piece if that is asked for, one after the other; the whole one follows under the same key."""
+    item = {"type": "function_call", "name": "f", "namespace": "n", "arguments": '{"a":1}'}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    told = told_ahead(added(0, namespace="n"), piece(0, '{"a"'), piece(0, ":1}"), done, added(1), piece(1, "{"))
+    first = [StructuredDelta("0", "f", '{"a"', True, "n"), StructuredDelta("0", "f", ":1}", False, "n")]
+    assert told == [*first, StructuredCall("f", '{"a":1}', namespace="n"), StructuredDelta("1", "f", "{", True)]
+    assert [each.key for each in told if isinstance(each, StructuredCall)] == ["0"]
+
+
+def test_what_is_not_told_ahead() -> None:
+    """A call that began while another was open, a custom tool's, one nobody announced, and any if nobody asks."""
+    assert told_ahead(added(0), added(1), piece(1, "{")) == []
+    assert told_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
+    assert told_ahead(piece(0, "{"), added(0), piece(0, "}")) == []
+    assert stream(added(0), piece(0, "{")) == []

@@ -1,0 +1,44 @@
+"""Which pieces of a call's arguments can be told while a backend is still emitting them.
+
+What was told cannot be taken back, and only the whole call says what its arguments are. So a piece is told only if
+they are going to begin with what came up to here, by all that backends are known to do:
+
+1. Arguments that are an object begin with its brace. Any others are of a kind that is judged whole.
+2. A first piece that is an object already, an empty one perhaps, may be followed by another that is meant instead.
+3. A second piece that begins as the first one did repeats it: such pieces are cumulative, and the last one counts.
+4. Half a surrogate pair is no text; its other half may be in the next piece.
+"""
+
+from __future__ import annotations
+
+from toolsimlib.wire.lenient import loaded
+
+
+class Ahead:
+    """The arguments of one call. ``feed`` it every piece of them, in order."""
+
+    def __init__(self) -> None:
+        self._first = ""
+        self._is_second = False
+        self._is_over = False
+
+    def feed(self, piece: str) -> str:
+        """Return what of ``piece`` can be told, "" from the first one on that cannot."""
+        if self._is_over or not piece:
+            return ""
+        if not self._first:
+            self._first, self._is_second = piece, True
+            self._is_over = not piece.startswith("{") or loaded(piece) is not None
+        elif self._is_second:
+            self._is_second = False
+            self._is_over = piece.startswith(self._first)
+        self._is_over = self._is_over or _holds_half(piece)
+        return "" if self._is_over else piece
+
+    def stop(self) -> None:
+        """Tell nothing more."""
+        self._is_over = True
+
+
+def _holds_half(piece: str) -> bool:
+    return not piece.isascii() and any("\ud800" <= char <= "\udfff" for char in piece)

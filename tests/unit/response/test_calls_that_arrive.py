@@ -1,0 +1,268 @@
+"""Calls that a backend emits as such, told while they arrive: the answer is the one of calls that are told whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support.answers import plan, read, rewrite, tool
+from support.wire import DONE, event_frame, frame
+from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Deltas, Ended, Failed, TextDelta
+from toolsimlib.plan import Dialect, Plan, Tool
+from toolsimlib.report import Report
+from toolsimlib.response.model_turn import ModelTurn
+
+TOOLS = [
+    tool("add", a="number"),
+    tool("note", a="string"),
+    tool("exact", True, a="number"),
+    Tool("shell__run", "run", namespace="shell"),
+    Tool("patch", "patch", kind="custom"),
+]
+TAGGED = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
+DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+
+
+@dataclass(frozen=True)
+class Said:
+    """A call as a backend emits it: its arguments in ``pieces`` of so many characters."""
+
+    name: str
+    arguments: str
+    size: int = 3
+    namespace: str | None = None
+
+    @property
+    def pieces(self) -> list[str]:
+        return [self.arguments[at : at + self.size] for at in range(0, len(self.arguments), self.size)]
+
+
+Step = str | Said
+
+
+def chat_body(steps: Sequence[Step], finish: str, *, interleaved: bool) -> bytes:
+    frames = []
+
+    def chunk(delta: dict[str, Any], reason: str | None = None) -> None:
+        frames.append(frame({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}))
+
+    def fragment(index: int, **fields: Any) -> None:
+        chunk({"tool_calls": [{"index": index, **fields}]})
+
+    queues: list[list[tuple[int, dict[str, Any]]]] = []
+    for step in steps:
+        if isinstance(step, str):
+            for queue in [*zip_longest(*queues)] if interleaved else queues:
+                for each in filter(None, queue):
+                    fragment(each[0], **each[1])
+            queues = []
+            chunk({"content": step})
+            continue
+        index = sum(isinstance(each, Said) for each in steps[: steps.index(step)])
+        name = f"{step.namespace}__{step.name}" if step.namespace else step.name
+        head: dict[str, Any] = {"id": f"c{index}", "type": "function", "function": {"name": name, "arguments": ""}}
+        queues.append([(index, head), *((index, {"function": {"arguments": each}}) for each in step.pieces)])
+    for queue in [*zip_longest(*queues)] if interleaved else queues:
+        for each in filter(None, queue):
+            fragment(each[0], **each[1])
+    chunk({}, finish)
+    return b"".join([*frames, DONE])
+
+
+def responses_body(steps: Sequence[Step], finish: str, *, interleaved: bool) -> bytes:
+    frames: list[bytes] = []
+    items: list[dict[str, Any]] = []
+
+    def said(index: int, step: Step) -> Iterator[dict[str, Any]]:
+        if isinstance(step, str):
+            item = {"type": "message", "id": f"i{index}", "role": "assistant", "content": []}
+            yield {"type": "response.output_item.added", "output_index": index, "item": item}
+            yield {"type": "response.output_text.delta", "output_index": index, "content_index": 0, "delta": step}
+            item = {**item, "content": [{"type": "output_text", "text": step, "annotations": []}]}
+        else:
+            item = {"type": "function_call", "id": f"i{index}", "call_id": f"c{index}", "name": step.name}
+            item |= {"namespace": step.namespace} if step.namespace else {}
+            added = {**item, "arguments": "", "status": "in_progress"}
+            yield {"type": "response.output_item.added", "output_index": index, "item": added}
+            for piece in step.pieces:
+                at = {"output_index": index, "item_id": f"i{index}"}
+                yield {"type": "response.function_call_arguments.delta", **at, "delta": piece}
+            is_cut = finish == "length" and index == len(steps) - 1
+            item |= {"arguments": step.arguments, "status": "incomplete" if is_cut else "completed"}
+        items.append(item)
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+    queues = [list(said(index, step)) for index, step in enumerate(steps)]
+    for queue in [*zip_longest(*queues)] if interleaved else queues:
+        frames += [event_frame(each) for each in filter(None, queue)]
+    items.sort(key=lambda item: str(item["id"]))
+    status = "incomplete" if finish == "length" else "completed"
+    response = {"id": "resp_b", "status": status, "output": items}
+    return b"".join([*frames, event_frame({"type": f"response.{status}", "response": response})])
+
+
+@dataclass
+class Heard:
+    """What a client made of an answer's events: its text, its calls, whether each was whole, and how it ended."""
+
+    text: str = ""
+    calls: list[list[str]] = field(default_factory=list)
+    pieces: int = 0
+    end: str = ""
+
+    def take(self, event: ClientEvent) -> None:
+        match event:
+            case TextDelta(text):
+                assert not self.calls or self.calls[-1][2], "text within a call"
+                self.text += text
+            case CallStarted(name=name):
+                assert not self.calls or self.calls[-1][2], "a call within a call"
+                self.calls.append([name, "", ""])
+            case CallDelta(text):
+                self.calls[-1][1] += text
+                self.pieces += 1
+            case CallEnded(status):
+                self.calls[-1][2] = status
+            case Ended(reasons):
+                assert not self.calls or self.calls[-1][2], "an answer that ends within a call"
+                self.end = reasons[0]
+            case Failed(error):
+                self.end = str(error.code)
+
+    @property
+    def whole(self) -> tuple[str, list[list[str]], str]:
+        """The answer, but for the order of its calls: one that stands in text counts before it is told."""
+        return self.text, sorted(self.calls), self.end
+
+
+def heard(the_plan: Plan, body: bytes, cut: int = 0) -> Heard:
+    turn, seen = ModelTurn(the_plan, Report(), content_type="text/event-stream"), Heard()
+    for at in range(0, len(body), cut or len(body)):
+        for step in turn.steps(body[at : at + (cut or len(body))]):
+            for event in step:
+                for each in event.one_by_one() if isinstance(event, Deltas) else [event]:
+                    seen.take(each)
+    for step in turn.steps(b""):
+        for event in step:
+            seen.take(event)
+    return seen
+
+
+BODIES = {"chat": chat_body, "responses": responses_body}
+ARGUMENTS = (
+    *('{"a":1}', '{"a": "b\\"}{ \\\\é🐢"}', '{"a":{"b":[1,{"c":"}"}]}}', "{}", '{"x":2}', '{"a":1} '),
+    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # Judged whole.
+    *('{"a":1,}', '{"a":', '{"a":1}}', '{"a" 1}', "{'a':1}", '{"a":1}{"a":2}'),  # Repaired, or none.
+)
+CALLS = st.builds(
+    Said,
+    st.sampled_from(["add", "note", "exact", "patch", "unknown"]),
+    st.sampled_from(ARGUMENTS)
+    | st.dictionaries(st.text(max_size=2), st.integers() | st.text(max_size=3)).map(json.dumps),
+    st.integers(1, 9),
+) | st.just(Said("run", '{"a":1}', 2, "shell"))
+TEXTS = st.sampled_from(["Hello ", " ", "\n", "a < b", TAGGED, "<tool_", '{"name": "add", '])
+PLANS: tuple[dict[str, Any], ...] = (
+    {},
+    {"one_call": True},
+    {"asks": frozenset({"SCHEMA_MISMATCH", "MALFORMED_JSON"})},
+    {"policy": {"stop_after_tools": "on"}},
+    {"policy": {"stop_after_tools": "on", "stop_after_tools_mode": "first"}},
+    {"policy": {"suppress_tail_after_tools": True}},
+    {"policy": {"tool_block_max": 2, "tool_block_dedup": True}},
+    {"policy": {"output_mode": "obsidian-xml"}},
+    {"policy": {"repair": "off"}},
+)
+TOO_LARGE = {"policy": {"max_tool_args_bytes": 12}}
+
+
+def both(fields: dict[str, Any], client: Dialect, backend: Dialect, tools: Sequence[Tool] = TOOLS) -> list[Plan]:
+    return [
+        plan(client, backend, True, tools, **fields | {"policy": fields.get("policy", {}) | {"stream_arguments": how}})
+        for how in ("buffered", "incremental")
+    ]
+
+
+@given(
+    st.lists(CALLS | TEXTS, min_size=1, max_size=4, unique=True),
+    st.sampled_from([*PLANS, TOO_LARGE]),
+    st.sampled_from(DIALECTS),
+    st.sampled_from(DIALECTS),
+    st.sampled_from(["tool_calls", "length"]),
+    st.booleans(),
+    st.integers(1, 200),
+)
+@example([Said("add", '{"a":1}'), "Hello ", Said("note", '{"a":"b"}')], {}, "chat", "chat", "tool_calls", False, 7)
+@example(
+    [Said("add", '{"a":1}'), Said("note", '{"a":"b"}')], {"one_call": True}, "chat", "responses", "length", True, 9
+)
+def test_the_answer_is_the_same(
+    steps: list[Step], fields: dict[str, Any], client: Dialect, backend: Dialect, finish: str, mixed: bool, cut: int
+) -> None:
+    """Streamed as it arrives, when it is whole, and cut anywhere; what is told otherwise has ended incomplete."""
+    buffered, incremental = both(fields, client, backend)
+    body = BODIES[backend](steps, finish, interleaved=mixed)
+    expected, seen = heard(buffered, body), heard(incremental, body)
+    assert heard(incremental, body, cut).whole == seen.whole
+    if seen.whole == expected.whole or seen.end == expected.end == "invalid_tool_call":
+        return
+    # A call was announced that is none as it stands, and the client is told that it is not whole.
+    broken = [call for call in seen.calls if call[2] == "incomplete"]
+    assert broken
+    assert seen.end in ("length", "invalid_tool_call")
+    emitted = [(each.name, each.arguments) for each in steps if isinstance(each, Said)]
+    assert all(any(name == call[0] and text.startswith(call[1]) for name, text in emitted) for call in broken)
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_calls_as_models_make_them_are_told_as_ever(client: Dialect, backend: Dialect, interleaved: bool) -> None:
+    """In any company and whatever the plan, nothing is told otherwise."""
+    calls: list[Said] = [Said("add", '{"a":1}', 1), Said("note", '{"a": "b\\"}é🐢"}', 4), Said("exact", '{"a":2}')]
+    calls += [Said("run", '{"a":{"b":[]}}', 2, "shell"), Said("unknown", '{"a":1}'), Said("add", '{"a":"x"}')]
+    lists: list[list[Step]] = [[TAGGED, calls[0], calls[1]]]
+    for first, call in enumerate(calls):
+        lists += [[call], ["Hello ", *calls[first : first + 3]], [call, "Bye", calls[first - 1]]]
+    for fields in PLANS:
+        for steps in lists:
+            buffered, incremental = both(fields, client, backend)
+            body = BODIES[backend](steps, "tool_calls", interleaved=interleaved)
+            assert heard(incremental, body).whole == heard(buffered, body).whole, (fields, steps)
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_it_is_told_as_it_arrives(client: Dialect, backend: Dialect) -> None:
+    """In as many pieces as the backend sent, before the call is whole."""
+    buffered, incremental = both({}, client, backend)
+    body = BODIES[backend]([Said("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
+    assert heard(buffered, body).pieces == 1
+    assert heard(incremental, body).pieces > 30
+    begun = heard(incremental, body[: len(body) // 2])
+    assert (begun.calls[0][0], begun.calls[0][2], begun.end) == ("note", "incomplete", "backend_truncated")
+    assert len(begun.calls[0][1]) > 20
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("finish", ["tool_calls", "length"])
+def test_real_clients_read_it(client: Dialect, backend: Dialect, finish: str) -> None:
+    """By the accumulators of the openai package, and its types: the same answer, whole calls and broken ones."""
+    plans = both({}, client, backend)
+    for last in ('{"a":"b"}', '{"a":"b'):
+        steps = ["Hello ", Said("add", '{"a":1}', 2), Said("note", last, 3)]
+        body = BODIES[backend](steps, finish, interleaved=False)
+        seen = [read(client, True, rewrite(each, "text/event-stream", body)[1]) for each in plans]
+        if last.endswith("}") or backend == "chat":  # There the first call alone is told ahead.
+            assert seen[0] == seen[1]
+        else:
+            assert seen[1].items[-1][:2] == ["call", "note"]
+            assert last.startswith(seen[1].items[-1][2])
+            assert seen[1].finish in ("length", "incomplete")

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.wire.ahead import Ahead
+
+OBJECTS = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5), max_size=4).map(json.dumps)
+
+
+def told(*pieces: str) -> list[str]:
+    ahead = Ahead()
+    return [ahead.feed(piece) for piece in pieces]
+
+
+@given(OBJECTS, st.integers(1, 9))
+def test_what_is_told_begins_the_arguments(arguments: str, size: int) -> None:
+    """Piece by piece and in order; all of them, unless the first is the whole object."""
+    pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
+    seen = told(*pieces)
+    assert arguments.startswith("".join(seen))
+    assert seen == pieces or len(pieces) == 1 or pieces[1].startswith(pieces[0])
+
+
+@given(OBJECTS, st.lists(st.integers(1, 30), min_size=1, max_size=4))
+def test_pieces_that_repeat_all_before(arguments: str, ends: list[int]) -> None:
+    """A cumulative backend sends longer and longer beginnings: what is told of them begins the last one."""
+    pieces = [arguments[:end] for end in sorted({*ends, len(arguments)}) if end <= len(arguments)]
+    assert arguments.startswith("".join(told(*pieces)))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ("{}", '{"a":1}'),
+        ('{"a":1}', '{"a":12}'),
+        (' {"a"', ":1}"),
+        ('"{', '}"'),
+        ("null",),
+        ('{"a":"\ud83d', '\udc22"}'),
+    ],
+)
+def test_what_may_not_stand_is_not_told(pieces: tuple[str, ...]) -> None:
+    """An object that another may replace, what is no object, and half a character."""
+    assert "".join(told(*pieces)) == ""
+
+
+def test_nothing_follows_what_was_not_told() -> None:
+    """What is told is one beginning, without gaps; empty pieces say nothing."""
+    ahead = Ahead()
+    assert [ahead.feed(each) for each in ("", '{"', "", 'a":"', "\ud83d", "\udc22", '"}')] == [
+        *("", '{"', "", 'a":"'),
+        *("", "", ""),
+    ]
+    ahead = Ahead()
+    assert ahead.feed('{"') == '{"'
+    ahead.stop()
+    assert ahead.feed("a") == ""
