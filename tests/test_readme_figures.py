@@ -68,14 +68,14 @@ def test_figures_before_and_after() -> None:
         assert figures == expected, name
 
 
-@pytest.mark.parametrize("model", ["0.5B"])
+@pytest.mark.parametrize("model", ["0.5B", "1.5B"])
 def test_figures_of_the_forms(model: str) -> None:
     """Each form's figures are those of the report of that model's forms."""
     report = {
         (cell["setting"].removeprefix("toolsim_manifest=") or "calls", cell["suite"]): of(cell["ok"], cell["runs"])
         for cell in cells(f"forms-{model.lower()}")
     }
-    rows = table("| form | simple | multiple | parallel | irrelevance |")
+    rows = table(f"| form, {model} | simple | multiple | parallel | irrelevance |")
     assert [name for name, *_ in rows] == ["`calls`", "`hermes`", "`schemas`", "`typescript`"]
     for name, *figures in rows:
         assert figures[: len(SUITES)] == [report[name.strip("`"), f"bfcl:{suite}"] for suite in SUITES], name
