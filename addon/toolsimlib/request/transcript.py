@@ -150,8 +150,12 @@ class _Draft:
         self._after_record = False
 
     def record(self, role: Role, line: str) -> None:
-        self._turn_to(role, None)
-        self._text(line, "\n" if self._after_record else "\n\n")
+        if role != self._role or self._name is not None:
+            self._close()
+            # Most of a long history is calls and outputs by turns: each is a message of one text.
+            self._role, self._name, self._parts = role, None, [[line]]
+        else:
+            self._text(line, "\n" if self._after_record else "\n\n")
         self._after_record = True
 
     def parts(self, parts: Iterable[Part]) -> None:
@@ -181,7 +185,7 @@ class _Draft:
 
     def _close(self) -> None:
         if self._role is not None:
-            parts = [Text("".join(part)) if isinstance(part, list) else part for part in self._parts]
-            self._done.append(Message(self._role, tuple(parts) or (Text(""),), self._name))
+            parts = [Text("".join(part)) if isinstance(part, list) else part for part in self._parts] or [Text("")]
+            self._done.append(Message(self._role, tuple(parts), self._name))
         self._parts = []
         self._after_record = False

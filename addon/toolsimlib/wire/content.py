@@ -102,6 +102,8 @@ def _translate(part: Part, to: Dialect) -> Part | None:
 
 def chat_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
     """Write ``parts`` as chat content: one string if all is text (the form that every backend takes), else an array."""
+    if len(parts) == 1 and isinstance(only := parts[0], Text):
+        return only.text
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) == len(parts):
         return "\n".join(texts)
