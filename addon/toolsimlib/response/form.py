@@ -104,12 +104,14 @@ class Form:
 
     @property
     def lacks_end(self) -> bool:
-        """Whether the end of the text is its end: only the last brace is missing, or it was cut off in a loop (rule 6).
+        """Whether the end of the text is its end: the last bracket alone is missing, or it was cut off in a loop.
 
-        The arguments are whole then, and nothing is begun behind them that is not known.
+        The arguments are whole then, and nothing is begun behind them that is not known. Of a list that the backend cut
+        off more than a bracket may be missing: another call.
         """
-        lacks_brace = self.kind == "json" and self._last == "}" and self._stack == [("}", _CALL)]
-        return lacks_brace or self._is_cut_in_loop("")
+        ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
+        lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends
+        return lacks_bracket or self._is_cut_in_loop("")
 
     def calls(self) -> tuple[Sequence[Written | None], str]:
         """Return the calls that the whole form says, None for what is none; and the code that names its kind."""

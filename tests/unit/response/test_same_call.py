@@ -88,10 +88,11 @@ def test_a_list_that_ends_by_itself_stands(kind: str, times: int) -> None:
         assert same_however_cut(head + ", ".join([D6] * times) + tail, reason)[1] == [A] * times
 
 
-def test_a_list_that_nobody_cut_off_is_text() -> None:
-    """A model that stops in the midst of a list has not run into a limit: that is no loop."""
+def test_a_list_that_nobody_cut_off_is_no_loop() -> None:
+    """A model that stops in the midst of an item has not run into a limit; behind one, only the bracket is missing."""
     text = "[" + ", ".join([D6] * CUT)
-    assert same_however_cut(text, "stop")[1] == []
+    assert same_however_cut(f"{text}, {D6[:9]}", "stop")[1] == []
+    assert same_however_cut(text, "stop")[1] == [A] * CUT
 
 
 @pytest.mark.parametrize("client", ["chat", "responses"])

@@ -121,10 +121,12 @@ def test_white_space_alone_is_the_answer() -> None:
     assert told == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
+@pytest.mark.parametrize("text", ["<use_tool><name>add</name><a>1</a>", '[{"name": "add", "arguments": {"a": 1}}'])
 @pytest.mark.parametrize(("reason", "calls"), [("stop", ["add"]), ("length", [])])
-def test_a_call_without_its_end_counts_unless_the_text_was_cut(reason: FinishReason, calls: list[str]) -> None:
-    """Nobody knows how a call would have gone on that the length limit cut off."""
-    text = "<use_tool><name>add</name><a>1</a>"
+def test_a_call_without_its_end_counts_unless_the_text_was_cut(
+    text: str, reason: FinishReason, calls: list[str]
+) -> None:
+    """Nobody knows how a call, or a list of them, would have gone on that the length limit cut off."""
     told, _, _ = tell(chat(), [TextDelta(text), Finished(reason), Closed()])
     assert [event.name for event in told if isinstance(event, CallStarted)] == calls
     assert calls or told[0] == TextDelta(text)
