@@ -266,3 +266,20 @@ def test_real_clients_read_it(client: Dialect, backend: Dialect, finish: str) ->
             assert seen[1].items[-1][:2] == ["call", "note"]
             assert last.startswith(seen[1].items[-1][2])
             assert seen[1].finish in ("length", "incomplete")
+
+
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("last", ['{"a":"b"}', '{"a":"b'])
+def test_its_events_are_those_of_the_specification(backend: Dialect, last: str) -> None:
+    """As the schemas that Open Responses publishes have them, for a call that becomes whole and for one that breaks."""
+    from support.open_responses import check_event
+
+    _, incremental = both({}, "responses", backend)
+    body = BODIES[backend]([Said("note", last, 3)], "length", interleaved=False)
+    frames = b"".join(rewrite(incremental, "text/event-stream", body)[1]).split(b"\n\n")
+    events = [json.loads(each.partition(b"data: ")[2]) for each in frames if b"data: {" in each]
+    items = [event for event in events if "response" not in event]
+    assert len(items) > 4
+    for event in items:
+        check_event(event)
+    assert items[-1]["item"]["status"] == ("completed" if last.endswith("}") else "incomplete")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, Ledger
+from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, RETRY_SECONDS, Ledger
 from toolsimlib.proxy.memory import UNAVAILABLE
 from toolsimlib.store.record import StoreError
 from toolsimlib.wire.responses.background import BEHIND, DELETED, DONE, NO_END, error_frame, frames_after, has_end
@@ -35,7 +35,7 @@ async def follow_kept(ledger: Ledger, partition: str, id: str, after: int) -> As
             if failures > PATIENCE:
                 yield error_frame(UNAVAILABLE, after + 1)
                 return
-            await asyncio.sleep(FOLLOW_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
             continue
         failures = 0
         frames = frames_after(kept, after) if kept is not None else []

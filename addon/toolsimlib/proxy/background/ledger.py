@@ -20,8 +20,10 @@ LEASE_SECONDS = 10.0
 """How long a lease is good, by the store's clock: several renewals may fail, as while the store restarts."""
 FOLLOW_SECONDS = 1.0
 """How often the events of an answer that is followed at another proxy are kept, and looked for there."""
+RETRY_SECONDS = 1.0
+"""How long after the store has failed it is asked again."""
 PATIENCE = 20
-"""How often in succession, about once a second, the store may fail before we give up: a server may be restarting."""
+"""How often in succession the store may fail before we give up: a server may be restarting."""
 _OVER = "over"
 
 

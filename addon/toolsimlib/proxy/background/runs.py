@@ -16,7 +16,15 @@ from toolsimlib.events import Failed, Opened
 from toolsimlib.loop.event_log import EventLog
 from toolsimlib.loop.runner import Job, Refused, answer, failure
 from toolsimlib.loop.server import with_keepalives
-from toolsimlib.proxy.background.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, Ending, Lease, Ledger
+from toolsimlib.proxy.background.ledger import (
+    FOLLOW_SECONDS,
+    PATIENCE,
+    RENEW_SECONDS,
+    RETRY_SECONDS,
+    Ending,
+    Lease,
+    Ledger,
+)
 from toolsimlib.proxy.memory import LOST
 from toolsimlib.proxy.reporting.metrics import Family
 from toolsimlib.report import Report
@@ -28,8 +36,6 @@ from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.responses.writer import ResponsesWriter
 
 logger = logging.getLogger(__name__)
-
-_SECOND = 1.0
 
 _UNFINISHED = ApiError("The backend's answer has no end.", code="backend_truncated", status=502)
 _TOO_LARGE = ApiError("The answer is too large to be kept.", code="server_error", status=502)
@@ -185,9 +191,9 @@ class Runs:
             except TooLarge:
                 run.fail(_TOO_LARGE)
                 ending = replace(run.ending(failed(run.writer.body, _TOO_LARGE) | {"output": []}), events=b"")
-                await asyncio.sleep(_SECOND)
+                await asyncio.sleep(RETRY_SECONDS)
             except StoreError:
-                await asyncio.sleep(_SECOND)
+                await asyncio.sleep(RETRY_SECONDS)
         run.fail(run.failed or LOST)
 
     async def _cut(self, run: Run, why: ApiError) -> None:

@@ -221,7 +221,7 @@ async def test_a_store_that_is_down_at_the_end(
     house: House, times: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked again; until then nobody is told that the answer is over. If it stays down, that is told."""
-    monkeypatch.setattr(runs_module, "_SECOND", 0.001)
+    monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     run, _ = await house.begin(*WORDS)
     monkeypatch.setattr(house.memory, "_put", Down(house.memory, times))
     assert run.task is not None
@@ -236,7 +236,7 @@ async def test_a_store_that_is_down_at_the_end(
 
 async def test_an_answer_that_the_store_has_no_place_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has failed, and says why: it is there to be asked for, without its words."""
-    monkeypatch.setattr(runs_module, "_SECOND", 0.001)
+    monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     house.memory.configure(Address("memory"), Bounds(bytes=2500))
     run, _ = await house.begin(Opened(), TextDelta("word " * 400), Ended({0: "stop"}))
     assert run.task is not None
@@ -257,7 +257,7 @@ async def test_an_answer_that_never_had_a_turn(house: House) -> None:
 
 async def test_a_proxy_that_stops_while_the_store_is_down(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that only waits to be kept is tried once more, as what it is."""
-    monkeypatch.setattr(runs_module, "_SECOND", 60)
+    monkeypatch.setattr(runs_module, "RETRY_SECONDS", 60)
     run, _ = await house.begin(*WORDS)
     down = Down(house.memory, 1)
     monkeypatch.setattr(house.memory, "_put", down)
