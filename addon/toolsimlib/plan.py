@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from toolsimlib.events import ToolKind
 from toolsimlib.values import quick
@@ -173,6 +173,16 @@ class AnswerForm:
     id: str = ""
 
 
+class HeldCatalogue(NamedTuple):
+    """A catalogue that a backend's own context holds.
+
+    ``answer``: the id of the one with which it was told, "" for the answer that is to come.
+    """
+
+    digest: str
+    answer: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one answer needs to know about its request.
@@ -188,8 +198,8 @@ class Plan:
     request may do without.
     ``after_outputs``: the conversation ends with what tools answered. ``asks``: the reasons for which the model is
     asked again, where this is a round (``loop/``). ``begun``: the call with which this answer goes on, as far as an
-    earlier round got. ``told``: the digest of the catalogue that the backend's own context holds with this answer, ""
-    if it may hold none; ``is_told``: it held that before, so that the request was sent without (``request/catalogue``).
+    earlier round got. ``told``: the catalogue that the backend's own context holds with this answer, None if
+    it may hold none; ``is_told``: it held that before, so that the request was sent without (``request/catalogue``).
     """
 
     client: Dialect
@@ -212,7 +222,7 @@ class Plan:
     after_outputs: bool = False
     asks: frozenset[str] = frozenset()
     begun: str = ""
-    told: str = ""
+    told: HeldCatalogue | None = None
     is_told: bool = False
 
     @property

@@ -27,7 +27,7 @@ def close(
     report, seconds = exchange.report, exchange.clocks.seconds()
     if exchange.plan is not None:
         note_missed_calls(exchange.backend, exchange.plan, report)
-        if exchange.holder and exchange.part is None:
+        if exchange.holder and exchange.part is None and exchange.plan.told is not None:
             exchange.backend.told.note(exchange.backend.root, exchange.holder, exchange.plan.told)
     if report.error in ("backend_unavailable", "backend_timeout"):
         known.forget(exchange.backend)

@@ -16,7 +16,7 @@ from typing import Any
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
 from toolsimlib.pages.topic import Topic, topic_of
-from toolsimlib.plan import AnswerForm, Dialect, Feature, Kept, Plan, Policy
+from toolsimlib.plan import AnswerForm, Dialect, Feature, HeldCatalogue, Kept, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.report import Report
 from toolsimlib.request.background import in_background
@@ -61,7 +61,7 @@ class RequestJob:
     """It is one of several turns of an answer: ours, whatever it holds."""
     action: Action | None = None
     """What is wanted in the place of a turn: ours too."""
-    told: Mapping[str, str] = field(default_factory=dict)
+    told: Mapping[str, HeldCatalogue] = field(default_factory=dict)
     """The catalogues that contexts of the backend's hold, by the id of their last answer."""
     was_told: bool = False
     """So does that of this request, which was recorded."""

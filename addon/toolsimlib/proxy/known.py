@@ -10,8 +10,7 @@ import asyncio
 import re
 from dataclasses import dataclass, field
 
-from toolsimlib.plan import Engine, Feature
-from toolsimlib.request.catalogue import AT
+from toolsimlib.plan import Engine, Feature, HeldCatalogue
 
 # Addresses and models may come from clients, so that their number is anyone's choice.
 _MAX_BACKENDS = 256
@@ -38,35 +37,32 @@ class Root:
 
 
 class Told:
-    """The catalogues that backends' own contexts hold, by the id of their last answer: the last ones that were used.
-
-    Each is a digest, and behind ``AT`` the id of the answer with which it was told.
-    """
+    """The catalogues that backends' own contexts hold, by the id of their last answer: the last ones that were used."""
 
     def __init__(self) -> None:
-        self._digests: dict[tuple[Root, str], str] = {}
+        self._held: dict[tuple[Root, str], HeldCatalogue] = {}
 
-    def note(self, root: Root, id: str, digest: str) -> None:
+    def note(self, root: Root, id: str, told: HeldCatalogue) -> None:
         """Remember what the context of an answer holds."""
         if len(id) > _MAX_ID:
             return
-        self._digests[root, id] = digest if AT in digest else f"{digest}{AT}{id}"
-        if len(self._digests) > _MAX_TOLD:
-            del self._digests[next(iter(self._digests))]
+        self._held[root, id] = told if told.answer else HeldCatalogue(told.digest, id)
+        if len(self._held) > _MAX_TOLD:
+            del self._held[next(iter(self._held))]
 
     def forget(self, root: Root, id: str) -> None:
         """Forget what the context of an answer holds, and of all that were told it with the same one."""
-        if (held := self._digests.get((root, id))) is not None:
-            self._digests = {key: each for key, each in self._digests.items() if key[0] != root or each != held}
+        if (held := self._held.get((root, id))) is not None:
+            self._held = {key: each for key, each in self._held.items() if key[0] != root or each != held}
 
-    def before(self, root: Root, body: bytes) -> dict[str, str]:
+    def before(self, root: Root, body: bytes) -> dict[str, HeldCatalogue]:
         """Return what is remembered of the answers that a request, as it came, may go on from."""
-        if not self._digests:
+        if not self._held:
             return {}
         ids = {found.decode("utf-8", "replace") for found in _REFERS.findall(body)}
-        known = {id: digest for id in ids if (digest := self._digests.pop((root, id), ""))}
+        known = {id: held for id in ids if (held := self._held.pop((root, id), None))}
         # The last ones used stand last, and the first go first.
-        self._digests |= {(root, id): digest for id, digest in known.items()}
+        self._held |= {(root, id): held for id, held in known.items()}
         return known
 
 

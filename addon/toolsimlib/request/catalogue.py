@@ -21,12 +21,9 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from toolsimlib.conversation import ClientRequest
-from toolsimlib.plan import Plan
+from toolsimlib.plan import HeldCatalogue, Plan
 from toolsimlib.request.manifest import manifest
 from toolsimlib.request.transforms import tools_shown
-
-AT = "@"
-"""Stands between a digest and the id of the answer with which its catalogue was told."""
 
 
 def catalogue_of(plan: Plan) -> str:
@@ -50,13 +47,15 @@ def digest_of(catalogue: str, role: str) -> str:
     return sha256(f"{role}\0{catalogue}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def context_after(request: ClientRequest, digest: str, told: Mapping[str, str]) -> tuple[str, bool]:
-    """Return the catalogue that the context holds with a request's answer, "" if that is uncertain, and whether it
+def context_after(
+    request: ClientRequest, digest: str, told: Mapping[str, HeldCatalogue]
+) -> tuple[HeldCatalogue | None, bool]:
+    """Return the catalogue that the context holds with a request's answer, None if that is uncertain, and whether it
     held that very one before.
 
     ``digest``: of the request's own catalogue; ``told``: those that contexts hold, by the id of their last answer.
     """
-    held = told.get(request.continues, "") if request.continues else ""
-    is_told = held.partition(AT)[0] == digest
-    holds = held if is_told else digest
-    return holds if request.is_kept_whole else "", is_told
+    held = told.get(request.continues) if request.continues else None
+    if held is None or held.digest != digest:
+        return HeldCatalogue(digest) if request.is_kept_whole else None, False
+    return held if request.is_kept_whole else None, True

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import OUTPUT_MODES, Choice, Dialect, Feature, Kept, Plan, Policy, Tool, varied
+from toolsimlib.plan import OUTPUT_MODES, Choice, Dialect, Feature, HeldCatalogue, Kept, Plan, Policy, Tool, varied
 from toolsimlib.report import Report, entry
 from toolsimlib.request.catalogue import catalogue_of, context_after, digest_of
 from toolsimlib.request.constrain import constraint, grammar_fields
@@ -85,7 +85,7 @@ def rewrite_request(
     kept: Kept | None = None,
     is_round: bool = False,
     is_action: bool = False,
-    told: Mapping[str, str] = MappingProxyType({}),
+    told: Mapping[str, HeldCatalogue] = MappingProxyType({}),
     was_told: bool = False,
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.

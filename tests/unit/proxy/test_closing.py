@@ -7,7 +7,7 @@ import weakref
 
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
-from toolsimlib.plan import AnswerForm, Plan
+from toolsimlib.plan import AnswerForm, HeldCatalogue, Plan
 from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.known import KnownBackends
@@ -41,9 +41,9 @@ def test_a_turn_of_ours_is_counted_and_told() -> None:
 
 def test_what_a_backend_was_told_is_remembered() -> None:
     """By the id of its answer; but not of one round among several, of which the client does not know."""
-    for part, expected in ((None, {"r1": "digest@r1"}), (Part(frozenset(), ""), {})):
+    for part, expected in ((None, {"r1": HeldCatalogue("digest", "r1")}), (Part(frozenset(), ""), {})):
         exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(), part=part)
-        exchange.plan, exchange.holder = Plan("responses", "responses", told="digest"), "r1"
+        exchange.plan, exchange.holder = Plan("responses", "responses", told=HeldCatalogue("digest")), "r1"
         close(exchange, None, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
         backend = exchange.backend
         assert backend.told.before(backend.root, b'{"previous_response_id":"r1"}') == expected

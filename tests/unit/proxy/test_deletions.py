@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mitmproxy.test import tflow
+from toolsimlib.plan import HeldCatalogue
 from toolsimlib.proxy.deletions import Deletions
 from toolsimlib.proxy.known import KnownBackends
 
@@ -23,7 +24,7 @@ def test_answers_that_are_deleted(method: str, path: str, is_forgotten: bool) ->
     """That answer of that backend, and no other request."""
     known = KnownBackends()
     backend = known.at("http", "backend", 80, "/api/v1")
-    backend.told.note(backend.root, "r1", "digest")
+    backend.told.note(backend.root, "r1", HeldCatalogue("digest"))
     flow = tflow.tflow()
     flow.request.scheme, flow.request.host, flow.request.port = "http", "backend", 80
     flow.request.method, flow.request.path = method, path

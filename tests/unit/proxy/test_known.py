@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from toolsimlib.plan import HeldCatalogue
 from toolsimlib.proxy import known
 from toolsimlib.proxy.known import KnownBackends, Root, Told
 
@@ -50,9 +51,9 @@ def test_what_a_backend_was_told() -> None:
     """Found by the answer that a request goes on from, at the backend that gave it; known of all backends together."""
     backends = KnownBackends()
     one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
-    one.told.note(one.root, "r1", "digest")
+    one.told.note(one.root, "r1", HeldCatalogue("digest"))
     body = b'{"input":"x", "previous_response_id" : "r1"}'
-    assert one.told.before(one.root, body) == {"r1": "digest@r1"}
+    assert one.told.before(one.root, body) == {"r1": HeldCatalogue("digest", "r1")}
     assert other.told.before(other.root, body) == {}
     assert one.told.before(one.root, b'{"previous_response_id":"r2","user":"r1"}') == {}
     assert one.told.before(one.root, b'{"previous_response_id":5}') == {}
@@ -62,15 +63,15 @@ def test_what_was_told_is_forgotten() -> None:
     """With an answer goes all that was told with the same one, and nothing else, wherever it was told that."""
     backends = KnownBackends()
     one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
-    one.told.note(one.root, "r1", "digest")
-    one.told.note(one.root, "r2", "digest@r1")
-    one.told.note(one.root, "r3", "digest")
-    other.told.note(other.root, "r1", "digest")
+    one.told.note(one.root, "r1", HeldCatalogue("digest"))
+    one.told.note(one.root, "r2", HeldCatalogue("digest", "r1"))
+    one.told.note(one.root, "r3", HeldCatalogue("digest"))
+    other.told.note(other.root, "r1", HeldCatalogue("digest"))
     one.told.forget(one.root, "r2")
     one.told.forget(one.root, "unknown")
     body = b"".join(b'"previous_response_id":"r%d"' % number for number in range(5))
-    assert one.told.before(one.root, body) == {"r3": "digest@r3"}
-    assert other.told.before(other.root, body) == {"r1": "digest@r1"}
+    assert one.told.before(one.root, body) == {"r3": HeldCatalogue("digest", "r3")}
+    assert other.told.before(other.root, body) == {"r1": HeldCatalogue("digest", "r1")}
 
 
 def test_what_was_told_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,10 +79,10 @@ def test_what_was_told_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known, "_MAX_TOLD", 3)
     told, root = Told(), Root("http", "h", 1)
     for id in "abc":
-        told.note(root, id, "digest")
+        told.note(root, id, HeldCatalogue("digest"))
     assert told.before(root, b'{"previous_response_id":"a"}')
-    told.note(root, "d", "digest")
+    told.note(root, "d", HeldCatalogue("digest"))
     left = [id for id in "abcd" if told.before(root, b'{"previous_response_id":"%s"}' % id.encode())]
     assert left == ["a", "c", "d"]
-    told.note(root, "x" * 300, "digest")
-    assert len(told._digests) == 3
+    told.note(root, "x" * 300, HeldCatalogue("digest"))
+    assert len(told._held) == 3

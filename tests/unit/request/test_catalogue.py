@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from toolsimlib.plan import Policy
+from toolsimlib.plan import HeldCatalogue, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.catalogue import catalogue_of, digest_of
 from toolsimlib.request.manifest import HEADING, reminder
@@ -16,7 +17,7 @@ TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "objec
 OTHER = {"type": "function", "name": "get_time", "parameters": {"type": "object"}}
 
 
-def rewritten(told: dict[str, str] | None = None, policy: Policy | None = None, **body: Any) -> Rewritten:
+def rewritten(told: Mapping[str, HeldCatalogue] | None = None, policy: Policy | None = None, **body: Any) -> Rewritten:
     request = json.dumps({"model": "m", "input": "Hello", "tools": [TOOL], **body}).encode()
     how = policy or Policy()
     made = rewrite_request(
@@ -31,17 +32,18 @@ def is_shown(made: Rewritten) -> bool:
 
 
 FIRST = rewritten().plan.told
+assert FIRST is not None
 AFTER = {"told": {"r1": FIRST}, "previous_response_id": "r1"}
 
 
 def test_the_same_catalogue_is_not_told_again() -> None:
     """The model is reminded of it instead, and the context holds it as before; a call is numbered as ever."""
     made = rewritten(**AFTER)
-    assert FIRST
     assert not is_shown(made)
     assert reminder(made.plan.choice, sentinel="tool_call") in json.loads(made.body)["input"][-1]["content"][0]["text"]
     assert made.plan.told == FIRST
-    assert rewritten({"r2": f"{FIRST}@r1"}, previous_response_id="r2").plan.told == f"{FIRST}@r1"
+    held = FIRST._replace(answer="r1")
+    assert rewritten({"r2": held}, previous_response_id="r2").plan.told == held
     assert [tool.name for tool in made.plan.tools] == ["get_weather"]
     output = [{"type": "function_call_output", "call_id": "c", "output": "18"}]
     assert not is_shown(rewritten(**AFTER, input=output))
@@ -65,7 +67,8 @@ def test_what_has_changed_is_told_anew(changes: dict[str, Any]) -> None:
     """A tool, the choice, the form of answer, an option: and that is what the context holds from then on."""
     made = rewritten(**AFTER, **changes)
     assert is_shown(made)
-    assert made.plan.told not in ("", FIRST)
+    assert made.plan.told not in (None, FIRST)
+    assert made.plan.told is not None
     again = rewritten({"r2": made.plan.told}, **{"previous_response_id": "r2", **changes})
     assert not is_shown(again)
 
@@ -92,13 +95,13 @@ def test_what_is_uncertain_is_told(changes: dict[str, Any]) -> None:
 )
 def test_what_may_not_stay_is_not_remembered(changes: dict[str, Any]) -> None:
     """A context that is not kept, or not whole."""
-    assert rewritten(**changes).plan.told == ""
+    assert rewritten(**changes).plan.told is None
 
 
 def test_over_a_chat_backend_nothing_is_held() -> None:
     """It keeps nothing; nor is a backend that takes tools itself told any catalogue."""
-    assert rewritten(policy=Policy(backend="chat")).plan.told == ""
-    assert rewritten(policy=Policy(mode="native")).plan.told == ""
+    assert rewritten(policy=Policy(backend="chat")).plan.told is None
+    assert rewritten(policy=Policy(mode="native")).plan.told is None
 
 
 def test_a_round_is_told_each_time() -> None:
@@ -108,7 +111,7 @@ def test_a_round_is_told_each_time() -> None:
         "responses", "/r", body, Policy(), output_mode=None, report=Report(), is_round=True, told={"r1": FIRST}
     )
     assert made is not None
-    assert (is_shown(made), made.plan.told) == (True, "")
+    assert (is_shown(made), made.plan.told) == (True, None)
 
 
 def test_a_recording_says_what_was_told() -> None:
@@ -126,4 +129,4 @@ def test_digests() -> None:
     assert len({digest_of(text, role) for text in "ab" for role in ("user", "system")}) == 4
     made = rewritten(tool_choice="none")
     assert catalogue_of(made.plan) == ""
-    assert made.plan.told == ""
+    assert made.plan.told is None
