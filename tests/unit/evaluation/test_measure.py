@@ -19,10 +19,11 @@ ASK = Request(({"role": "user", "content": "Hello"},), TOOLS)
 
 
 class Direct(Ways):
-    """Ways to a model that answers at once, or raises."""
+    """Ways to a model that answers after so many seconds, or raises."""
 
-    def __init__(self, problem: Exception | None = None) -> None:
+    def __init__(self, problem: Exception | None = None, seconds: float = 0) -> None:
         self.problem = problem
+        self.seconds = seconds
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
         if isinstance(self.problem, ProxyFailed):
@@ -31,6 +32,7 @@ class Direct(Ways):
         async def send(request: Request) -> Answer:
             if self.problem is not None:
                 raise self.problem
+            await asyncio.sleep(self.seconds)
             return Answer("Hi.", (), "stop", 4, 2)
 
         return send, None
@@ -47,9 +49,9 @@ def job(cell: Cell = CELL, id: str = "one", trial: int = 0) -> Job:
 
 async def test_a_run_is_the_verdict_and_what_it_took() -> None:
     """Time, turns and tokens are the harness's own."""
-    made = await run(job(), Direct(), 5)
+    made = await run(job(), Direct(seconds=0.05), 5)
     assert (made.ok, made.label, made.turns, made.input_tokens, made.output_tokens) == (True, None, 1, 4, 2)
-    assert made.ms > 0
+    assert made.ms >= 40
 
 
 @pytest.mark.parametrize(
