@@ -93,9 +93,9 @@ class Proxies:
         options = {"toolsim_backend": backend, "toolsim_stream_arguments": arguments}
         return self._get(f"{backend} {arguments}", **options)
 
-    def fresh(self, **options: Any) -> Mitmdump:
+    def fresh(self, backend: str = "auto", **options: Any) -> Mitmdump:
         """Return a proxy that is not started yet, for one measurement alone."""
-        return Mitmdump(self._url, toolsim_backend="auto", **options)
+        return Mitmdump(self._url, toolsim_backend=backend, **options)
 
     def fresh_bare(self) -> Mitmdump:
         """Return such a one without the addon."""
