@@ -102,8 +102,10 @@ def is_sound(case: Case, outcome: Outcome) -> bool:
 def test_demanded_calls(form: str) -> None:
     """Every answer that ends by itself is a call that fits its tool's schema; one that is cut off says so."""
     asked = list(cases())
-    with Mitmdump(SERVER, toolsim_backend="chat", toolsim_constrain=form, toolsim_idle_timeout=1800) as proxy:
-        client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="none", timeout=1800, max_retries=0)
+    with (
+        Mitmdump(SERVER, toolsim_backend="chat", toolsim_constrain=form, toolsim_idle_timeout=1800) as proxy,
+        openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="none", timeout=1800, max_retries=0) as client,
+    ):
         outcomes = [ask(client, case) for case in asked]
     cut = sum(outcome.cut for outcome in outcomes)
     sound = sum(is_sound(*each) for each in zip(asked, outcomes, strict=True))

@@ -93,9 +93,9 @@ def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backen
 
     backend.play(waits)
     text = ""
-    client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="none", max_retries=0, timeout=30)
-    for piece in heard(client, api):
-        text += piece
-        if len(text) > len(ARGUMENTS) // 3:
-            is_heard.set()
+    with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="none", max_retries=0, timeout=30) as client:
+        for piece in heard(client, api):
+            text += piece
+            if len(text) > len(ARGUMENTS) // 3:
+                is_heard.set()
     assert text == ARGUMENTS
