@@ -198,8 +198,8 @@ class Plan:
     request may do without.
     ``after_outputs``: the conversation ends with what tools answered. ``asks``: the reasons for which the model is
     asked again, where this is a round (``loop/``). ``begun``: the call with which this answer goes on, as far as an
-    earlier round got. ``told``: the catalogue that the backend's own context holds with this answer, None if
-    it may hold none; ``is_told``: it held that before, so that the request was sent without (``request/catalogue``).
+    earlier round got. ``told``: the catalogue that the backend's own context holds with this answer, None if it
+    may hold none; ``is_told``: it held that before, so that the request was sent without (``request/catalogue``).
     """
 
     client: Dialect

@@ -99,7 +99,10 @@ class ClientCalls:
             if rest is None:
                 # The judge passed something else than was announced, a repaired text perhaps: too late for it.
                 return Outcome(self.break_off_arriving() if has_arrived else self.break_off())
-            self._arriving, self.preview = (None, self.preview) if has_arrived else (self._arriving, None)
+            if has_arrived:
+                self._arriving = None
+            else:
+                self.preview = None
         else:
             events.append(self._started(call.tool))
         if rest:
