@@ -65,9 +65,9 @@ class BrokenCalls:
         pieces = self._inner.feed(text)
         return pieces if self._is_over else self._take(pieces)
 
-    def passes(self, texts: Sequence[str]) -> int:
-        """Return how many of ``texts``, from the first on, need not be fed."""
-        return 0 if self._held else self._inner.passes(texts)
+    def pass_on(self, texts: Sequence[str]) -> int:
+        """Take those first ``texts`` that are told as they stand; return how many, which must not be fed."""
+        return 0 if self._held else self._inner.pass_on(texts)
 
     def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
         """Return what is left at the end of the text, as the inner parser does."""

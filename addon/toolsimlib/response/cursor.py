@@ -23,6 +23,11 @@ class Cursor:
         return self.pos == len(self.text)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it goes on before text that was taken already."""
+        return bool(self._rest)
+
+    @property
     def char(self) -> str:
         """The next character, "" at the end of the text at hand."""
         return self.text[self.pos : self.pos + 1]

@@ -123,20 +123,12 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
 
 @lru_cache(maxsize=64)
 def _line_start(first: str) -> re.Pattern[str]:
-    return re.compile(rf"\n\s*+(?:\Z|[{{\[`~{first}])")
+    return re.compile(rf"\n\s*+[{{\[`~{first}]")
 
 
 def may_begin(names: Sequence[str]) -> Callable[[str], object]:
-    """Return what tells whether a call may begin behind a line end of a text, or behind one at its end.
+    """Return what tells whether a call may begin behind a line end of a text.
 
     It looks at the first character of a line alone. ``names``: the tools on offer.
     """
     return _line_start("".join(sorted(map(re.escape, _FIRST.union(name[0] for name in names if name))))).search
-
-
-def begin_nothing(texts: Sequence[str], may_begin: Callable[[str], object]) -> int:
-    """Return how many of ``texts``, from the first on, are lines at which no call begins, nor may at their end."""
-    count = len(texts)
-    while count and "\n" in (text := "".join(texts[:count])) and may_begin(text):
-        count -= 1
-    return count

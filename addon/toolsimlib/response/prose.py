@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 from toolsimlib.response.code_fence import CodeFence, Place
 from toolsimlib.response.cursor import Cursor
@@ -19,7 +20,8 @@ from toolsimlib.response.cursor import Cursor
 _THINK = "<think>"
 _END_THINK = "</think>"
 _SPACE = re.compile(r"\s*+")
-_INDENT = re.compile(r"[ \t\r]*+")
+_INDENTS = " \t\r"
+_INDENT = re.compile(rf"[{_INDENTS}]*+")
 
 
 class Prose:
@@ -38,6 +40,27 @@ class Prose:
     def is_in_line(self) -> bool:
         """Whether no call may begin before the line ends."""
         return self.state == self.state_line
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is text before this place, which is told up to here, and no fence around it."""
+        return self.has_begun and self.state in (self.state_line, self.state_indent)
+
+    def pass_on(self, texts: Sequence[str], may_begin: Callable[[str], object]) -> int:
+        """Take those first ``texts`` in which no line begins a call, and return how many; for prose that ``is_open``.
+
+        ``may_begin``: tells whether a line may behind a line end of a text.
+        """
+        count, text = len(texts), "".join(texts)
+        behind = "" if self.is_in_line else "\n"
+        if not behind and "\n" not in text:
+            return count
+        while count and may_begin(behind + text):
+            count -= 1
+            text = "".join(texts[:count])
+        if visible := text.rstrip(_INDENTS):
+            self.state = self.state_indent if visible[-1] == "\n" else self.state_line
+        return count
 
     def read(self, at: Cursor) -> tuple[str, bool]:
         """Return what is told now, and whether a call may begin behind it; if none does, ``go_on`` has to be called."""

@@ -100,8 +100,8 @@ class Sentinel:
         """Whether a block is open, so that text is being held back for it."""
         return bool(self._opening)
 
-    def passes(self, texts: Sequence[str]) -> int:
-        """Return how many of ``texts``, from the first on, are prose to their ends: they need not be fed."""
+    def pass_on(self, texts: Sequence[str]) -> int:
+        """Take those first ``texts`` that are prose to their ends; return how many, which must not be fed."""
         return self._tags.free(texts) if self._is_idle else 0
 
     def grows(self, texts: Sequence[str], *, previews: bool = False) -> list[str] | None:

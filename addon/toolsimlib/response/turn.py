@@ -126,7 +126,7 @@ class Turn:
         if isinstance(deltas.like, ReasoningDelta):
             self._release_text()
             return ([deltas], len(texts)) if self.state in (self.state_waiting, self.state_calling) else ([], 0)
-        if self.state == self.state_speaking and (count := parser.passes(texts) if parser else len(texts)):
+        if self.state == self.state_speaking and (count := parser.pass_on(texts) if parser else len(texts)):
             told: list[ClientEvent] = [deltas if count == len(texts) else Deltas(deltas.like, texts[:count])]
             self._blocks.position += sum(map(len, texts[:count]))
         else:

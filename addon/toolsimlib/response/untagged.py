@@ -38,7 +38,7 @@ from toolsimlib.response.cursor import Cursor
 from toolsimlib.response.form import Form
 from toolsimlib.response.held import Calls, FenceMark, Held
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.opening import CODE, MARK, TAUGHT, begin_nothing, language_at, may_begin, opening_at
+from toolsimlib.response.opening import CODE, MARK, TAUGHT, language_at, may_begin, opening_at
 from toolsimlib.response.pieces import Fragment
 from toolsimlib.response.pieces import Piece as TaggedPiece
 from toolsimlib.response.prose import Prose
@@ -70,7 +70,7 @@ class Untagged:
         self._statement: Statement | None = None  # What stands around the calls in that fence, if it is one of code.
         self._is_taught = False  # Whether the run of units holds a fence of Python (rule 2).
         self._out: list[Piece] = []
-        self._passes = False  # Whether text that begins nothing needs no reading.
+        self._is_in_prose = False  # Whether text that begins nothing needs no reading.
         self.state = self.state_prose
         self.grows = sentinel.grows  # What lengthens a tagged block means nothing here.
 
@@ -85,14 +85,14 @@ class Untagged:
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""
         pieces = self._sentinel.feed(text)
-        if self._passes and "\n" not in text and (not pieces or pieces[0] is text):
+        if self._is_in_prose and self._prose.is_in_line and "\n" not in text and (not pieces or pieces[0] is text):
             return pieces  # type: ignore[return-value]  # A list of fewer kinds, which nobody else holds.
         return self._take(pieces)
 
-    def passes(self, texts: Sequence[str]) -> int:
-        """Return how many of ``texts``, from the first on, are prose that begins nothing: they need not be fed."""
-        count = self._sentinel.passes(texts) if self._passes else 0
-        return begin_nothing(texts[:count], self._may_begin) if count else 0
+    def pass_on(self, texts: Sequence[str]) -> int:
+        """Take those first ``texts`` that are prose which begins nothing; return how many, which must not be fed."""
+        count = self._sentinel.pass_on(texts) if self._is_in_prose else 0
+        return self._prose.pass_on(texts[:count], self._may_begin) if count else 0
 
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
@@ -116,7 +116,7 @@ class Untagged:
             else:
                 self._block_begins()
                 self._out.append(piece)
-        self._passes = self._prose.has_begun and self._prose.is_in_line and self.state == self.state_prose
+        self._is_in_prose = self._prose.is_open and self.state == self.state_prose and not self._at.is_waiting
         out, self._out = self._out, []
         return out
 

@@ -227,7 +227,7 @@ def test_what_passes_or_grows_need_not_be_fed(cut: list[tuple[str, int]], fragme
     for text, step in cut:
         texts = [text[at : at + step] for at in range(0, len(text), step)]
         expected = [piece for each in texts for piece in fed.feed(each)]
-        if texts and asked.passes(texts) == len(texts):
+        if texts and asked.pass_on(texts) == len(texts):
             assert expected == texts
             pieces += texts
         elif texts and (grown := asked.grows(texts, previews=True)) is not None:
@@ -262,8 +262,8 @@ def test_texts_pass_together_if_each_passes(texts: list[str]) -> None:
     """A tag that is cut in two passes in no part of it that could be one; what stands before it passes."""
     parser = Sentinel()
     parser.feed("Say ")
-    alone = [parser.passes((text,)) for text in texts]
-    assert parser.passes(texts) == [*alone, 0].index(0)
+    alone = [parser.pass_on((text,)) for text in texts]
+    assert parser.pass_on(texts) == [*alone, 0].index(0)
 
 
 @pytest.mark.parametrize("block", [J('{"name":"é"}'), X("<name>é</name><a>1</a>")], ids=["json", "use_tool"])
