@@ -52,7 +52,11 @@ ROOMS = {
     "turn": _of_answers("turn"),
     "untagged": _of_answers("untagged", more=("untagged",)),
     "schema": Room(_SCHEMA, ("tests/unit/schema",), "tests/unit/schema"),
-    "body": Room(("wire/request_body",), ("tests/unit/wire/test_request_body.py",), "tests/unit/wire"),
+    "body": Room(
+        ("wire/request_body", "wire/kept_arrays", "wire/beginnings"),
+        tuple(f"tests/unit/wire/test_{name}.py" for name in ("request_body", "kept_arrays", "beginnings")),
+        "tests/unit/wire",
+    ),
     "route": Room(
         ("proxy/route", "proxy/address", "proxy/via"),
         tuple(f"tests/unit/proxy/test_{name}.py" for name in ("route", "address", "via")),

@@ -12,6 +12,7 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.wire import beginnings, request_body
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.kept_arrays import KeptArrays
 from toolsimlib.wire.request_body import beginning_of, read_body
 
 KEYS = {CHAT: "messages", RESPONSES: "input"}
@@ -20,8 +21,9 @@ KEYS = {CHAT: "messages", RESPONSES: "input"}
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let short histories be kept as well, and begin with none."""
-    monkeypatch.setattr(beginnings, "_MIN_SIZE", 2)
-    monkeypatch.setattr(request_body, "_beginnings", beginnings.Beginnings())
+    histories = KeptArrays(8, 2, 999)
+    for room in (beginnings, request_body):
+        monkeypatch.setattr(room, "histories", histories)
 
 
 def parsed(data: bytes) -> dict[str, Any] | None:
@@ -108,14 +110,15 @@ def test_a_conversation_is_read_as_parsed(items: list[Any], lengths: list[int], 
 
 
 def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The histories that were read longest ago are forgotten; a very long one, or an empty one, is never kept."""
-    read = [read_before(number) for number in range(beginnings._MAX_KNOWN + 3)]
-    assert [beginning_of(each) is not None for each in read] == [False] * 3 + [True] * beginnings._MAX_KNOWN
-    monkeypatch.setattr(beginnings, "_MAX_SIZE", 10)
-    for items in ([], ["x" * 20]):
+    """Of the histories that were read, the last 8 are known, if they are neither short nor very long."""
+    monkeypatch.undo()
+    read = [read_before("x" * 4_092, number) for number in range(11)]
+    assert [beginning_of(each) is not None for each in read] == [False] * 3 + [True] * 8
+    for size, is_kept in ((4_095, False), (4_096, True), (262_144, True), (262_145, False)):
+        items = ["x" * (size - len('[""'))]
         body = read_body(json.dumps({"messages": items}).encode())
         assert body == {"messages": items}
-        assert beginning_of(body["messages"]) is None
+        assert (beginning_of(body["messages"]) is not None) == is_kept
 
 
 def fresh(api: Api, body: bytes) -> Any:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.wire import request_body
 from toolsimlib.wire.json_codec import parse_object
+from toolsimlib.wire.kept_arrays import KeptArrays
 from toolsimlib.wire.request_body import read_body, source_of
 
 TOOLS = [{"type": "function", "function": {"name": f"f_{number}", "description": "x" * 100}} for number in range(20)]
@@ -71,7 +72,7 @@ def test_the_same_tools_are_the_same_object(body: str) -> None:
 @pytest.mark.parametrize("is_known", [True, False])
 def test_anything_else_is_for_the_parser(body: str, is_known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a source is not the value of the body's own tools, or a body no JSON, nothing that is known counts."""
-    monkeypatch.setattr(request_body, "_arrays", request_body._Arrays(request_body._TOOLS))
+    monkeypatch.setattr(request_body, "_tools", KeptArrays(1, 1, 9_999))
     if is_known:
         known()
     data = (body % SOURCE).encode()
@@ -98,32 +99,14 @@ def test_any_body_is_read_as_parsed(pairs: list[tuple[str, Any]], ascii_only: bo
 
 
 def test_a_bounded_number_is_kept() -> None:
-    """The arrays that were read longest ago are forgotten, and their places with them."""
-    arrays = request_body._Arrays(request_body._TOOLS)
-    read = []
-    for number in range(request_body._MAX_ARRAYS + 3):
-        document = arrays.read(json.dumps({"tools": [*TOOLS, number]}))
-        assert document is not None
-        read.append(document["tools"])
-    assert [arrays.source_of(each) is not None for each in read] == [False] * 3 + [True] * request_body._MAX_ARRAYS
-
-
-@pytest.mark.parametrize(
-    ("size", "is_kept"),
-    [
-        (request_body._MIN_SIZE - 1, False),
-        (request_body._MIN_SIZE, True),
-        (request_body._MAX_SIZE, True),
-        (request_body._MAX_SIZE + 1, False),
-    ],
-)
-def test_what_is_small_or_huge_is_not_kept(size: int, is_kept: bool) -> None:
-    """A short array costs nothing to parse, and a long one too much memory."""
-    tools = ["x" * (size - len('[""]'))]
-    body = read_body(json.dumps({"tools": tools}).encode())
-    assert body == {"tools": tools}
-    assert body is not None
-    assert (source_of(body["tools"]) is not None) == is_kept
+    """Of the arrays that were read, the last 32 are known, if they are neither short nor very long."""
+    read = [read_body(json.dumps({"tools": [*TOOLS, number]}).encode()) for number in range(35)]
+    assert [source_of(each["tools"]) is not None for each in read if each] == [False] * 3 + [True] * 32
+    for size, is_kept in ((1_023, False), (1_024, True), (262_144, True), (262_145, False)):
+        tools = ["x" * (size - len('[""]'))]
+        body = read_body(json.dumps({"tools": tools}).encode())
+        assert body == {"tools": tools}
+        assert (source_of(body["tools"]) is not None) == is_kept
 
 
 def test_only_the_first_arrays_of_a_name_are_looked_at() -> None:

@@ -1,0 +1,114 @@
+"""What is kept of earlier arrays is found by its source, or by the very array, and by nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from toolsimlib.wire.kept_arrays import Cut, KeptArray, KeptArrays
+from toolsimlib.wire.request_body import read_body, source_of
+
+
+def kept(source: str) -> KeptArray:
+    return KeptArray(source, [source])
+
+
+def keep(store: KeptArrays, each: KeptArray) -> None:
+    cut = store.cut("x", each.source, 0, len(each.source), each)
+    assert store.put_back(cut, {"x": json.loads(cut.text)})
+
+
+def test_what_was_cut_out_is_put_back() -> None:
+    """The array itself stands where its source stood, beside everything else."""
+    store, array = KeptArrays(1, 1, 9), kept("[1, 2]")
+    cut = store.cut("x", '{"a": 0, "x": [1, 2], "b": 3}', 14, 20, array)
+    document = json.loads(cut.text)
+    assert store.put_back(cut, document)
+    assert document == {"a": 0, "x": array.array, "b": 3}
+    assert document["x"] is array.array
+
+
+@pytest.mark.parametrize("document", [{}, {"x": "word"}, {"y": None}, {"x": None}])
+def test_nothing_is_kept_that_stood_elsewhere(document: dict[str, object]) -> None:
+    """Where the word is not the value of the key, the document stays as it is, and the array is not known."""
+    store, array, before = KeptArrays(1, 1, 9), kept("[1]"), dict(document)
+    assert not store.put_back(Cut("x", "", array), document)
+    assert document == before
+    assert store.find("[1]", 0) is store.of(array.array) is None
+
+
+def test_the_latest_are_kept() -> None:
+    """So many of them: one that is used again is the latest, and the one used longest ago is forgotten."""
+    store, arrays = KeptArrays(3, 1, 9), [kept(f"[{number}]") for number in range(4)]
+    for each in (*arrays[:3], arrays[0], arrays[3]):
+        keep(store, each)
+    assert [store.of(each.array) is each for each in arrays] == [True, False, True, True]
+    assert [store.find(each.source, 0) is each for each in arrays] == [True, False, True, True]
+
+
+def test_one_that_goes_on_takes_the_place_of_its_beginning() -> None:
+    """As one of the same source does: neither the older source nor the older array is known any more."""
+    store, first, second, third, other = KeptArrays(2, 1, 9), kept("[1"), kept("[1,2"), kept("[1,2"), kept("[3")
+    for each in (other, first, second, third):
+        keep(store, each)
+    assert [store.of(each.array) for each in (first, second, third, other)] == [None, None, third, other]
+    assert store.find("[1,2]", 0) is third
+    assert store.find("[1]", 0) is None
+    assert store.find("..[3]", 2) is other
+
+
+@pytest.mark.parametrize(("source", "is_kept"), [("[1]", False), ("[12]", True), ("[1234]", True), ("[12345]", False)])
+def test_what_is_small_or_huge_is_not_kept(source: str, is_kept: bool) -> None:
+    """The size of a source is bounded at both ends."""
+    store, array = KeptArrays(9, 4, 6), kept(source)
+    keep(store, array)
+    assert store.of(array.array) is (array if is_kept else None)
+
+
+def test_what_is_empty_is_not_kept() -> None:
+    """The source of an empty history would be the beginning of what is none."""
+    store, array = KeptArrays(9, 1, 9), KeptArray("[    ]", [])
+    keep(store, array)
+    assert store.of(array.array) is None
+
+
+def test_only_the_array_itself_is_known() -> None:
+    """An equal one is another one."""
+    store, array = KeptArrays(9, 1, 9), kept("[1]")
+    keep(store, array)
+    assert store.of(list(array.array)) is store.of(None) is None
+
+
+def test_no_two_have_the_same_number() -> None:
+    """By its number an array is known elsewhere, longer than it is kept."""
+    assert len({kept("[1]").number for _ in range(9)}) == 9
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Let threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_threads_may_read_bodies_at_the_same_time() -> None:
+    """Where no worker process can be started, a thread does the large jobs: every body says what a parser says."""
+    tools = [[{"type": "function", "name": f"f_{number}", "description": "x" * 1_000}] for number in range(40)]
+    bodies = [json.dumps({"tools": each, "input": [{"content": "x" * 4_096}, each]}).encode() for each in tools]
+
+    def read(first: int) -> None:
+        for step in range(400):
+            number = (step * 7 + first) % 40
+            body = read_body(bodies[number])
+            assert body == {"tools": tools[number], "input": [{"content": "x" * 4_096}, tools[number]]}
+            known = source_of(body["tools"])
+            assert known is None or known.source == json.dumps(tools[number])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(read, range(4)))
