@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import pickle
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from toolsimlib.plan import Policy
 from toolsimlib.proxy import worker
-from toolsimlib.proxy.jobs import Done, RequestJob, run
+from toolsimlib.proxy.jobs import Done, Job, RequestJob, run
 from toolsimlib.proxy.worker import KEEP_BYTES, Crew, Worker, serve
 from toolsimlib.report import Report
 
@@ -102,15 +103,25 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other end: jobs in, results out, each with its own time and memory, until the input ends."""
+    """The other end: jobs in, results out, each with its own time and memory, until the input ends.
+
+    While it is at one, nobody looks for garbage.
+    """
     bounds: list[object] = []
+
+    def collects(one: Job, *, patient: bool) -> Done:
+        bounds.append(gc.isenabled())
+        return run(one, patient=patient)
+
+    monkeypatch.setattr(worker, "run", collects)
     monkeypatch.setattr(worker, "_bound_memory", bounds.append)
     monkeypatch.setattr(signal, "setitimer", lambda _, seconds: bounds.append(seconds))
     incoming, outgoing = io.BytesIO(pickle.dumps(job()) * 2), io.BytesIO()
     serve(incoming, outgoing)
     outgoing.seek(0)
     assert [pickle.load(outgoing) for _ in range(2)] == [run(job(), patient=True)] * 2
-    assert bounds == [worker.MAX_SECONDS, worker._SPARE_BYTES + worker.GROWTH * len(SMALL), None, 0] * 2
+    assert bounds == [worker.MAX_SECONDS, worker._SPARE_BYTES + worker.GROWTH * len(SMALL), False, None, 0] * 2
+    assert gc.isenabled()
 
 
 @pytest.mark.slow
