@@ -16,8 +16,8 @@ The state is a method that takes visible text. Between one state and the next:
    refusal counts as text under rule 2.
 4. How the client hears of a call is a matter of ``client_calls``. One that it was told of and that breaks later ends
    incomplete; then the turn ends as cut ("length").
-5. What comes while the client hears of a call that the backend is still emitting is told behind that call. Text and
-   other items count as said before it, as they are where the call is told whole; other calls count from there on.
+5. What comes while a call is open is told behind it. Text and other items count as said before it, as they are where
+   the call is told whole; calls that the backend emits as such count from there on.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ class Turn:
         self._gap = Gap()
         self._blocks = BlockLog(report, choice)
         self._begun = Begun(plan.begun) if plan.begun else None
-        self._out: list[ClientEvent] = []
-        self._calls_later: list[StructuredCall] = []  # Those that are whole while another one arrives (rule 5).
+        self._calls_later: list[StructuredCall] = []  # Those that are whole while another one is open (rule 5).
         self.again = Again(plan)
         self.state = self.state_waiting
         self.cut = False
@@ -96,9 +95,12 @@ class Turn:
     @property
     def buffering(self) -> bool:
         """Whether the client hears nothing of what the backend says: it is held back, or dropped as a tail."""
-        in_block = self._parser is not None and self._parser.in_block
         dropping = self.state == self.state_calling and self._plan.policy.suppress_tail_after_tools
-        return not self.over and (in_block or dropping or bool(self._gap) or self._calls.holds_back)
+        return not self.over and (self._in_block or dropping or bool(self._gap) or self._calls.holds_back)
+
+    @property
+    def _in_block(self) -> bool:
+        return self._parser is not None and self._parser.in_block
 
     # -- what the backend does
 
@@ -116,12 +118,12 @@ class Turn:
                 self._end_early(self._calls.pass_over())
         elif text:
             self.state(text)
-        return self._flush()
+        return self._calls.take()
 
     def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
         """Take those first ``deltas`` that are told as they stand, or grow a block; return how many they are."""
         parser, texts = self._parser, deltas.texts
-        if self._calls.is_arriving:
+        if self._calls.is_arriving or (self._calls.is_open and isinstance(deltas.like, ReasoningDelta)):
             return [], 0
         if isinstance(deltas.like, ReasoningDelta):
             self._release_text()
@@ -139,36 +141,27 @@ class Turn:
         if isinstance(event, RefusalDelta) and self._calls.made and self._plan.stops_after_tools and not self.over:
             self._end_early("refusal after tools")
         self._release_text()
-        if self.over:
-            return []
-        self._out.append(event)
-        self.again.see(event)
-        self._interrupt()
-        return self._flush()
+        if not self.over:
+            self._calls.say(event)
+            self.again.see(event)
+            self._interrupt()
+        return self._calls.take()
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
         """Take a call that the backend emitted as one."""
         self._release_text()
-        if self.over:
-            return []
-        if self._calls.is_arriving and not self._calls.is_arriving_as(call.key):
+        if self._calls.is_open and not self._calls.is_arriving_as(call.key):
             self._calls_later.append(call)
-            return []
-        for verdict in self._judge.structured(call):
-            self._verdict(verdict, call)
-        self._out += self._calls.break_off_arriving()
-        self._take_calls_later()
-        return self._flush()
+        elif not self.over:
+            self._structured(call)
+        return self._calls.take()
 
     def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
         """Take a piece of a call that the backend is emitting as one; the whole call follows."""
         if self.over:
             return []
-        if not delta.is_first:
-            return self._calls.arriving(delta)
-        in_block = self._parser is not None and self._parser.in_block
-        tool = None if in_block else self._judge.arriving(delta)
-        return self._calls.arrives(delta, tool) if tool else []
+        self._calls.arriving(delta, self._judge.arriving(delta) if delta.is_first and not self._in_block else None)
+        return self._calls.take()
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
         """End the choice, for the backend's own reason. What was held back is decided now."""
@@ -177,7 +170,7 @@ class Turn:
         self._drain(reason)
         if not self.over:
             self._end("tool_calls" if self._calls.made else reason)
-        return self._flush()
+        return self._calls.take()
 
     def salvage(self) -> list[ClientEvent]:
         """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
@@ -186,7 +179,7 @@ class Turn:
         self.again.stop()
         self._drain("length")
         self._end(self.reason)
-        return [event for event in self._flush() if not isinstance(event, Failed)]
+        return [event for event in self._calls.take() if not isinstance(event, Failed)]
 
     # -- the states: what visible text does
 
@@ -197,7 +190,7 @@ class Turn:
 
     def state_speaking(self, text: str) -> None:
         """Text is being said."""
-        self._out.append(TextDelta(text, self._choice))
+        self._calls.say(TextDelta(text, self._choice))
 
     def state_calling(self, text: str) -> None:
         """There was a call, and no text since (rule 2)."""
@@ -214,14 +207,14 @@ class Turn:
         """The turn has ended: everything is dropped."""
 
     def _speak(self, text: str) -> None:
-        self._out.append(TextDelta(self._gap.take() + text, self._choice))
+        self._calls.say(TextDelta(self._gap.take() + text, self._choice))
         self.state = self.state_speaking
 
     def _interrupt(self) -> None:
         self.state = self.state_calling if self._calls.made else self.state_waiting
 
     def _end(self, reason: FinishReason | Literal["tool_calls"] | None) -> None:
-        self._out = [*self._calls.break_off_arriving(), *self._out]
+        self._calls.break_off()
         # A client that cannot see which call is incomplete must not run any.
         self.reason = "length" if self._calls.broken and reason is not None else reason
         self.state = self.state_over
@@ -245,10 +238,10 @@ class Turn:
             match piece:
                 case str():
                     self._blocks.position += len(piece)
-                    self._break_off()
+                    self._end_block()
                     self.state(piece)
                 case Fragment():
-                    self._out += self._calls.fragment(piece.text)
+                    self._calls.fragment(piece.text)
                 case Block() | Oversize():
                     self._block(piece)
                 case Calls():
@@ -260,8 +253,8 @@ class Turn:
 
     def _drain(self, reason: FinishReason) -> None:
         """Decide over all that was held back, at an end for ``reason``; "length" stands for any cut."""
-        self._out += self._calls.break_off_arriving()
-        self._take_calls_later()
+        if self._calls.is_arriving:
+            self._go_on(broke=self._calls.break_off())
         if self._parser is not None:
             if self._begun is not None:
                 self._take(self._parser.feed(self._begun.end()))
@@ -271,24 +264,17 @@ class Turn:
                 self._end(None)
                 return
             self._take(pieces)
-        self._break_off()
+        self._end_block()
         # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
         if (gap := self._gap.take()) and not self._calls.made:
-            self._out.append(TextDelta(gap, self._choice))
-
-    def _flush(self) -> list[ClientEvent]:
-        out, self._out = self._out, []
-        if self._calls.is_arriving:
-            self._calls.hold_back(out)
-            return []
-        return out
+            self._calls.say(TextDelta(gap, self._choice))
 
     def _block(self, block: Block | Oversize) -> None:
         repaired = len(self._report.repairs)
         verdicts = self._judge.block(block) if isinstance(block, Block) else [self._judge.oversize(block.raw)]
         outcomes = [self._verdict(verdict) for verdict in verdicts]
         self._blocks.add(block.raw, outcomes, self._report.repairs[repaired:])
-        self._break_off()
+        self._end_block()
 
     def _untagged(self, piece: Calls) -> None:
         repairs, outcomes = list[str](), list[str]()
@@ -308,11 +294,11 @@ class Turn:
         elif self.state != self.state_calling:
             self.state(mark.raw)
 
-    def _take_calls_later(self) -> None:
-        calls, self._calls_later = self._calls_later, []
-        for call in calls:
-            for verdict in self._judge.structured(call) if not self.over else ():
-                self._verdict(verdict, call)
+    def _structured(self, call: StructuredCall) -> None:
+        for verdict in self._judge.structured(call):
+            self._verdict(verdict, call)
+        if self._calls.is_arriving_as(call.key):  # None was made of it.
+            self._go_on(broke=self._calls.break_off())
 
     def _verdict(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
         """Act on a verdict, which may be on a ``structured`` call; return what became of it, for the report."""
@@ -324,7 +310,7 @@ class Turn:
                 return f"call {tool.name}" if made else f"passed over {tool.name}"
             case Rejected(raw=raw, reason=reason):
                 if raw and not self.over:
-                    self._break_off()
+                    self._end_block()
                     self.state(raw)
                 return f"text {reason}"
             case Violation(error=error, reason=reason):
@@ -334,28 +320,30 @@ class Turn:
 
     def _call(self, call: Call, structured: StructuredCall | None) -> bool:
         """Tell the client of a call; return whether it was made."""
-        key, behind_text = structured.key if structured else "", self.state == self.state_speaking
-        told = self._calls.make(call, behind_text=behind_text, structured=structured is not None, key=key)
-        self._out += told.events
+        key, behind_text = structured.key if structured else None, self.state == self.state_speaking
+        told = self._calls.make(call, behind_text=behind_text, key=key)
         if told.made:
             self._gap.take()
             self.state = self.state_calling
-        elif told.events:
-            self._interrupt()
         if told.end:
             self._end_early(told.end)
+        self._go_on(broke=told.broke)
         return told.made
 
-    def _break_off(self) -> None:
-        """Forget the open block: if its call was announced, it interrupts the text as any item does."""
-        if events := self._calls.break_off():
-            self._out += events
+    def _end_block(self) -> None:
+        self._go_on(broke=self._calls.end_block())
+
+    def _go_on(self, *, broke: bool) -> None:
+        """Go on behind a call: if it ``broke`` when the client had heard of it, it interrupts the text as any item."""
+        if broke:
             self._interrupt()
+        while self._calls_later and not self._calls.is_open and not self.over:
+            self._structured(self._calls_later.pop(0))
 
     @property
     def _may_ask(self) -> bool:
         """Whether the model can be asked for another call: not for one that was announced, or that is one too many."""
-        return not self._calls.is_announced and not self._calls.is_spent
+        return not self._calls.is_open and not self._calls.is_spent
 
     def _ask_again(self, verdict: Verdict) -> bool:
         """End the turn at a call that the model is asked to write once more; return whether it is."""
@@ -366,11 +354,13 @@ class Turn:
         return True
 
     def _violate(self, error: ApiError) -> None:
-        self._break_off()
+        self._end_block()
+        if self.over:
+            return
         if self._plan.policy.strict_policy == "message":
-            self._out.append(TextDelta(error.message, self._choice))
+            self._calls.say(TextDelta(error.message, self._choice))
             self._end_early("strict failure")
         else:
-            self._out.append(Failed(error))
+            self._calls.say(Failed(error))
             self.cut = True
             self._end(None)

@@ -9,6 +9,7 @@ from support.answers import plan
 from support.turns import ARGS, CALL, STRICT, chat, responses, tell, whole_call
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
+    BackendEvent,
     CallDelta,
     CallEnded,
     CallStarted,
@@ -243,6 +244,30 @@ def test_a_late_break_ends_the_item_incomplete() -> None:
     assert CallEnded("incomplete") in told
     assert told[-1] == Ended({0: "length"})
     assert "".join(event.text for event in told if isinstance(event, TextDelta)) == text
+
+
+@pytest.mark.parametrize(
+    "other",
+    [ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "web_search_call"}), StructuredCall("add", "{}")],
+)
+def test_what_comes_within_an_announced_call_is_told_behind_it(other: BackendEvent) -> None:
+    """The client hears of one thing at a time: an item that began within the call would end it before it is whole."""
+    behind = whole_call(2, arguments="{}") if isinstance(other, StructuredCall) else [other]
+    told, _, _ = tell(responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, TextDelta(CALL[-16:]), Closed()])
+    assert told[0] == CallStarted(1, "add")
+    assert "".join(event.text for event in told if isinstance(event, CallDelta)).removesuffix("{}") == ARGS
+    assert told[-2 - len(behind) :] == [CallEnded("completed"), *behind, Ended({0: "tool_calls"})]
+    told, _, _ = tell(responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, Closed()])
+    rest = [event for event in told if isinstance(event, CallEnded)]
+    assert rest[0] == CallEnded("incomplete")
+    assert told[-1] == Ended({0: "length"})
+    assert all(event in told for event in behind)
+
+
+def test_an_early_end_breaks_the_announced_call() -> None:
+    """A refusal behind a call ends the turn, within the next call too: the client is told that that one is broken."""
+    told, _, _ = tell(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
+    assert told[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]
 
 
 DIAGRAM = [line for line in str(turn.__doc__).splitlines() if line.strip().startswith("|")]
