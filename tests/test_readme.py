@@ -53,6 +53,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Several turns in one answer": (
         "retry",
         "unknown_tool",
+        "second_opinion",
         "fix_empty_final",
         "fix_empty_final_disable_tools",
         "fix_empty_final_text",

@@ -33,6 +33,13 @@ class Usage:
     reasoning_tokens: int = 0
 
 
+def added(one: Usage | None, other: Usage | None) -> Usage | None:
+    """Return the tokens of two answers together, as far as they are known."""
+    if one is None or other is None:
+        return one or other
+    return Usage(**{name: getattr(one, name) + getattr(other, name) for name in Usage.__dataclass_fields__})
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """The backend began its answer. ``response_id`` only where its store can be asked for it again (Responses)."""

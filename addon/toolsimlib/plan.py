@@ -123,6 +123,7 @@ class Policy:
     transforms: frozenset[str] = frozenset()
     retry: int = 0
     unknown_tool: Literal["text", "call", "retry"] = "text"
+    second_opinion: Literal["off", "on"] = "off"
     fix_empty_final: bool = False
     fix_empty_final_disable_tools: bool = True
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
@@ -131,7 +132,7 @@ class Policy:
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
         asks = self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back
-        return bool(asks or self.catalog_budget)
+        return bool(asks or self.catalog_budget or self.second_opinion == "on")
 
     @property
     def falls_back(self) -> bool:

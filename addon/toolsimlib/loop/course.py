@@ -6,8 +6,11 @@
 | a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
 | tools that it looks up by ``find_tools``          | 3 times; it is shown their entries                            |
+| calls that it does not approve of itself          | once, with ``toolsim_second_opinion``; without tools            |
 | an error of the backend's                         | ``toolsim_fallback_retry_count`` times, ``relaxed``; no tools   |
 | outputs of MCP tools                              | always; the last round that the bounds allow without tools      |
+
+A question about a call (``opinion.py``) is a round as well, asked apart from the conversation.
 
 The bounds: ``toolsim_max_rounds`` in all, ``toolsim_max_rounds_seconds`` from the first round to the beginning of the
 last, and as much text as one answer may have.
@@ -23,8 +26,8 @@ from toolsimlib.conversation import ClientRequest
 from toolsimlib.loop.words import reply_to, words_of
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Policy
 from toolsimlib.request.names_first import looked_up, only_named
-from toolsimlib.request.rewrite import is_after_outputs, tools_on_offer
-from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain
+from toolsimlib.request.rewrite import calls_freely, is_after_outputs, tools_on_offer
+from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, AskAgain
 from toolsimlib.response.verdict import UNKNOWN_TOOL
 from toolsimlib.wire.dialect import Api
 
@@ -66,7 +69,14 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     asks_for_calls = asks_for_calls or policy.falls_back
     if (asks_for_calls and request.tools) or (policy.fix_empty_final and is_after_outputs(request)):
         return True
+    if request.tools and wants_opinion(request, policy):
+        return True
     return bool(policy.catalog_budget and only_named(tools_on_offer(request, policy), request.items, policy))
+
+
+def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
+    """Return whether the model is asked about the calls in its answer, before they are told."""
+    return policy.second_opinion == "on" and calls_freely(request, policy)
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:
@@ -87,6 +97,7 @@ class Course:
         self._body = body
         self._policy = policy
         self._bounds = bounds
+        self._number = 1  # Of the last round.
         self._asked = 0
         self._has_fixed = False
         self._fallbacks = 0
@@ -101,15 +112,16 @@ class Course:
 
         ``called``: the client was told of calls; ``seconds`` and ``size``: what has been used up.
         """
-        bounds = self._bounds
-        if before.number >= bounds.rounds or 0 < bounds.seconds <= seconds or size > bounds.text_bytes:
+        if self._is_over(seconds) or size > self._bounds.text_bytes:
             return None
-        number, policy = before.number + 1, before.policy
+        body, policy = before.body, before.policy
         if again.fault.reason == EMPTY_ANSWER:
             self._has_fixed = True
             if policy.fix_empty_final_disable_tools:
                 policy = replace(policy, tool_use_mode="disabled")
             body = self._api.continued(before.body, "", policy.fix_empty_final_text)
+        elif again.fault.reason == SECOND_OPINION:
+            policy = replace(policy, tool_use_mode="disabled")
         elif again.fault.reason == FIND_TOOLS:
             self._finds += 1
             tools = tools_on_offer(self._api.read(before.body), policy)
@@ -118,27 +130,43 @@ class Course:
         else:
             self._asked += 1
             body = self._api.continued(before.body, words_of(again), reply_to(again, called=called))
-        return Round(number, body, policy, self._asks(number), again.fault.begun)
+        return self._round(body, policy, again.fault.begun)
+
+    def aside(self, rule: str, question: str, *, seconds: float) -> Round | None:
+        """Return the round that asks something apart from the conversation.
+
+        None if the bounds leave no room for it and for one more, which may follow from the answer.
+        """
+        if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
+            return None
+        self._number += 1
+        return Round(self._number, self._api.aside(self._body, rule, question), self._policy)
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
         """Return the round that asks again without tools, None if an error with this ``status`` is not worth it."""
-        bounds, policy = self._bounds, self._policy
-        is_over = before.number >= bounds.rounds or 0 < bounds.seconds <= seconds
+        policy = self._policy
         may = policy.falls_back and self._fallbacks < policy.fallback_retry_count
-        if is_over or not may or status in _NOT_OF_TOOLS:
+        if self._is_over(seconds) or not may or status in _NOT_OF_TOOLS:
             return None
         self._fallbacks += 1
-        number = before.number + 1
-        return Round(number, before.body, replace(before.policy, tool_use_mode="disabled"), self._asks(number))
+        return self._round(before.body, replace(before.policy, tool_use_mode="disabled"))
 
     def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
         """Return the round behind calls that were run, None if the bounds forbid it; the last one has no tools."""
-        bounds, number = self._bounds, before.number + 1
+        bounds, number = self._bounds, self._number + 1
         if number > bounds.rounds:
             return None
         is_last = number == bounds.rounds or 0 < bounds.seconds <= seconds or size > bounds.text_bytes
         policy = replace(before.policy, tool_use_mode="disabled") if is_last else before.policy
-        return Round(number, body, policy, self._asks(number))
+        return self._round(body, policy)
+
+    def _is_over(self, seconds: float) -> bool:
+        bounds = self._bounds
+        return self._number >= bounds.rounds or 0 < bounds.seconds <= seconds
+
+    def _round(self, body: Mapping[str, Any], policy: Policy, begun: str = "") -> Round:
+        self._number += 1
+        return Round(self._number, body, policy, self._asks(self._number), begun)
 
     def _asks(self, number: int) -> frozenset[str]:
         if number >= self._bounds.rounds:

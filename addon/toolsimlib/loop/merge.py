@@ -25,6 +25,7 @@ from toolsimlib.events import (
     PassThrough,
     TextDelta,
     Usage,
+    added,
 )
 
 _PARAGRAPH = "\n\n"
@@ -108,11 +109,7 @@ class Merger:
 
     def count(self, usage: Usage | None) -> None:
         """Add the tokens of a round, if they are known."""
-        if usage is None or self._usage is None:
-            self._usage = usage or self._usage
-            return
-        names = Usage.__dataclass_fields__
-        self._usage = Usage(**{name: getattr(self._usage, name) + getattr(usage, name) for name in names})
+        self._usage = added(self._usage, usage)
 
     def _text(self, event: TextDelta) -> list[ClientEvent]:
         if self._is_later and self._made and not self._text_follows_calls:

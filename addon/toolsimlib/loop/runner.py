@@ -6,16 +6,18 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed, Opened
-from toolsimlib.loop.course import Bounds, Course, Round
+from toolsimlib.loop.course import Bounds, Course, Round, wants_opinion
 from toolsimlib.loop.hosted_calls import HostedCalls
 from toolsimlib.loop.merge import Merger
+from toolsimlib.loop.opinion import SecondOpinion
 from toolsimlib.plan import FIND_TOOLS, AnswerForm, Policy
-from toolsimlib.report import Report
-from toolsimlib.response.again import AskAgain
+from toolsimlib.report import Report, entry
+from toolsimlib.response.again import SECOND_OPINION, AskAgain
 from toolsimlib.response.notes import Notes
 from toolsimlib.response.verdict import INVALID_CALL
 from toolsimlib.wire.dialect import Api
@@ -90,6 +92,10 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
             yield Refused(bad.error.status, {"content-type": "application/json"}, error_body(bad.error))
             return
         body, policy = hosted.body, hosted.policy
+    opinion = _opinion(job)
+    if opinion is not None:
+        # None is announced before it is known to stand.
+        policy = replace(policy, stream_arguments="buffered")
     course = Course(job.api, body, policy, job.bounds)
     # Calls beside their XML are said as text: without it they would be lost.
     in_words = job.policy.output_mode != "openai-json"
@@ -117,14 +123,29 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                         job.report.calls = merger.calls
                     case AskAgain() | Refused() | Failed():
                         end = event
-                    case Ended() if hosted is not None and hosted.has_work:
+                    case Ended() if (hosted and hosted.has_work) or (opinion and opinion.holds):
                         end = event
                     case _:
                         said = [event] if hosted is None else hosted.hear(event)
                         said = [*said, *held] if isinstance(event, Opened) else [*held, *said]
                         held = []
-                        for told in tell(said):
+                        for told in tell(said if opinion is None else opinion.hear(said)):
                             yield told
+        if opinion is not None and opinion.holds:
+            has_work = hosted is not None and hosted.has_work
+            if isinstance(end, AskAgain | Ended):
+                weighed = await opinion.weigh(partial(_aside, course, started))
+            else:
+                weighed = opinion.release()
+            merger.count(weighed.usage)
+            released = weighed.told
+            if isinstance(end, Ended) and not has_work:
+                if weighed.refused and not (weighed.calls or merger.called):
+                    released, end = weighed.in_words(end)
+                else:
+                    released, end = [*released, end], None
+            for told in tell(released):
+                yield told
         following: Round | None = None
         seconds = time.monotonic() - started
         match end:
@@ -132,7 +153,7 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                 return
             case AskAgain() | Ended() if hosted is not None and hosted.has_work:
                 # What else is wrong with the round is not asked again: the model goes on from the outputs.
-                last = None
+                last = opinion = None
                 merger.count(end.usage)
                 async with aclosing(hosted.run(round_.body)) as ran:
                     async for event in ran:
@@ -151,6 +172,8 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                 last = end
                 merger.count(end.usage)
                 following = course.next(round_, end, called=merger.called, seconds=seconds, size=merger.size)
+                if following is not None and end.fault.reason == SECOND_OPINION:
+                    job.report.asked_again.append(entry(SECOND_OPINION, end.fault.name))
             case Refused() | Failed() if not (merger.has_told or _is_verdict(end)) and (
                 following := course.without_tools(round_, _status(end), seconds=seconds)
             ):
@@ -164,8 +187,11 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                 merger.go_back()
         if following is None:
             assert last is not None
+            if opinion is not None and last.fault.reason == SECOND_OPINION:
+                opinion.stand()
             for otherwise in last.otherwise:
                 job.report.error = otherwise.error.code if isinstance(otherwise, Failed) else None
+                job.report.finish = otherwise.reasons[0] if isinstance(otherwise, Ended) else None
                 for told in tell([otherwise]):
                     yield told
             return
@@ -173,6 +199,18 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
         if hosted is not None:
             hosted.next_round()
         round_ = following
+
+
+def _opinion(job: Job) -> SecondOpinion | None:
+    """Return who asks about the calls of an answer, None if nobody does."""
+    if job.policy.second_opinion == "off" or not job.body:
+        return None
+    request = job.api.read(job.body)
+    return SecondOpinion(request, job.policy, job.ask, job.report) if wants_opinion(request, job.policy) else None
+
+
+def _aside(course: Course, started: float, rule: str, question: str) -> Round | None:
+    return course.aside(rule, question, seconds=time.monotonic() - started)
 
 
 def failure(end: Failed | Refused) -> Failed:

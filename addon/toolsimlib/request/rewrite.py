@@ -294,6 +294,11 @@ def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
     return tuple(tool for tool in request.tools if _is_offered(choice, tool, policy))
 
 
+def calls_freely(request: ClientRequest, policy: Policy) -> bool:
+    """Return whether it is the model that decides whether it calls a tool, as an answer to what the user has said."""
+    return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
+
+
 def _choice(request: ClientRequest, policy: Policy) -> Choice:
     """Return the client's choice, or the operator's where ``tool_use_mode`` decides."""
     if policy.tool_use_mode == "disabled":

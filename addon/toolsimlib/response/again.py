@@ -49,6 +49,8 @@ WHOLE = "a whole call, up to its closing tag"
 CUT_OFF = "CALL_CUT_OFF"
 NO_CALL = "NO_CALL"
 EMPTY_ANSWER = "EMPTY_ANSWER"
+SECOND_OPINION = "SECOND_OPINION"
+"""A call that the model itself does not approve of, when it is asked about it (``loop/opinion.py``)."""
 NO_ROUND_LEFT = "no_round_left"
 
 CALL_FAULTS = frozenset(

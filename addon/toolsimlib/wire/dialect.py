@@ -97,7 +97,8 @@ class Api:
     ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang). ``shows_hosted``: whether
     an answer has items for what hosted tools do; ``hidden``: where it has none, how that comes back into a history.
     ``continued``: a client's body with one more turn, of the model's words ("" = none) and what is said to them;
-    ``called``: of words, calls and their outputs. ``call_id``: the id that the writer gives a call, by its kind and
+    ``called``: of words, calls and their outputs; ``aside``: a body that asks the same model something short, under a
+    rule, apart from the conversation. ``call_id``: the id that the writer gives a call, by its kind and
     number.
     """
 
@@ -118,6 +119,7 @@ class Api:
     answer_form: Callable[[Mapping[str, Any]], AnswerForm]
     continued: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
     called: Callable[[Mapping[str, Any], str, Sequence[Called]], dict[str, Any]]
+    aside: Callable[[Mapping[str, Any], str, str], dict[str, Any]]
     reader: Callable[[], Reader]
     writer: Callable[[AnswerForm], Writer]
     call_id: Callable[[ToolKind, int], str]
@@ -142,6 +144,7 @@ CHAT = Api(
     answer_form=chat.answer_form,
     continued=chat.continued,
     called=chat.called,
+    aside=chat.aside,
     reader=ChatReader,
     writer=ChatWriter,
     call_id=chat_call_id,
@@ -164,6 +167,7 @@ RESPONSES = Api(
     answer_form=responses.answer_form,
     continued=responses.continued,
     called=responses.called,
+    aside=responses.aside,
     reader=ResponsesReader,
     writer=ResponsesWriter,
     call_id=responses_call_id,

@@ -29,6 +29,9 @@ SHARED = (
 )
 """The fields that say the same in both dialects, under the same name."""
 
+FEW_TOKENS = 16
+"""The smallest limit of an answer that the Responses API takes."""
+
 
 def kind_of(value: object) -> str:
     """Name the JSON type of ``value`` with its article, as OpenAI's messages do."""

@@ -126,3 +126,28 @@ def test_what_is_not_of_the_tools(status: int) -> None:
     assert course.without_tools(following, 500, seconds=0) is None
     late = Course(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds(seconds=1))
     assert late.without_tools(late.first(), 500, seconds=1) is None
+
+
+def test_a_question_beside_the_conversation_is_a_round() -> None:
+    """It counts as one, nothing is asked again for it, and it leaves room for the round that may follow from it."""
+    course = Course(CHAT, BODY, Policy(second_opinion="on"), Bounds(rounds=4))
+    first = course.first()
+    question = course.aside("Be brief.", "Is it?", seconds=0)
+    assert question is not None
+    assert (question.number, question.asks) == (2, frozenset())
+    assert [each["content"] for each in question.body["messages"]] == ["Be brief.", "Is it?"]
+    assert course.aside("Be brief.", "Is it?", seconds=600) is None
+    words = course.next(first, again("SECOND_OPINION"), called=False, seconds=0, size=0)
+    assert words is not None
+    assert (words.number, words.body, words.policy.tool_use_mode) == (3, BODY, "disabled")
+    assert course.aside("Be brief.", "Is it?", seconds=0) is None
+
+
+def test_calls_may_be_asked_about() -> None:
+    """Where the model may call as it likes, in answer to the user."""
+    policy = Policy(second_opinion="on")
+    assert may_take_rounds(CHAT.read(BODY), policy)
+    assert not may_take_rounds(CHAT.read(BODY | {"tools": []}), policy)
+    assert not may_take_rounds(CHAT.read(BODY | {"tool_choice": "required"}), policy)
+    assert not may_take_rounds(CHAT.read(BODY | {"n": 2}), policy)
+    assert not may_take_rounds(CHAT.read(BODY | {"messages": [*BODY["messages"], OUTPUT]}), policy)

@@ -143,6 +143,16 @@ OPTIONS = (
         ("text", "call", "retry"),
     ),
     Option(
+        "second_opinion",
+        "off",
+        "Whether a model is asked about its own calls, before they are told: shown the tool and what the user wants "
+        "alone, whether the one was made for the other. on: for calls that it makes of its own accord in answer to the "
+        "user; it takes a further turn for each tool that it calls, and nothing is streamed of a call until then. Only "
+        "a plain no counts: the call is dropped, and without any other the model answers in words, in one more turn "
+        "without tools. off: each call counts.",
+        ("off", "on"),
+    ),
+    Option(
         "fix_empty_final",
         False,
         "Whether a model that answers nothing after a tool's output is asked once more.",

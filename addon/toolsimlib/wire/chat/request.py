@@ -27,9 +27,17 @@ from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.output_format import flat_format, nested_format
 from toolsimlib.wire.request_body import beginning_of
-from toolsimlib.wire.strict import SHARED, expect, optional, required
+from toolsimlib.wire.strict import FEW_TOKENS, SHARED, expect, optional, required
 from toolsimlib.wire.tool_choice import read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
+
+# What says something about the conversation, or about the form, the length and the chances of its answer. What is left
+# is how the model works, in words that each server has of its own.
+_OF_ANSWER = frozenset(
+    {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
+    | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}
+    | {"presence_penalty", "modalities", "audio", "prediction", "web_search_options", "verbosity", "store", "metadata"}
+)
 
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 
@@ -115,6 +123,14 @@ def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict
         {"role": "tool", "tool_call_id": each.call_id, "content": chat_content(output.parts)} for each, output in calls
     ]
     return {**body, "messages": [*(messages if isinstance(messages, list) else ()), said, *outputs]}
+
+
+def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+    """Return a request that asks the same model something, to be answered by a few tokens, and as it would always."""
+    kept = {key: value for key, value in body.items() if key not in CONSUMED | _OF_ANSWER}
+    limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
+    messages = [{"role": "system", "content": rule}, {"role": "user", "content": question}]
+    return {**kept, "messages": messages, "temperature": 0, limit: FEW_TOKENS}
 
 
 def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> AnswerForm:

@@ -23,7 +23,7 @@ from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.output_format import Demand, flat_format
 from toolsimlib.wire.responses.context import continued_context, is_kept_whole, stored_history
 from toolsimlib.wire.responses.history import input_items, read_history
-from toolsimlib.wire.strict import SHARED, missing, optional
+from toolsimlib.wire.strict import FEW_TOKENS, SHARED, missing, optional
 from toolsimlib.wire.tool_choice import hosted_choice, read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
@@ -35,6 +35,13 @@ _OTHER_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 _TRANSLATED = frozenset(
     {"messages", "max_completion_tokens", "max_tokens", "response_format", "verbosity", "reasoning_effort", "store"}
     | {"stream_options", "n"}
+)
+
+# What says something about the conversation, or about the form, the length and the chances of its answer.
+_OF_ANSWER = frozenset(
+    {"input", "instructions", "previous_response_id", "conversation", "prompt", "background", "truncation", "include"}
+    | {"context_management", "max_tool_calls", "text", "stream", "stream_options", "max_output_tokens", "temperature"}
+    | {"top_p", "top_logprobs", "metadata"}
 )
 
 
@@ -87,6 +94,13 @@ def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict
     """Return the request with one more turn: the model's ``words`` and its calls, and what the tools said to them."""
     said = [{"role": "assistant", "content": words}] if words else []
     return {**body, "input": [*input_items(body), *said, *(item for each in calls for item in call_items(*each))]}
+
+
+def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
+    """Return a request that asks the same model something, to be answered by a few tokens, and as it would always."""
+    kept = {key: value for key, value in body.items() if key not in CONSUMED | _OF_ANSWER}
+    few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
+    return {**kept, "instructions": rule, "input": question, **few}
 
 
 def _no_question(body: Mapping[str, Any]) -> BadRequest:

@@ -2,7 +2,7 @@ import pytest
 from toolsimlib.conversation import Call, CallOutput, Image, Message, Raw, Text, Thought
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice
-from toolsimlib.wire.chat.request import adopt, call_ids, compose, read_request, uses_tools
+from toolsimlib.wire.chat.request import adopt, aside, call_ids, compose, read_request, uses_tools
 from toolsimlib.wire.responses.request import read_request as read_responses
 
 F = {"type": "function", "function": {"name": "f"}}
@@ -303,3 +303,30 @@ def test_thoughts(field):
     said = {"role": "assistant", "content": None, "tool_calls": [call]}
     items = read_request({"messages": [{**said, field: "hm"}, {**said, field: {"x": 1}}]}).items
     assert items == (Thought("hm"), Call("c", "f", "{}"), Call("c", "f", "{}"))
+
+
+def test_a_request_beside_the_conversation() -> None:
+    """The same model, as the server is told to run it, with a question of its own and a short, certain answer."""
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "tools": [F],
+        "tool_choice": "auto",
+        "stream": True,
+        "temperature": 1,
+        "stop": ["x"],
+        "max_tokens": 900,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    asked = {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Is it?"}],
+        "temperature": 0,
+        "max_tokens": 16,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    assert aside(body, "Be brief.", "Is it?") == asked
+    newer = aside({"model": "m", "max_completion_tokens": 900}, "Be brief.", "Is it?")
+    assert (newer["max_completion_tokens"], "max_tokens" in newer) == (16, False)
+    assert not uses_tools(asked)
+    assert read_request(asked).form.stream is False

@@ -3,7 +3,7 @@ from toolsimlib.conversation import CallOutput, Message, Raw, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Choice
 from toolsimlib.wire.chat.request import read_request as read_chat
-from toolsimlib.wire.responses.request import adopt, compose, echo, read_request, uses_tools
+from toolsimlib.wire.responses.request import adopt, aside, compose, echo, read_request, uses_tools
 
 F = {"type": "function", "name": "f"}
 TEXT = {"type": "input_text", "text": "x"}
@@ -284,3 +284,30 @@ def test_a_tool_is_chosen_by_its_type(kind):
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": kind}]}
     chosen = read({"role": "user", "content": "hi"}, tools=tools, tool_choice=allowed).choice
     assert chosen == Choice("auto", frozenset({kind}))
+
+
+def test_a_request_beside_the_conversation() -> None:
+    """The same model, as the server is told to run it, with a question of its own that nobody keeps."""
+    body = {
+        "model": "m",
+        "input": "hi",
+        "instructions": "Talk like a pirate.",
+        "previous_response_id": "resp_1",
+        "tools": [F],
+        "stream": True,
+        "text": {"format": {"type": "json_object"}},
+        "max_output_tokens": 900,
+        "reasoning": {"effort": "low"},
+    }
+    asked = {
+        "model": "m",
+        "input": "Is it?",
+        "instructions": "Be brief.",
+        "temperature": 0,
+        "max_output_tokens": 16,
+        "store": False,
+        "reasoning": {"effort": "low"},
+    }
+    assert aside(body, "Be brief.", "Is it?") == asked
+    assert not uses_tools(asked)
+    assert read_request(asked).stored_history is None

@@ -1,0 +1,211 @@
+"""A second opinion of the model's own on its calls, before the client hears of them.
+
+A small model calls a tool that lies about, for a question that it was not made for: shown a tool and the request alone,
+in a conversation of its own, the same model can tell better whether they belong together.
+
+1. From the first call of a turn on everything is held, up to the turn's end: most backends answer one request at a
+   time, and a question beside the turn would wait for it anyway.
+2. The question is about the tool, not about its arguments. So each tool is asked about once within an answer,
+   however often it is called, and an earlier verdict counts in later rounds.
+3. Only a plain no refuses. A question that fails, or is answered in any other way, or not at all in
+   ``PATIENCE_SECONDS``, or that the bounds leave no room for, lets the call stand.
+4. A call that was refused is not told. If the answer holds no other one, the model is asked once more, without tools,
+   so that the client gets words: then what it wrote behind the call goes too, since it was about an output that does
+   not exist. If that round fails, the call is told after all.
+5. Asked about are calls which the model wrote of its own accord, in answer to the user. Not those that were demanded,
+   nor those behind a tool's output: in the middle of a task a tool need not look like what the user asked for. Nor
+   those of MCP tools that we run: the model reads what they say, and answers in words in any case. Nor those of the
+   Responses API's own kinds (``shell``), which are made for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+
+from toolsimlib.conversation import ClientRequest, Message
+from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, KeepAlive, TextDelta, Usage, added
+from toolsimlib.loop.course import Round
+from toolsimlib.plan import Policy, Tool
+from toolsimlib.report import Report, code_of, entry
+from toolsimlib.request.rewrite import tools_on_offer
+from toolsimlib.response.again import SECOND_OPINION, AskAgain, Fault
+from toolsimlib.response.use_tool import use_tool_text
+from toolsimlib.wire.lenient import mapping
+
+RULE = "You check whether a function fits a request. You answer with one word, yes or no."
+QUESTION = "A function: {function}\n\nA request: {request}\n\nIs this function made for what the request asks?"
+
+PATIENCE_SECONDS = 60.0
+"""How long a question may take: it is short, and the client waits for a call that is there."""
+
+NO_OPINION = "NO_OPINION"
+"""A warning: a question about a tool's call was not answered by yes or no, so that the call stands."""
+
+_MAX_REQUESTS = 3
+"""Messages of the user's that are shown: "And in Paris?" says nothing alone."""
+_MAX_REQUEST = 4_000
+"""Characters of each, whose beginning and end are shown."""
+_MAX_DESCRIPTION = 2_000
+
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+_ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
+
+Pose = Callable[[str, str], Round | None]
+"""Makes a round of an instruction and a question; None where the bounds leave no room for it and for what follows."""
+
+
+def question_about(tool: Tool, request: str) -> str:
+    """Return what the model is asked about a tool, ``request`` being what the user wants."""
+    parameters = ", ".join(mapping(tool.shown_parameters.get("properties")))
+    description = (tool.description or "").strip()[:_MAX_DESCRIPTION]
+    return QUESTION.format(function=f"{tool.name}({parameters}): {description}", request=request)
+
+
+def verdict_of(text: str) -> bool | None:
+    """Return what an answer says, None if it is neither yes nor no."""
+    found = _ANSWER.match(_THOUGHT.sub("", text, count=1))
+    return found[1].lower() == "yes" if found else None
+
+
+def wish_of(request: ClientRequest) -> str:
+    """Return what the user of a conversation wants: the last things that he said."""
+    said = [item.text.strip() for item in request.items if isinstance(item, Message) and item.role == "user"]
+    return "\n".join(_shortened(text) for text in said[-_MAX_REQUESTS:])
+
+
+def _shortened(text: str) -> str:
+    half = _MAX_REQUEST // 2
+    return text if len(text) <= _MAX_REQUEST else f"{text[:half]} … {text[-half:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What a round held: what the client is ``told`` of it now, and the ``whole`` of it.
+
+    ``refused``: the names of the tools whose calls are not told; ``calls``: whether others are. ``usage``: what the
+    questions took.
+    """
+
+    told: Sequence[ClientEvent]
+    whole: Sequence[ClientEvent]
+    refused: Sequence[str] = ()
+    calls: bool = True
+    usage: Usage | None = None
+
+    def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], AskAgain]:
+        """Return what is told of a round without any call, and that the model is to answer in words (rule 4)."""
+        told = [event for event in self.told if not isinstance(event, TextDelta)]
+        otherwise = [event for event in self.whole if event not in told]
+        fault = Fault(SECOND_OPINION, name=self.refused[0])
+        return told, AskAgain(fault, "", (*otherwise, Ended(end.reasons)), end.usage)
+
+
+class SecondOpinion:
+    """The calls of one answer to ``request``, which are held until the model has been asked about them.
+
+    ``ask``: asks one round. ``report``: the answer's. ``patience``: seconds that a question may take.
+    """
+
+    def __init__(
+        self,
+        request: ClientRequest,
+        policy: Policy,
+        ask: Callable[[Round], AsyncGenerator[object]],
+        report: Report,
+        *,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        tools = tools_on_offer(request, policy)
+        self._tools = {(tool.wire_name, tool.namespace): tool for tool in tools if tool.kind in ("function", "custom")}
+        self._wish = wish_of(request)
+        self._ask = ask
+        self._report = report
+        self._patience = patience
+        self._held: list[ClientEvent] = []
+        self._verdicts: dict[str, bool | None] = {}
+        self._usage: Usage | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether calls wait for their verdicts."""
+        return bool(self._held)
+
+    def hear(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
+        """Take events of a round; return those that are told at once (rule 1)."""
+        told: list[ClientEvent] = []
+        for event in events:
+            holds = not isinstance(event, KeepAlive) and (self._held or isinstance(event, CallStarted))
+            (self._held if holds else told).append(event)
+        return told
+
+    def release(self) -> Weighed:
+        """Return what is held as it is: its round has failed."""
+        held, self._held = self._held, []
+        return Weighed(held, held)
+
+    async def weigh(self, pose: Pose) -> Weighed:
+        """Ask about the calls that are held, and return what came of it."""
+        held, self._held = self._held, []
+        told: list[ClientEvent] = []
+        refused: list[str] = []
+        # Those of the calls that stay count on without a gap.
+        numbers = (event.number for event in held if isinstance(event, CallStarted))
+        calls, tool, arguments = False, None, ""  # The tool of the refused call that is open, or has just ended.
+        for event in held:
+            match event:
+                case CallStarted() if tool := await self._refused(event, pose):
+                    refused.append(event.name)
+                    arguments = ""
+                case CallStarted():
+                    calls = True
+                    told.append(replace(event, number=next(numbers)))
+                case CallDelta(text=text) if tool is not None:
+                    arguments += text
+                case CallEnded() if tool is not None:
+                    pass
+                case TextDelta(text=text) if tool is not None and text.endswith(use_tool_text(tool, arguments)):
+                    # In the output mode obsidian-xml a call is followed by its text.
+                    tool = None
+                case _:
+                    told.append(event)
+        self._report.dropped_calls += [entry(SECOND_OPINION, name) for name in refused]
+        usage, self._usage = self._usage, None
+        return Weighed(told, held, refused, calls, usage)
+
+    def stand(self) -> None:
+        """Note that the calls which were refused are told after all."""
+        self._report.dropped_calls[:] = [each for each in self._report.dropped_calls if code_of(each) != SECOND_OPINION]
+
+    async def _refused(self, call: CallStarted, pose: Pose) -> Tool | None:
+        """Return the tool of a call that is not to be told, None if it stands."""
+        tool = self._tools.get((call.name, call.namespace))
+        if tool is None or not self._wish:
+            return None
+        if tool.name not in self._verdicts:
+            self._verdicts[tool.name] = verdict = await self._verdict(tool, pose)
+            if verdict is None:
+                self._report.warnings.append(entry(NO_OPINION, tool.name))
+        return tool if self._verdicts[tool.name] is False else None
+
+    async def _verdict(self, tool: Tool, pose: Pose) -> bool | None:
+        """Ask about a tool; None where the answer says neither, or none came."""
+        question = pose(RULE, question_about(tool, self._wish))
+        if question is None:
+            return None
+        self._report.rounds += 1
+        words: list[str] = []
+        end: object = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience), aclosing(self._ask(question)) as heard:
+                async for event in heard:
+                    if isinstance(event, TextDelta):
+                        words.append(event.text)
+                    end = event
+        if not isinstance(end, Ended):
+            return None
+        self._usage = added(self._usage, end.usage)
+        return verdict_of("".join(words))

@@ -1,0 +1,250 @@
+"""A second opinion through a real mitmdump: what the model is asked, what the client gets, what is left of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.io import read_flows_from_paths
+from support.answers import read
+from support.line import Line, arrivals
+from support.mitmdump import Mitmdump
+from support.text_backend import Exchange, Rule, TextBackend, Turn, refuses, says
+
+BONN = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn"}}</tool_call>'
+ALARM = '<tool_call>{"name":"set_alarm","arguments":{"hour":7}}</tool_call>'
+GET_WEATHER = ["call", "get_weather", '{"city":"Bonn"}']
+SET_ALARM = ["call", "set_alarm", '{"hour":7}']
+WORDS = "Forty-two."
+TOOLS: list[dict[str, Any]] = [
+    {
+        "name": "get_weather",
+        "description": "The weather.",
+        "parameters": {"type": "object", "properties": {"city": {}}},
+    },
+    {"name": "set_alarm", "description": "Wakes you.", "parameters": {"type": "object", "properties": {"hour": {}}}},
+]
+APIS = {"chat/completions": "chat", "responses": "responses"}
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TextBackend]:
+    with TextBackend(chunk_size=5) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def proxy(backend: TextBackend) -> Iterator[Mitmdump]:
+    with Mitmdump(backend.url, toolsim_second_opinion="on", toolsim_stream_arguments="incremental") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def line(proxy: Mitmdump) -> Iterator[Line]:
+    with Line(proxy.url) as line:
+        yield line
+
+
+def body(api: str, *, stream: bool, **more: Any) -> dict[str, Any]:
+    question = "What is the meaning of life?"
+    if api == "responses":
+        asked: dict[str, Any] = {"input": question, "tools": [{"type": "function", **tool} for tool in TOOLS]}
+    else:
+        tools = [{"type": "function", "function": tool} for tool in TOOLS]
+        asked = {"messages": [{"role": "user", "content": question}], "tools": tools}
+        asked |= {"stream_options": {"include_usage": True}} if stream else {}
+    return {"model": "m", "stream": stream, "top_k": 3, **asked, **more}
+
+
+def is_question(exchange: Exchange) -> bool:
+    return "A function: " in str(exchange.transcript)
+
+
+def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
+    """Return a model that calls whatever it is offered; ``answers``: what it thinks of its tools."""
+    words = words or says(WORDS)
+
+    def play(exchange: Exchange) -> Turn:
+        if is_question(exchange):
+            return next(answers[name] for name in answers if f"A function: {name}(" in str(exchange.transcript))
+        return calls if "CLIENT TOOL CATALOG" in str(exchange.transcript) else words
+
+    return play
+
+
+WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
+    "yes": (model(says("Well. ", BONN), get_weather=says("Yes")), [["text", "Well. "], GET_WEATHER], 2),
+    "no": (model(says(BONN), get_weather=says("No.")), [["text", WORDS]], 3),
+    "no, behind words": (
+        model(says("Well. ", BONN), get_weather=says("No.")),
+        [["text", f"Well. \n\n{WORDS}"]],
+        3,
+    ),
+    "neither": (model(says(BONN), get_weather=says("I cannot say.")), [GET_WEATHER], 2),
+    "cut": (model(says(BONN), get_weather=says("No", ending="eof")), [GET_WEATHER], 2),
+    "failing": (model(says(BONN), get_weather=refuses(500, "Gone.")), [GET_WEATHER], 2),
+    "one of two": (
+        model(says(BONN, ALARM), get_weather=says("no"), set_alarm=says("yes")),
+        [SET_ALARM],
+        3,
+    ),
+    "the other": (
+        model(says(BONN, ALARM), get_weather=says("yes"), set_alarm=says("no")),
+        [GET_WEATHER],
+        3,
+    ),
+    "none of two": (
+        model(says(BONN, ALARM), get_weather=says("no"), set_alarm=says("no")),
+        [["text", WORDS]],
+        4,
+    ),
+    "no words": (model(says(BONN), refuses(500, "Gone."), get_weather=says("no")), [GET_WEATHER], 3),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBackend) -> None:
+    """Streamed and whole the same: only a plain no refuses, and words come in the place of a call that stood alone."""
+    rule, items, rounds = WAYS[way]
+    both = []
+    for stream in (False, True):
+        backend.play(rule, chunk_size=5)
+        reply = line.post(f"/v1/{api}", body(api, stream=stream))
+        assert reply.status == 200, reply.body
+        both.append(read("chat" if api != "responses" else "responses", stream, [reply.body]))
+        assert len(backend.exchanges) == rounds
+        counted = [each for each in backend.exchanges if each.whole]
+        assert both[-1].usage is not None
+        assert both[-1].usage >= sum(len(text.split()) for each in counted for _, text in each.transcript)
+    assert both[0].items == both[1].items == items
+    assert both[0].ids == both[1].ids
+    assert both[0].usage == both[1].usage
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("api", APIS)
+def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -> None:
+    """A question of its own, short and certain, as the model works otherwise; behind a no, the conversation alone."""
+    backend.play(WAYS["no"][0])
+    limits = {"max_tokens": 500} if api != "responses" else {"max_output_tokens": 500}
+    line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8, **limits))
+    first, question, last = (exchange.body for exchange in backend.exchanges)
+    assert [question[name] for name in ("model", "top_k", "temperature")] == ["m", 3, 0]
+    assert question[next(iter(limits))] == 16
+    assert not question.keys() & {"stream", "tools", "stream_options"}
+    assert "What is the meaning of life?" in str(backend.exchanges[1].transcript)
+    assert [text for _, text in backend.exchanges[2].transcript] == ["What is the meaning of life?"]
+    assert [first[name] for name in ("temperature", "stream")] == [0.8, True]
+    assert [last[name] for name in ("temperature", "stream")] == [0.8, True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("api", APIS)
+def test_whoever_need_not_be_asked_is_not(api: str, line: Line, backend: TextBackend) -> None:
+    """A demanded call, and one in the middle of a task, are told as they are, after one turn."""
+    backend.play(model(says(BONN), get_weather=says("no")))
+    history: Any = {
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "set_alarm", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "done"},
+        ]
+    }
+    if api == "responses":
+        history = {
+            "input": [
+                {"role": "user", "content": "hi"},
+                {"type": "function_call", "call_id": "c1", "name": "set_alarm", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c1", "output": "done"},
+            ]
+        }
+    for more in ({"tool_choice": "required"}, history):
+        reply = line.post(f"/v1/{api}", body(api, stream=False, **more))
+        assert read("chat" if api != "responses" else "responses", False, [reply.body]).items == [GET_WEATHER]
+    assert len(backend.exchanges) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_stops_the_question(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+    """The backend is hung up on, and asked nothing more."""
+    backend.play(model(says(BONN), get_weather=says("No", ending="hang")))
+    line = Line(proxy.url, timeout=2.0)
+    try:
+        with pytest.raises(TimeoutError):
+            line.post("/v1/responses", body("responses", stream=stream))
+    finally:
+        line.close()
+    assert backend.exchanges[1].over.wait(10)
+    assert not backend.exchanges[1].whole
+    time.sleep(0.3)
+    assert len(backend.exchanges) == 2
+
+
+@pytest.mark.slow
+def test_text_is_told_while_its_call_waits(line: Line, backend: TextBackend) -> None:
+    """What the model says before a call comes at once, and the call, incremental or not, behind the verdict."""
+    backend.play(model(says("Well. ", BONN), get_weather=says("", "yes", pause=0.5)))
+    response = line.begin("POST", "/v1/responses", body("responses", stream=True))
+    told = list(arrivals(response))
+    text = next(when for when, data in told if b"output_text.delta" in data)
+    call = next(when for when, data in told if b"function_call" in data)
+    assert call - text > 0.8
+
+
+@pytest.mark.slow
+def test_what_is_left_of_it(backend: TextBackend, tmp_path: Path) -> None:
+    """Log, comment and metrics name the refused call; each turn is a flow of its own, and replays to the same."""
+    folder = tmp_path / "captured"
+    arguments = ["-w", str(tmp_path / "flows")]
+    with Mitmdump(backend.url, toolsim_second_opinion="on", toolsim_capture=str(folder), arguments=arguments) as proxy:
+        backend.play(WAYS["no"][0], chunk_size=5)
+        with Line(proxy.url) as line:
+            line.post("/v1/chat/completions", body("chat/completions", stream=True))
+            proxy.wait_for(r'"rounds": 3')
+            metrics = line.request("GET", "/toolsim/metrics").body.decode()
+        log = proxy.log()
+    assert re.search(r'dropped_calls_total\{[^}]*reason="SECOND_OPINION"[^}]*\} 1', metrics), metrics
+    assert '"asked_again": ["SECOND_OPINION:get_weather"]' in log
+    read_flows = [flow for flow in read_flows_from_paths([tmp_path / "flows"]) if isinstance(flow, HTTPFlow)]
+    flows = [flow for flow in read_flows if "toolsim" in flow.metadata]
+    whole = next(flow for flow in flows if "rounds" in flow.metadata["toolsim"])
+    rounds = sorted((flow for flow in flows if flow is not whole), key=lambda flow: flow.metadata["toolsim"]["round"])
+    assert whole.comment.startswith("no call · 1 dropped call: SECOND_OPINION:get_weather · 3 rounds"), whole.comment
+    assert [flow.metadata["toolsim"]["part_of"] for flow in rounds] == [whole.id] * 3
+    assert b"A function: get_weather(city): The weather." in (rounds[1].request.content or b"")
+    assert whole.response is not None
+    assert WORDS.encode() in b"".join(re.findall(rb'"content":"([^"]*)"', whole.response.content or b""))
+    replay = [sys.executable, "-m", "toolsimlib.recordings.replay", str(folder)]
+    told = subprocess.run(replay, capture_output=True, text=True, check=False)
+    assert told.stdout.endswith("3 recorded exchanges, none differ\n"), told.stdout + told.stderr
+
+
+@pytest.mark.slow
+def test_in_the_background_and_over_the_other_api(backend: TextBackend) -> None:
+    """Nobody waits for it, and the backend speaks chat: words take the place of the call all the same."""
+    backend.play(WAYS["no, behind words"][0])
+    options = {"toolsim_second_opinion": "on", "toolsim_store": "memory", "toolsim_backend": "chat"}
+    with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
+        begun = line.post("/v1/responses", body("responses", stream=False, background=True)).json()
+        for _ in range(100):
+            answer = line.request("GET", f"/v1/responses/{begun['id']}").json()
+            if answer["status"] not in ("queued", "in_progress"):
+                break
+            time.sleep(0.1)
+        assert json.dumps(answer["output"]).count(WORDS) == 1
+        assert [item["type"] for item in answer["output"]] == ["message"]
+        assert len(backend.exchanges) == 3

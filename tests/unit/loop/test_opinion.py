@@ -1,0 +1,309 @@
+"""Calls about which the model is asked once more: which of them the client gets, and what it gets in their place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import read
+from support.rounds import Script, body_of, job_of, run
+from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, KeepAlive, TextDelta, Usage
+from toolsimlib.loop.course import Bounds, Round, wants_opinion
+from toolsimlib.loop.opinion import NO_OPINION, SecondOpinion, question_about, verdict_of, wish_of
+from toolsimlib.loop.runner import ROUND_FAILED, Job
+from toolsimlib.plan import Dialect, Policy, Tool
+from toolsimlib.report import Report
+from toolsimlib.wire.dialect import CHAT
+
+ECHO_CALL = '<tool_call>{"name":"echo","arguments":{"x":1}}</tool_call>'
+ADD_CALL = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
+BAD = ADD_CALL.replace("1", '"one"')
+ECHO = ["call", "echo", '{"x":1}']
+ADD = ["call", "add", '{"a":1}']
+ON = Policy(second_opinion="on")
+DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+OUTPUTS: list[Any] = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+    {"role": "tool", "tool_call_id": "c", "content": "18"},
+]
+
+
+def play(
+    *texts: str | None,
+    client: Dialect = "responses",
+    backend: Dialect = "chat",
+    stream: bool = True,
+    policy: Policy = ON,
+    bounds: Bounds | None = None,
+    **more: Any,
+) -> tuple[Any, Script, Job]:
+    """Return what the client reads, the script and the job."""
+    script = Script(texts, backend)
+    job = job_of(script, client, stream, policy, bounds or Bounds(), **more)
+    status, chunks = asyncio.run(run(job))
+    return read(client, stream, chunks, status), script, job
+
+
+REFUSED_ECHO = ["SECOND_OPINION:echo"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize(
+    ("texts", "items", "dropped", "warnings"),
+    [
+        (["Well.\n" + ECHO_CALL, "Yes."], [["text", "Well.\n"], ECHO], [], []),
+        ([ECHO_CALL, "No.", "So be it."], [["text", "So be it."]], REFUSED_ECHO, []),
+        (["Well. " + ECHO_CALL, "no", "So be it."], [["text", "Well. \n\nSo be it."]], REFUSED_ECHO, []),
+        ([ECHO_CALL, "Perhaps."], [ECHO], [], [f"{NO_OPINION}:echo"]),
+        ([ECHO_CALL, None], [ECHO], [], [f"{NO_OPINION}:echo"]),
+        ([ECHO_CALL, "no", None], [ECHO], [], [ROUND_FAILED]),
+        ([ECHO_CALL + ADD_CALL, "no", "yes"], [ADD], REFUSED_ECHO, []),
+        ([ADD_CALL + ECHO_CALL, "yes", "no"], [ADD], REFUSED_ECHO, []),
+        ([ECHO_CALL + ADD_CALL + ECHO_CALL.replace("1", "2"), "no", "yes"], [ADD], REFUSED_ECHO * 2, []),
+        (
+            [ECHO_CALL + ADD_CALL, "no", "no", "So be it."],
+            [["text", "So be it."]],
+            [*REFUSED_ECHO, "SECOND_OPINION:add"],
+            [],
+        ),
+        (["Well."], [["text", "Well."]], [], []),
+    ],
+)
+def test_what_the_client_gets(
+    texts: list[str | None],
+    items: list[Any],
+    dropped: list[str],
+    warnings: list[str],
+    client: Dialect,
+    backend: Dialect,
+    stream: bool,
+) -> None:
+    """Only a plain no takes a call away; each tool is asked about once, and words take the place of a lonely call."""
+    seen, script, job = play(*texts, client=client, backend=backend, stream=stream)
+    report = job.report
+    assert seen.items == items
+    assert len(script.asked) == len(texts) == report.rounds
+    assert seen.usage == 7 * sum(text is not None for text in texts)
+    calls = [item[1] for item in items if item[0] == "call"]
+    assert report.calls == calls
+    assert (
+        report.tool_call_ids
+        == seen.ids
+        == [f"{'call' if client == 'chat' else 'fc'}_00{n + 1}" for n in range(len(calls))]
+    )
+    assert (report.dropped_calls, report.warnings) == (dropped, warnings)
+    assert report.finish == ("tool_calls" if calls else "stop")
+    assert not report.truncated
+
+
+def test_the_question_stands_alone() -> None:
+    """It holds the tool and what the user wants, and nothing of the conversation; then words are asked for, no tool."""
+    words = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is love?"}]
+    _, script, job = play(ECHO_CALL, "No", "A word.", client="chat", messages=words)
+    first, question, last = script.asked
+    assert "CLIENT TOOL CATALOG" in str(first)
+    assert [each["role"] for each in question] == ["system", "user"]
+    assert "echo()" in question[1]["content"]
+    assert "What is love?" in question[1]["content"]
+    assert "Be brief." not in str(question)
+    assert last == words
+    assert job.report.asked_again == REFUSED_ECHO
+
+
+def test_what_was_demanded_is_not_asked_about() -> None:
+    """A required call, a named one, one behind a tool's output, and all of them without the option."""
+
+    def wants(policy: Policy = ON, **more: Any) -> bool:
+        return wants_opinion(CHAT.read(body_of("chat", False, **more)), policy)
+
+    assert wants()
+    assert wants(tool_choice="auto")
+    assert not wants(tool_choice="required")
+    assert not wants(tool_choice={"type": "function", "function": {"name": "echo"}})
+    assert not wants(tool_choice="none")
+    assert not wants(messages=OUTPUTS)
+    assert wants(messages=[*OUTPUTS, {"role": "user", "content": "and now?"}])
+    assert not wants(replace(ON, tool_use_mode="enforced"))
+    assert not wants(Policy())
+    seen, script, _ = play(ECHO_CALL, tool_choice="required")
+    assert (seen.items, len(script.asked)) == ([ECHO], 1)
+
+
+@pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 3), (4, 3)])
+def test_nobody_is_asked_where_no_round_is_left_for_words(rounds: int, asked: int) -> None:
+    """A question is a round as any other, and needs one more behind it; without it the call stands."""
+    seen, script, job = play(ECHO_CALL, "no", "Words.", bounds=Bounds(rounds=rounds))
+    assert len(script.asked) == asked
+    assert seen.items == ([ECHO] if asked == 1 else [["text", "Words."]])
+    assert job.report.rounds == asked
+    seen, script, _ = play(ECHO_CALL, "no", "Words.", bounds=Bounds(seconds=1e-9))
+    assert (seen.items, len(script.asked)) == ([ECHO], 1)
+
+
+def test_beside_what_else_is_asked_again() -> None:
+    """Faults are asked for as often as without it, and the calls of each round are asked about; a verdict stays."""
+    both = replace(ON, retry=1)
+    seen, script, job = play(ECHO_CALL + BAD, "no", ECHO_CALL + ADD_CALL, "yes", policy=both)
+    assert seen.items == [ADD]
+    assert "So be it" not in str(script.asked)
+    assert job.report.dropped_calls == REFUSED_ECHO * 2
+    seen, script, job = play(ECHO_CALL + BAD, "yes", ADD_CALL, "no", policy=both)
+    assert seen.items == [ECHO]
+    assert "The calls before it were made" in str(script.asked[2][-1])
+    seen, _, _ = play(ECHO_CALL + BAD, "no", "Well.", policy=both)
+    assert seen.items == [["text", "Well."]]
+
+
+def test_calls_that_are_said_as_text_go_with_it() -> None:
+    """In the output mode obsidian-xml the text of a refused call is not told, and that of another is."""
+    policy = replace(ON, output_mode="obsidian-xml")
+    seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "yes", client="chat", policy=policy)
+    (_, text), *calls = seen.items
+    assert calls == [ADD]
+    assert "<name>add</name>" in text
+    assert "echo" not in text
+    seen, _, _ = play(ECHO_CALL, "no", "Words.", client="chat", policy=policy)
+    assert seen.items == [["text", "Words."]]
+
+
+def test_what_follows_a_refused_call_is_not_told_either() -> None:
+    """It was written for an output that does not exist; behind a call that stands it stays."""
+    seen, _, _ = play(ECHO_CALL + "\nIt says 1.", "no", "Words.")
+    assert seen.items == [["text", "Words."]]
+    seen, _, _ = play(ECHO_CALL + ADD_CALL + "\nIt says 1.", "no", "yes")
+    assert seen.items == [ADD, ["text", "\nIt says 1."]]
+
+
+def test_a_tool_that_nobody_declared_stands() -> None:
+    """There is nothing to be asked about it."""
+    seen, script, _ = play(ECHO_CALL.replace("echo", "other"), policy=replace(ON, unknown_tool="call"))
+    assert seen.items == [["call", "other", '{"x":1}']]
+    assert len(script.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("yes", True),
+        (" Yes, it is.", True),
+        ("No.", False),
+        ("**no**", False),
+        ('"No"', False),
+        ("<think>\nNo, wait.\n</think>\n\nYes", True),
+        ("<think>\nNo", None),
+        ("", None),
+        ("Not sure", None),
+        ("Nobody knows", None),
+        ("I think so: yes", None),
+        ("Yesterday", None),
+    ],
+)
+def test_what_counts_as_an_answer(text: str, verdict: bool | None) -> None:
+    """Its first word, whatever stands around it."""
+    assert verdict_of(text) is verdict
+
+
+@given(st.text())
+def test_any_answer_can_be_read(text: str) -> None:
+    """Only what begins with yes or no is a verdict."""
+    assert verdict_of(text) is None or text.lower().strip()
+
+
+def test_what_is_asked() -> None:
+    """The tool with its parameters' names, and the last of what the user has said, shortened."""
+    messages = [{"role": role, "content": text} for text in ("one", "two", "three") for role in ("user", "assistant")]
+    long = "a" * 3_000 + "b" * 3_000
+    request = CHAT.read({"model": "m", "messages": [*messages, {"role": "user", "content": long}]})
+    assert wish_of(request) == f"two\nthree\n{'a' * 2_000} … {'b' * 2_000}"
+    tool = Tool("f", "f", description=" It does f. ", parameters={"type": "object", "properties": {"x": {}, "y": {}}})
+    assert "f(x, y): It does f.\n" in question_about(tool, "hi {there}")
+    assert "hi {there}" in question_about(tool, "hi {there}")
+    assert "g(): \n" in question_about(Tool("g", "g", parameters={"properties": None}), "hi")
+
+
+CALL: list[ClientEvent] = [CallStarted(1, "echo"), CallDelta("{}"), CallEnded()]
+
+
+async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = None, poses: bool = True) -> Any:
+    """Return what comes of a call of ``echo``, about which ``ask`` is asked."""
+    opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, ask, report or Report(), patience=patience)
+    assert opinion.hear([TextDelta("Well."), *CALL[:1]]) == [TextDelta("Well.")]
+    assert opinion.hear([KeepAlive(), *CALL[1:]]) == [KeepAlive()]
+    assert opinion.holds
+    come = await opinion.weigh(lambda *_: Round(2, {}, ON) if poses else None)
+    assert not opinion.holds
+    return come
+
+
+async def test_a_question_that_takes_too_long_is_given_up() -> None:
+    """It is closed, which stops the model, and the call stands."""
+    closed: list[bool] = []
+
+    async def ask(_: Round) -> AsyncGenerator[object]:
+        try:
+            yield TextDelta("no")
+            await asyncio.sleep(60)
+            yield Ended()
+        finally:
+            closed.append(True)
+
+    report = Report()
+    come = await weighed(ask, patience=0.01, report=report)
+    assert (list(come.told), come.refused, closed) == (CALL, [], [True])
+    assert report.warnings == [f"{NO_OPINION}:echo"]
+
+
+async def test_an_answer_without_its_end_is_none() -> None:
+    """A round that breaks off may have said anything next."""
+
+    async def ask(_: Round) -> AsyncGenerator[object]:
+        yield TextDelta("no")
+
+    assert list((await weighed(ask)).told) == CALL
+
+    async def refuse(_: Round) -> AsyncGenerator[object]:
+        yield TextDelta("no")
+        yield Ended(usage=Usage(total_tokens=3))
+
+    come = await weighed(refuse)
+    assert (list(come.told), come.refused, come.usage) == ([], ["echo"], Usage(total_tokens=3))
+    assert list((await weighed(refuse, poses=False)).told) == CALL
+
+
+async def test_what_a_failed_round_held_is_told() -> None:
+    """As it is: the answer has failed, and nobody is asked about its calls."""
+    opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, lambda _: pytest.fail("asked"), Report())
+    opinion.hear(CALL)
+    assert list(opinion.release().told) == CALL
+
+
+@given(st.lists(st.sampled_from(["Well. ", ECHO_CALL, ADD_CALL, "\n"]), max_size=4), st.integers(1, 9))
+def test_streamed_and_whole_say_the_same(parts: list[str], size: int) -> None:
+    """However the model's text is cut."""
+    both = []
+    for stream in (True, False):
+        for refused in ("echo", "add"):
+
+            class Knows(Script):
+                async def ask(self, dialect: Dialect, stream: bool, round_: Round) -> AsyncGenerator[Any]:
+                    asked = str(round_.body)
+                    if "A function: " in asked:
+                        self.texts = [*self.texts, "no" if f"A function: {refused}" in asked else "yes"]  # noqa: B023
+                    elif round_.number > 1:
+                        self.texts = [*self.texts, "Words."]
+                    async for each in super().ask(dialect, stream, round_):
+                        yield each
+
+            script = Knows(["".join(parts)], "responses", size)
+            job = job_of(script, "responses", stream, ON, Bounds())
+            seen = read("responses", stream, asyncio.run(run(job))[1])
+            both.append((stream, seen.items, seen.ids, seen.finish, job.report.dropped_calls))
+    assert [each[1:] for each in both if each[0]] == [each[1:] for each in both if not each[0]]
