@@ -63,6 +63,36 @@ async def test_a_bad_call_is_asked_again(codex: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+async def test_a_call_is_asked_about(codex: str, tmp_path: Path) -> None:
+    """The question and the words that take the call's place are threads of their own."""
+    asked: list[str] = []
+
+    def reply(body: dict[str, Any]) -> Reply:
+        asked.append(json.dumps(body))
+        if "A function: forecast(days)" in asked[-1]:
+            return Reply(["No"])
+        return Reply([GOOD if "CLIENT TOOL CATALOG" in asked[-1] else "Forty-two."])
+
+    stub = StubModel(reply)
+    await stub.start()
+    stub.write_config(tmp_path)
+
+    def run() -> str:
+        options: dict[str, Any] = {"toolsim_backend": "codex", "toolsim_codex_command": f"{codex} app-server"}
+        options["toolsim_second_opinion"] = "on"
+        with Mitmdump(None, environment={"CODEX_HOME": str(tmp_path)}, **options) as proxy:
+            body = {"model": "stub-1", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+            tools = [{"type": "function", "function": {name: TOOL[name] for name in ("name", "parameters")}}]
+            return httpx.post(f"{proxy.url}/v1/chat/completions", json=body | {"tools": tools}, timeout=60).text
+
+    told = await asyncio.to_thread(run)
+    await stub.stop()
+    assert len(asked) == 3
+    assert "Forty-two." in told
+    assert "forecast" not in told
+
+
+@pytest.mark.slow
 async def test_mcp_tools_beside_functions(codex: str, tmp_path: Path) -> None:
     """A local and a remote server and a function of the client's in one turn, and in the next: both APIs, both ways."""
     asked: list[str] = []

@@ -26,4 +26,6 @@ need it to the runner, and only those; all others go to the backend directly, an
 6. Nothing is asked without bound: so many rounds in all, so many for one reason, so much time and text (``course.py``).
    Where a further round is not allowed any more, or fails before it says anything, the answer ends at the fault, which
    is told as it is without the runner. What the model would have written behind it was never read: it was stopped.
+7. A round may also be a question of ours, apart from the conversation: whether a call that waits is to be told
+   (``opinion.py``).
 """

@@ -40,6 +40,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("sentinel=x-call", "policy.sentinel", "x-call"),
     ("use_tool=false", "policy.use_tool", False),
     ("retry=3", "policy.retry", 3),
+    ("second_opinion=on", "policy.second_opinion", "on"),
     ("max_rounds=2", "bounds.rounds", 2),
     ('request_overrides={"top_p": 1}', "policy.request_overrides", '{"top_p": 1}'),
     (
