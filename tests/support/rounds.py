@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from support.answers import Seen, read
 from support.wire import backend_answer
 from toolsimlib.events import ClientEvent, Failed
 from toolsimlib.loop.course import Bounds, Round
@@ -104,3 +106,19 @@ async def run(job: Job) -> tuple[int, list[bytes]]:
         if isinstance(event, Failed) and not job.form.stream:
             return event.error.status, [error_body(event.error)]
     return 200, chunks if job.form.stream else [dump(writer.body).encode()]
+
+
+def play(
+    *texts: str | None,
+    client: Dialect = "responses",
+    backend: Dialect = "chat",
+    stream: bool = True,
+    policy: Policy,
+    bounds: Bounds | None = None,
+    **more: Any,
+) -> tuple[Seen, Script, Job]:
+    """Return what the client reads of an answer to such a request, the script and the job."""
+    script = Script(texts, backend)
+    job = job_of(script, client, stream, policy, bounds or Bounds(), **more)
+    status, chunks = asyncio.run(run(job))
+    return read(client, stream, chunks, status), script, job

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import rounds
 from support.answers import read
 from support.rounds import Script, body_of, job_of, run
 from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, KeepAlive, TextDelta, Usage
 from toolsimlib.loop.course import Bounds, Round, wants_opinion
 from toolsimlib.loop.opinion import NO_OPINION, SecondOpinion, question_about, verdict_of, wish_of
-from toolsimlib.loop.runner import ROUND_FAILED, Job
+from toolsimlib.loop.runner import ROUND_FAILED
 from toolsimlib.plan import Dialect, Policy, Tool
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import CHAT
@@ -32,22 +34,7 @@ OUTPUTS: list[Any] = [
     {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]},
     {"role": "tool", "tool_call_id": "c", "content": "18"},
 ]
-
-
-def play(
-    *texts: str | None,
-    client: Dialect = "responses",
-    backend: Dialect = "chat",
-    stream: bool = True,
-    policy: Policy = ON,
-    bounds: Bounds | None = None,
-    **more: Any,
-) -> tuple[Any, Script, Job]:
-    """Return what the client reads, the script and the job."""
-    script = Script(texts, backend)
-    job = job_of(script, client, stream, policy, bounds or Bounds(), **more)
-    status, chunks = asyncio.run(run(job))
-    return read(client, stream, chunks, status), script, job
+play = partial(rounds.play, policy=ON)
 
 
 REFUSED_ECHO = ["SECOND_OPINION:echo"]

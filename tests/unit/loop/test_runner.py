@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import rounds
 from support.answers import read
 from support.rounds import Script, job_of, run
 from toolsimlib.loop.course import Bounds
-from toolsimlib.loop.runner import PROVIDER_ERROR, ROUND_FAILED, Job, answer
+from toolsimlib.loop.runner import PROVIDER_ERROR, ROUND_FAILED, answer
 from toolsimlib.plan import Dialect, Policy
 
 GOOD = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
@@ -22,22 +24,7 @@ HALF = '<tool_call>{"name":"add","argume'
 RETRY = Policy(retry=3)
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
 ADD = ["call", "add", '{"a":1}']
-
-
-def play(
-    *texts: str | None,
-    client: Dialect = "responses",
-    backend: Dialect = "chat",
-    stream: bool = True,
-    policy: Policy = RETRY,
-    bounds: Bounds | None = None,
-    **more: Any,
-) -> tuple[Any, Script, Job]:
-    """Return what the client reads, the script and the job."""
-    script = Script(texts, backend)
-    job = job_of(script, client, stream, policy, bounds or Bounds(), **more)
-    status, chunks = asyncio.run(run(job))
-    return read(client, stream, chunks, status), script, job
+play = partial(rounds.play, policy=RETRY)
 
 
 @pytest.mark.parametrize("stream", [True, False])
