@@ -6,7 +6,6 @@ one request and its answer, and ``cut`` ends answers on our own terms.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -21,7 +20,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import FIND_TOOLS, Policy
-from toolsimlib.proxy import chunks, counting, cut, dispatch, heap, resend, route, sides, startup
+from toolsimlib.proxy import chunks, counting, cut, dispatch, heap, resend, route, sides, startup, turns
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.closing import close
@@ -46,6 +45,7 @@ from toolsimlib.proxy.reporting.greeting import Greeting
 from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.proxy.rounds import Rounds
+from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.proxy.via import LOOP, Via
 from toolsimlib.proxy.worker import Crew
 from toolsimlib.report import Report
@@ -55,9 +55,6 @@ logger = logging.getLogger(__name__)
 
 # Long enough to be rare, short enough for clients that give up after 30 s without an event.
 KEEPALIVE_SECONDS = 10.0
-
-# Longer than a stream's turn: whoever waits has a dozen small things to do before the next answer is out.
-PAUSE_SECONDS = 0.006
 
 
 class ToolSim:
@@ -92,7 +89,7 @@ class ToolSim:
         self._recogniser = Recogniser(self._known)
         # Loaded with this one: their hooks are called too, each behind ours.
         self.addons = [self._connections, self._recogniser, self._servers.approve, Deletions(self._known)]
-        self.addons += [heap.Heap(), dispatch.Dispatch()]
+        self.addons += [heap.Heap(), dispatch.Dispatch(), turns.Turns()]
         self._is_running = False
 
     def load(self, loader: Loader) -> None:
@@ -274,14 +271,9 @@ class ToolSim:
         elif response.raw_content is None:
             response.stream = True
 
-    async def toolsim_keep(self, exchange: Exchange) -> None:
+    async def toolsim_keep(self, answer: StreamedAnswer) -> None:
         """Keep a streamed answer, before its client is told that it is over."""
-        await self._remembering.keep_streamed(exchange)
-        raise AddonHalt
-
-    async def toolsim_turn(self, exchange: Exchange) -> None:
-        """Let everyone else go on for a while: a stream has much to say at once."""
-        await asyncio.sleep(PAUSE_SECONDS)
+        await self._remembering.keep_streamed(answer)
         raise AddonHalt
 
     def response(self, flow: HTTPFlow) -> Awaitable[None] | None:

@@ -2,7 +2,8 @@
 
 mitmproxy's hooks can rewrite an answer, but they can neither end it, nor send anything while the backend is silent, nor
 save it when the backend dies: then ``HttpStream`` closes the client's connection. So new streams are of a subclass,
-which asks the ``Exchange`` that it carries. What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
+which asks the ``Exchange`` that it carries, and its
+``StreamedAnswer``. What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
 
 1. ``HttpLayer.make_stream`` makes its streams by the module's global name ``HttpStream``.
 2. ``state_stream_response_body`` given ``ResponseEndOfMessage`` runs the ``response`` hook and ends the client's answer
@@ -22,7 +23,7 @@ which asks the ``Exchange`` that it carries. What this leans on, in ``mitmproxy.
    are of this kind, so we do both at once: half of mitmproxy's own way is saved.
 9. A hook asks every addon there is for a handler, and all of them once more if its argument is a flow, to say that it
    has changed: 0.05 to 0.1 ms each time, if ``dispatch`` did not make it short. So what a stream waits for has its
-   exchange as its argument, and its handler raises ``AddonHalt``, since nobody else has one.
+   answer as its argument, and its handler raises ``AddonHalt``, since nobody else has one.
 
 A stream keeps its class as long as it lives: loading and unloading the addon only affects new ones.
 """
@@ -58,6 +59,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 from toolsimlib.proxy.direct import DirectWay, direct_way
 from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.jobs import answer_too_large
+from toolsimlib.proxy.streamed import StreamedAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ LINGER_SECONDS = 0.5
 class ToolsimTurnHook(StartHook):  # type: ignore[no-untyped-call]
     """A pause of a stream, for everyone else to have a turn."""
 
-    exchange: Exchange
+    answer: StreamedAnswer
 
 
 @dataclass
@@ -84,7 +86,7 @@ class ToolsimAgainHook(StartHook):  # type: ignore[no-untyped-call]
 class ToolsimKeepHook(StartHook):  # type: ignore[no-untyped-call]
     """A streamed answer is to be kept."""
 
-    exchange: Exchange
+    answer: StreamedAnswer
 
 
 class EndableStream(HttpStream):
@@ -94,8 +96,8 @@ class EndableStream(HttpStream):
     lingering = False
     is_unwatched = False
     """Whether nobody watches the silence of a backend that is connected: the request goes out before that."""
-    fed: Exchange | None = None
-    """The exchange whose answer is being streamed, as long as that goes on."""
+    fed: StreamedAnswer | None = None
+    """The answer that is being streamed, as long as that goes on."""
     frames_chunks = False
     """Whether we frame the chunks of HTTP/1 ourselves (rule 8)."""
     stores = False
@@ -151,15 +153,16 @@ class EndableStream(HttpStream):
     def start_response_stream(self) -> CommandGenerator[None]:
         yield from super().start_response_stream()
         exchange, response = self.exchange, self.flow.response
-        if exchange is None or response is None or response.stream != exchange.feed:
+        answer = exchange.streamed if exchange is not None else None
+        if answer is None or response is None or response.stream != answer.feed:
             return
-        self.fed = exchange
+        self.fed = answer
         self.stores = self.context.options.store_streamed_bodies
         is_chunked = "chunked" in response.headers.get("transfer-encoding", "").lower()
         layer = self.layer
         self.frames_chunks = is_chunked and type(layer.connections.get(self.context.client)) is Http1Server
         if self.frames_chunks:
-            self.direct = direct_way(self, exchange, layer, self.sending)
+            self.direct = direct_way(self, answer, layer, self.sending)
 
     @override
     def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
@@ -170,40 +173,40 @@ class EndableStream(HttpStream):
             # They belong to the bytes that we replace.
             return
         if isinstance(event, ResponseEndOfMessage):
-            exchange = self.fed
+            answer = self.fed
             self.stop_feeding()
-            if exchange is not None and exchange.memory is not None:
-                for chunks in exchange.turns(b""):
+            if answer is not None and answer.memory is not None:
+                for chunks in answer.turns(b""):
                     yield from map(self.sending, chunks or ())
-                yield from self.keep(exchange)
+                yield from self.keep(answer)
         yield from super().state_stream_response_body(event)
 
-    def feed(self, exchange: Exchange, data: bytes, told: list[bytes] | None) -> CommandGenerator[None]:
-        """Give the exchange a piece of the backend's answer, and the client what comes of it, or has been ``told``."""
-        for chunks in exchange.turns(data) if told is None else (told,):
+    def feed(self, answer: StreamedAnswer, data: bytes, told: list[bytes] | None) -> CommandGenerator[None]:
+        """Give the answer a piece of the backend's, and the client what comes of it, or has been ``told``."""
+        for chunks in answer.turns(data) if told is None else (told,):
             if chunks is None:
-                yield ToolsimTurnHook(exchange)
+                yield ToolsimTurnHook(answer)
             else:
                 yield from map(self.sending, chunks)
-        yield from self.keep(exchange)
-        if exchange.cut:
+        yield from self.keep(answer)
+        if answer.cut:
             yield from self.end()
-        elif exchange.finished and not self.lingering:
+        elif answer.finished and not self.lingering:
             self.lingering = True
             yield RequestWakeup(LINGER_SECONDS)
 
     def stop_feeding(self) -> None:
-        """Give the exchange no more of the backend's answer."""
+        """Take no more of the backend's answer."""
         self.fed = None
         if self.direct is not None:
             self.direct.close()
             self.direct = None
 
-    def keep(self, exchange: Exchange) -> CommandGenerator[None]:
+    def keep(self, answer: StreamedAnswer) -> CommandGenerator[None]:
         """Let an answer that is over be kept, before the client is told its end."""
-        if exchange.end:
-            yield ToolsimKeepHook(exchange)
-            yield from map(self.sending, exchange.release(exchange.end))
+        if answer.end:
+            yield ToolsimKeepHook(answer)
+            yield from map(self.sending, answer.release(answer.end))
 
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:
@@ -291,9 +294,9 @@ class EndableStream(HttpStream):
             else:
                 yield from self.send_again()
             return
-        if self.server_state == self.state_stream_response_body:
-            yield from map(self.sending, exchange.tick())
-            if exchange.cut:
+        if self.server_state == self.state_stream_response_body and exchange.streamed is not None:
+            yield from map(self.sending, exchange.streamed.tick())
+            if exchange.streamed.cut:
                 yield from self.end()
                 return
         elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):

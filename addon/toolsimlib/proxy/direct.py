@@ -28,11 +28,11 @@ from mitmproxy.proxy.layers.http import HttpClient, HttpLayer, HttpStream
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
 from toolsimlib.proxy.chunks import JoiningReader, whole_chunks
-from toolsimlib.proxy.exchange import Exchange
+from toolsimlib.proxy.streamed import StreamedAnswer
 
 
 class DirectWay:
-    """Stands before the topmost layer while ``exchange`` is fed by ``stream``.
+    """Stands before the topmost layer while ``answer`` is fed by ``stream``.
 
     ``reader`` reads the backend's bytes, ``body`` their chunks; ``sending`` makes the command that tells the client.
     """
@@ -40,12 +40,12 @@ class DirectWay:
     def __init__(
         self,
         stream: HttpStream,
-        exchange: Exchange,
+        answer: StreamedAnswer,
         reader: Http1Client,
         body: JoiningReader,
         sending: Callable[[bytes], Command],
     ) -> None:
-        self._stream, self._exchange = stream, exchange
+        self._stream, self._answer = stream, answer
         self._reader, self._body = reader, body
         self._server = reader.conn
         self._sending = sending
@@ -67,8 +67,8 @@ class DirectWay:
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
         if type(event) is DataReceived and event.connection is self._server and (self._is_first or self._is_free()):
             data = whole_chunks(event.data)
-            told = self._exchange.at_once(data) if data else None
-            if told is not None and not self._exchange.finished:
+            told = self._answer.at_once(data) if data else None
+            if told is not None and not self._answer.finished:
                 self._is_first = True
                 for chunk in told:
                     yield self._sending(chunk)
@@ -83,7 +83,7 @@ class DirectWay:
 
 
 def direct_way(
-    stream: HttpStream, exchange: Exchange, layer: HttpLayer, sending: Callable[[bytes], Command]
+    stream: HttpStream, answer: StreamedAnswer, layer: HttpLayer, sending: Callable[[bytes], Command]
 ) -> DirectWay | None:
     """Open the direct way for a stream of ``layer``, if there is one (rule 2); its client speaks HTTP/1."""
     client = layer.connections.get(stream.context.server)
@@ -92,4 +92,4 @@ def direct_way(
         return None
     if stream.context.layers[1:] != [layer, stream]:
         return None
-    return DirectWay(stream, exchange, reader, reader.body_reader, sending)
+    return DirectWay(stream, answer, reader, reader.body_reader, sending)

@@ -1,6 +1,6 @@
 """One request of ours and its answer, while it is under way.
 
-    request_job ──▶ take_request ──▶ begin (the backend's headers) ──┬─▶ stream:  feed … feed, feed(b"")
+    request_job ──▶ take_request ──▶ begin (the backend's headers) ──┬─▶ stream:  a ``StreamedAnswer``
                                                                      ├─▶ whole:   answer_job ──▶ take_answer
                                                                      └─▶ pass:    the backend's bytes, as they are
 
@@ -8,23 +8,20 @@ Between a job and what comes of it lies ``jobs.run``, here or in a ``Worker``.
 
 Five outcomes, each of which ends the client's answer properly:
 
-1. *streamed*: the rewriter has given the client everything (``finished``). A backend that then does not hang up is
-   stopped at the next tick.
+1. *streamed*: ``streamed`` has given the client everything (``streamed.py``).
 2. *whole*: the answer was read to its end and rewritten at once.
 3. *passed*: not ours to rewrite, such as a backend's error response. From then on ``ours`` is false.
 4. *refused*: our own error takes the place of an answer that never began: a bad request, a backend that cannot be
    reached or stays silent, a body that cannot be decoded. ``ours`` is false here too.
-5. *cut*: a stream ended before the backend did, because the turn was over, because of silence, or because of a bug of
-   ours. ``cut`` tells ``EndableStream`` to stop the backend and to end the client's answer.
+5. *cut*: a stream ended before the backend did, which ``EndableStream`` stops then.
 
-Its ``clocks`` tell ``EndableStream`` when to call ``tick`` (in a stream) or ``overdue`` (before one).
+Its ``clocks`` tell ``EndableStream`` when to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
@@ -36,7 +33,7 @@ from toolsimlib.proxy import resend, sides
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.head import WITHOUT_BODY, copied, error_response, internal_error, set_head, told_problem
-from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, answer_too_large, request_too_large
+from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.memory import Turn
@@ -45,12 +42,11 @@ from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.rounds import HandedOver
-from toolsimlib.proxy.turns import in_turns
+from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
-from toolsimlib.response.rewrite import JSON, ResponseRewriter
+from toolsimlib.response.rewrite import JSON
 from toolsimlib.wire.responses.actions import Action, turn_path
-from toolsimlib.wire.responses.kept import without_promise
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +64,8 @@ class Exchange:
     request is about that was rewritten; ``place``: which turn of which conversation that is, in words. ``backend``:
     what is known of it; ``may_ask``: it may be asked who it is. ``part``: which round of an answer this is.
     ``handed_over``: the runner answers, by rounds that are exchanges of their own. ``memory``: what is remembered of
-    it; ``end``: of a streamed answer that is to be kept, which waits for that. ``action``: what is wanted in the place
-    of a turn; ``prepared``: for its answer. ``holder``: the answer with which a backend keeps the catalogue.
+    it. ``action``: what is wanted in the place of a turn; ``prepared``: for its answer. ``streamed``: its answer, if
+    that is streamed; of any other, ``holder`` is the answer with which a backend keeps the catalogue.
     """
 
     def __init__(
@@ -94,20 +90,21 @@ class Exchange:
         self.again: RequestJob | None = None
         self.memory: Turn | None = None
         self.action: Action | None = None
-        self.end, self.prepared, self.holder = b"", b"", ""
+        self.prepared, self.holder = b"", ""
+        self.streamed: StreamedAnswer | None = None
         self.client_id = client_id
-        self.ours, self.cut = True, False
+        self.ours = True
         self.recorder = BodyRecorder()
         self._cors = cors
         self.limits = limits
         self.may_ask = self.is_request_too_large = False
-        self._problem, self._received = "", 0
+        self._problem = ""
         self.clocks = Clocks(limits)
-        self._rewriter: ResponseRewriter | None = None
 
     def __repr__(self) -> str:
-        state = "passing" if not self.ours else "waiting" if self._rewriter is None else "answering"
-        return f"Exchange({'cut' if self.cut else state})"
+        if not self.ours or self.streamed is None:
+            return f"Exchange({'waiting' if self.ours else 'passing'})"
+        return f"Exchange({'cut' if self.streamed.cut else 'answering'})"
 
     # -- the request --
 
@@ -199,19 +196,22 @@ class Exchange:
             # A stream that is compressed although we asked for none cannot be read in pieces: it is rewritten whole.
             response.stream = False
             return
-        self._rewriter = ResponseRewriter(
+        self.streamed = StreamedAnswer(
             self.plan,
             self.report,
             content_type=content_type,
-            max_event_bytes=self.limits.max_event_bytes,
+            limits=self.limits,
+            clocks=self.clocks,
+            recorder=self.recorder,
+            memory=self.memory,
             listener=self.part.listener if self.part is not None else None,
         )
         self.recorder.begin(response)  # A copy is changed: mitmproxy judges the connection by the backend's headers.
         response = flow.response = copied(response)
-        set_head(response, self._rewriter.content_type)
+        set_head(response, self.streamed.content_type)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
-        response.stream = self.feed
+        response.stream = self.streamed.feed
 
     def ask_again(self, flow: HTTPFlow, *, possible: bool) -> bool:
         """Take an error that has arrived whole; return whether the request is to be rewritten, and sent once more.
@@ -240,60 +240,11 @@ class Exchange:
         """Whether a model is asked; else it is a list of models, which only fails like a turn."""
         return bool(self.report.client)
 
-    @property
-    def finished(self) -> bool:
-        """Whether the client has been given all of a streamed answer."""
-        return self._rewriter is not None and self._rewriter.done
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
-        chunks = [chunk for turn in self.turns(data) for chunk in turn or ()]
-        if self.end:  # And nobody who could wait for the store.
-            chunks += self.release(without_promise(self.end, stream=True))
-        return [b"".join(chunks)] if chunks else []
-
-    def at_once(self, data: bytes) -> list[bytes] | None:
-        """Return what ``feed`` returns, if it takes no turns; None: nothing was done."""
-        if self._rewriter is None or self._received + len(data) > self.limits.max_answer_bytes:
-            return None
-        try:
-            told = self._rewriter.at_once(data)
-        except Exception:
-            told = self._crashed()
-        if told is None:
-            return None
-        self._hear(data)
-        return self._told(told)
-
-    def turns(self, data: bytes) -> Iterator[list[bytes] | None]:
-        """Yield what ``feed`` returns, and None whenever others should have their turn before this goes on."""
-        assert self._rewriter is not None
-        self._hear(data)
-        try:
-            if self._received > self.limits.max_answer_bytes and not self.finished:
-                self.cut = True
-                yield self._told(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
-            else:
-                for frames in in_turns(self._rewriter.steps(data), lambda: self.finished):
-                    yield None if frames is None else self._told(frames)
-        except Exception:
-            yield self._told(self._crashed())
-
-    @property
-    def final(self) -> Mapping[str, Any] | None:
-        """A streamed answer that is over and to be kept, None if there is none."""
-        return self._rewriter.final if self.plan and self.plan.form.id and self._rewriter else None
-
-    def release(self, end: bytes) -> list[bytes]:
-        """Return the end of a streamed answer for the client, once it is kept, or said not to be."""
-        self.end = b""
-        return self._sent([end])
-
     def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
         """Return what has to be done with an answer; None if it was streamed or passed."""
         response = flow.response
         assert response is not None
-        if not self.ours or self.plan is None or self._rewriter is not None:
+        if not self.ours or self.plan is None or self.streamed is not None:
             return None
         if not 200 <= response.status_code < 300:
             self.ours = False
@@ -321,26 +272,6 @@ class Exchange:
         response.headers.update(summary.headers(self.report))
         response.content = done.body
 
-    # -- the clocks --
-
-    def tick(self) -> list[bytes]:
-        """Return a keep-alive for the client of a stream, or the end of it when the backend's silence is too long."""
-        assert self._rewriter is not None
-        try:
-            if self.finished:
-                # The client has everything, but the backend does not hang up.
-                self.cut = True
-                return []
-            if self.clocks.is_overdue:
-                self.cut = True
-                return self.recorder.telling(self._rewriter.fail(self.clocks.silent()))
-            if not self.clocks.is_quiet:
-                return []
-            self.clocks.told()
-            return self.recorder.telling(self._rewriter.keepalive())
-        except Exception:
-            return self.recorder.telling(self._crashed())
-
     def overdue(self) -> Response | None:
         """Return the whole answer for a backend that has been silent for too long; None while there is still time."""
         if not self.clocks.is_overdue:
@@ -360,40 +291,6 @@ class Exchange:
         self._problem = error.message
         self.report.error = error.code or error.type
         return error_response(error, self._cors)
-
-    def _crashed(self) -> list[bytes]:
-        """End a stream that we failed to rewrite: otherwise the client would wait for ever."""
-        assert self._rewriter is not None
-        self.cut = True
-        error = internal_error()
-        self.report.error = error.code
-        try:
-            return self._rewriter.fail(error)
-        except Exception:
-            return []
-
-    # -- small parts --
-
-    def _hear(self, data: bytes) -> None:
-        self.recorder.received.add(data)
-        self._received += len(data)
-        self.clocks.heard()
-
-    def _told(self, frames: list[bytes]) -> list[bytes]:
-        """Return the chunk of all frames at hand; nothing, if these are the end of an answer that is to be kept."""
-        if self.finished:
-            assert self._rewriter is not None
-            self.cut, self.holder = self.cut or self._rewriter.cut, self._rewriter.holder
-            if self.final is not None:
-                self.end += b"".join(frames)
-                return []
-        return self._sent(frames)
-
-    def _sent(self, frames: list[bytes]) -> list[bytes]:
-        """Return one chunk for all frames at hand, so that no frame is ever split."""
-        if frames:
-            self.clocks.answered()
-        return self.recorder.telling([b"".join(frames)] if frames else [])
 
 
 OPEN: dict[str, Exchange] = {}

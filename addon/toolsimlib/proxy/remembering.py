@@ -15,6 +15,7 @@ from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.jobs import Done, Job, PageJob, RequestJob, ResolveJob, request_too_large
 from toolsimlib.proxy.memory import Memory, Turn
+from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, told
@@ -112,19 +113,19 @@ class Remembering:
         if turn is not None and turn.own is None and done.own and exchange.action is None:
             turn.own, turn.names = done.own, done.names or ()
 
-    async def keep_streamed(self, exchange: Exchange) -> None:
+    async def keep_streamed(self, answer: StreamedAnswer) -> None:
         """Keep an answer that is over, but for its end, which then says what came of it."""
-        final, turn = exchange.final, exchange.memory
+        final, turn = answer.final, answer.memory
         names = output_names(final)
         if turn is None or names is None:
             return
         outcome: ApiError | bool = False
         try:
-            outcome = await self.keep(turn, exchange.limits.max_request_bytes, dump(final).encode(), names)
+            outcome = await self.keep(turn, answer.limits.max_request_bytes, dump(final).encode(), names)
         finally:
-            exchange.end = told(exchange.end, outcome)
+            answer.end = told(answer.end, outcome)
         if isinstance(outcome, ApiError):
-            exchange.report.error = outcome.code
+            answer.report.error = outcome.code
 
     async def keep_whole(self, exchange: Exchange, done: Done) -> Done:
         """Keep a whole answer; return it as it is told then."""

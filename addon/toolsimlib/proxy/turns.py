@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
+
+from mitmproxy.exceptions import AddonHalt
 
 # How long one stream is rewritten before others have their turn: a chunk of it may hold a thousand calls. On the
 # processor: by the clock nearly every turn is long on a busy machine, and what a backend says meanwhile queues up. But
 # the clock is asked first, since to ask for the processor's time takes longer than a delta.
 TURN_SECONDS = 0.003
+
+# Longer than a turn: whoever waits has a dozen small things to do before the next answer is out.
+PAUSE_SECONDS = 0.006
+
+
+class Turns:
+    """An addon for the hook that stands between two turns of a stream."""
+
+    async def toolsim_turn(self, _answer: object) -> None:
+        """Let everyone else go on for a while."""
+        await asyncio.sleep(PAUSE_SECONDS)
+        raise AddonHalt
 
 
 def in_turns(steps: Iterable[list[bytes]], is_over: Callable[[], bool]) -> Iterator[list[bytes] | None]:

@@ -109,9 +109,9 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
     assert flow.response is not None
     stream = flow.response.stream
     assert callable(stream)
-    exchange = OPEN[flow.id]
+    streamed = OPEN[flow.id].streamed
     for data in [*cut(body), b""]:
-        if not exchange.cut or not data:
+        if streamed is None or not streamed.cut or not data:
             chunks = stream(data)
             yield from [chunks] if isinstance(chunks, bytes) else chunks
 

@@ -13,11 +13,15 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow
 from toolsimlib.backends.loopback import Loopback
 from toolsimlib.backends.scripted.backend import ScriptedBackend
+from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.proxy.addon import ToolSim
+from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.cut import ToolsimKeepHook, ToolsimTurnHook
-from toolsimlib.proxy.exchange import OPEN, Exchange
+from toolsimlib.proxy.exchange import OPEN
+from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
@@ -220,8 +224,11 @@ async def test_what_a_stream_waits_for_concerns_nobody_else(hook: type, addon: A
 
     manager = addon.context.master.addons
     manager.chain = [addon, Other()]
-    exchange = Exchange(Report(), client_id="", cors={}, limits=Limits(10.0))
-    await manager.handle_lifecycle(hook(exchange))
+    limits = Limits(10.0)
+    plan, clocks = Plan("responses", "responses", AnswerForm(stream=True)), Clocks(limits)
+    kind = "text/event-stream"
+    answer = StreamedAnswer(plan, Report(), content_type=kind, limits=limits, clocks=clocks, recorder=BodyRecorder())
+    await manager.handle_lifecycle(hook(answer))
     assert asked_for == []
 
 

@@ -282,5 +282,5 @@ def test_there_is_none_around_another_layer(options: Options, between: int) -> N
     stream.stop_feeding()
     assert stream.direct is None
     stream.context.layers[1:1] = [layers.ClientTLSLayer] * between
-    found = direct.direct_way(stream, proxy.exchange, stream.layer, stream.sending)  # type: ignore[arg-type]
+    found = direct.direct_way(stream, proxy.exchange.streamed, stream.layer, stream.sending)  # type: ignore[arg-type]
     assert (found is None) == bool(between)

@@ -225,9 +225,11 @@ async def test_a_bug_promises_nothing(
     flow.response = tflow.tresp(content=None, headers=((b"content-type", b"text/event-stream"),))
     exchange.begin(flow)
     text = {"choices": [{"index": 0, "delta": {"content": "Fine."}, "finish_reason": "stop"}]}
-    list(exchange.turns(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(text).encode()))
-    assert b'"store":true' in exchange.end.split(b"event: response.completed")[1]
+    answer = exchange.streamed
+    assert answer is not None
+    list(answer.turns(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(text).encode()))
+    assert b'"store":true' in answer.end.split(b"event: response.completed")[1]
     monkeypatch.setattr(memory, "keep", broken)
     with pytest.raises(RuntimeError):
-        await remembering.keep_streamed(exchange)
-    assert b'"store":false' in exchange.end.split(b"event: response.completed")[1]
+        await remembering.keep_streamed(answer)
+    assert b'"store":false' in answer.end.split(b"event: response.completed")[1]

@@ -1,0 +1,161 @@
+"""An answer that its client gets as a stream, while it is under way.
+
+    feed … feed, feed(b"")      what the backend sends: in ``turns``, or ``at_once`` where it is plain
+    tick                        the backend is silent
+
+1. It is ``finished`` once the rewriter has given the client everything. A backend that then does not hang up is stopped
+   at the next tick.
+2. It is ``cut`` where it ends before the backend does: because the turn is over, because of silence, because it is too
+   large, or because of a bug of ours. Whoever feeds it stops the backend then, and ends the client's answer.
+3. The last frames of an answer that is to be kept wait for that (``end``), until they are released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from toolsimlib.plan import Plan
+from toolsimlib.proxy.clocks import Clocks
+from toolsimlib.proxy.head import internal_error
+from toolsimlib.proxy.jobs import answer_too_large
+from toolsimlib.proxy.keep import BodyRecorder
+from toolsimlib.proxy.memory import Turn
+from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.proxy.turns import in_turns
+from toolsimlib.report import Report
+from toolsimlib.response.rewrite import Listener, ResponseRewriter
+from toolsimlib.wire.responses.kept import without_promise
+
+
+class StreamedAnswer:
+    """The answer to the request of a ``plan``. ``memory``: what is remembered of it.
+
+    ``content_type``: the backend's, and then the client's. ``cut`` and ``end`` as in the rules.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        report: Report,
+        *,
+        content_type: str,
+        limits: Limits,
+        clocks: Clocks,
+        recorder: BodyRecorder,
+        memory: Turn | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        self._is_kept = bool(plan.form.id)
+        self._rewriter = ResponseRewriter(
+            plan, report, content_type=content_type, max_event_bytes=limits.max_event_bytes, listener=listener
+        )
+        self.content_type = self._rewriter.content_type
+        self.report = report
+        self.limits = limits
+        self.memory = memory
+        self._clocks = clocks
+        self._recorder = recorder
+        self._received = 0
+        self.cut = False
+        self.end = b""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the client has been given all of it."""
+        return self._rewriter.done
+
+    @property
+    def final(self) -> Mapping[str, Any] | None:
+        """The whole answer, if it is over and to be kept, else None."""
+        return self._rewriter.final if self._is_kept else None
+
+    @property
+    def holder(self) -> str:
+        """The id of the answer with which the backend keeps a catalogue that it was told, "" if it may not."""
+        return self._rewriter.holder
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
+        chunks = [chunk for turn in self.turns(data) for chunk in turn or ()]
+        if self.end:  # And nobody who could wait for the store.
+            chunks += self.release(without_promise(self.end, stream=True))
+        return [b"".join(chunks)] if chunks else []
+
+    def at_once(self, data: bytes) -> list[bytes] | None:
+        """Return what ``feed`` returns, if it takes no turns; None: nothing was done."""
+        if self._received + len(data) > self.limits.max_answer_bytes:
+            return None
+        try:
+            told = self._rewriter.at_once(data)
+        except Exception:
+            told = self._crashed()
+        if told is None:
+            return None
+        self._hear(data)
+        return self._told(told)
+
+    def turns(self, data: bytes) -> Iterator[list[bytes] | None]:
+        """Yield what ``feed`` returns, and None whenever others should have their turn before this goes on."""
+        self._hear(data)
+        try:
+            if self._received > self.limits.max_answer_bytes and not self.finished:
+                self.cut = True
+                yield self._told(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
+            else:
+                for frames in in_turns(self._rewriter.steps(data), lambda: self.finished):
+                    yield None if frames is None else self._told(frames)
+        except Exception:
+            yield self._told(self._crashed())
+
+    def release(self, end: bytes) -> list[bytes]:
+        """Return the end for the client, once the answer is kept, or said not to be."""
+        self.end = b""
+        return self._sent([end])
+
+    def tick(self) -> list[bytes]:
+        """Return a keep-alive, or the end of the answer when the backend's silence is too long."""
+        try:
+            if self.finished:
+                # The client has everything, but the backend does not hang up.
+                self.cut = True
+                return []
+            if self._clocks.is_overdue:
+                self.cut = True
+                return self._recorder.telling(self._rewriter.fail(self._clocks.silent()))
+            if not self._clocks.is_quiet:
+                return []
+            self._clocks.told()
+            return self._recorder.telling(self._rewriter.keepalive())
+        except Exception:
+            return self._recorder.telling(self._crashed())
+
+    def _crashed(self) -> list[bytes]:
+        """End an answer that we failed to rewrite: otherwise the client would wait for ever."""
+        self.cut = True
+        error = internal_error()
+        self.report.error = error.code
+        try:
+            return self._rewriter.fail(error)
+        except Exception:
+            return []
+
+    def _hear(self, data: bytes) -> None:
+        self._recorder.received.add(data)
+        self._received += len(data)
+        self._clocks.heard()
+
+    def _told(self, frames: list[bytes]) -> list[bytes]:
+        """Return the chunk of all frames at hand; nothing, if these are the end of an answer that is to be kept."""
+        if self.finished:
+            self.cut = self.cut or self._rewriter.cut
+            if self.final is not None:
+                self.end += b"".join(frames)
+                return []
+        return self._sent(frames)
+
+    def _sent(self, frames: list[bytes]) -> list[bytes]:
+        """Return one chunk for all frames at hand, so that no frame is ever split."""
+        if frames:
+            self._clocks.answered()
+        return self._recorder.telling([b"".join(frames)] if frames else [])

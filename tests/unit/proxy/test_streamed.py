@@ -1,0 +1,115 @@
+"""A streamed answer: its turns, its clocks, and what a bug of ours does to it."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+from support.wire import chat_frame
+from toolsimlib.plan import AnswerForm, Plan, Tool
+from toolsimlib.proxy.clocks import MAX_TICK_SECONDS, Clocks
+from toolsimlib.proxy.keep import BodyRecorder
+from toolsimlib.proxy.options.settings import Limits
+from toolsimlib.proxy.streamed import StreamedAnswer
+from toolsimlib.report import Report
+from toolsimlib.response.rewrite import ResponseRewriter
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("time.monotonic", clock)
+    return clock
+
+
+def streamed(max_answer_bytes: int = 1_000, tools: tuple[Tool, ...] = ()) -> tuple[StreamedAnswer, Clocks]:
+    limits = Limits(keepalive=10, connect_timeout=5, idle_timeout=60, max_answer_bytes=max_answer_bytes)
+    plan, clocks = Plan("chat", "chat", AnswerForm(True, "m"), tools=tools), Clocks(limits)
+    kind = "text/event-stream"
+    made = StreamedAnswer(plan, Report(), content_type=kind, limits=limits, clocks=clocks, recorder=BodyRecorder())
+    return made, clocks
+
+
+def test_silence(clock: Clock) -> None:
+    """A stream asks to be woken for the nearer of its two clocks, and gives up when the backend was silent too long."""
+    made, clocks = streamed()
+    assert clocks.next_tick() == MAX_TICK_SECONDS
+    for _ in range(5):
+        clock.now += 10
+        assert made.tick() == []
+    assert clocks.next_tick() == MAX_TICK_SECONDS
+    clock.now += 5
+    clocks.heard()
+    assert clocks.next_tick() == MAX_TICK_SECONDS
+    clock.now += 5
+    assert not made.cut
+    made.tick()
+    clock.now += 54.9
+    made.tick()
+    assert clocks.next_tick() == pytest.approx(0.1)
+    clock.now += 0.1
+    assert b"backend_timeout" in b"".join(made.tick())
+    assert made.cut
+
+
+@pytest.mark.parametrize("broken", ["at_once", "steps", "fail", "keepalive"])
+def test_a_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """An exception in the rewriter is told, and ends the stream: the client does not wait for ever."""
+
+    def bug(*_: Any) -> list[bytes]:
+        raise ZeroDivisionError
+
+    made, _ = streamed()
+    monkeypatch.setattr(ResponseRewriter, broken, bug)
+    if broken == "fail":
+        monkeypatch.setattr(ResponseRewriter, "steps", bug)
+        assert made.feed(b"data: {}\n\n") == []
+    elif broken == "at_once":
+        assert b"internal_error" in b"".join(made.at_once(b"data: {}\n\n") or ())
+    elif broken == "steps":
+        assert b"internal_error" in b"".join(made.feed(b"data: {}\n\n"))
+    else:
+        clock.now += 10
+        assert b"internal_error" in b"".join(made.tick())
+    assert made.cut
+    assert made.report.error == "internal_error"
+
+
+def test_others_have_their_turn() -> None:
+    """A chunk of many calls is rewritten in several turns, which say together what one would have said."""
+    call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+    made, whole = (streamed(10_000_000, (Tool("f", "f"),))[0] for _ in range(2))
+    data = chat_frame(call * 2_000)
+    turns = list(made.turns(data))
+    assert None in turns
+    frames = b"".join(chunk for turn in turns for chunk in turn or ())
+    assert frames.count(b'"name":"f"') == b"".join(whole.feed(data)).count(b'"name":"f"') == 2_000
+    assert all(chunk.endswith(b"\n\n") for turn in turns for chunk in turn or ())
+
+
+def test_a_busy_machine_makes_no_turn_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time in which others run is not the stream's own: it does not wait for them once more."""
+    made, _ = streamed()
+    ticks = count(step=1)
+    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
+    assert None not in list(made.turns(chat_frame("word ") * 5))
+
+
+def test_an_answer_beyond_the_limit() -> None:
+    """A stream that goes on and on fails, and its backend is stopped."""
+    made, _ = streamed()
+    sent = b""
+    for _ in range(100):
+        sent += b"".join(made.feed(chat_frame("word ")))
+    assert made.cut
+    assert made.report.error == "backend_bad_answer"
+    assert sent.count(b"toolsim_max_answer_bytes") == 1
+    assert made.at_once(chat_frame("word ")) is None
