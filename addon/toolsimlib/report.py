@@ -84,7 +84,8 @@ class Report:
     that choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
     REASON"); ``repairs``. ``mismatches``: for each schema that was broken the tool's name and where, without values
     ("get_weather:/days: got string, expected integer"). ``dropped_calls``: those that were kept from the client, as
-    ``entry`` strings: beyond its or the operator's limit, or emitted as calls by a backend and refused.
+    ``entry`` strings: beyond its or the operator's limit, emitted as calls by a backend and refused, or not approved of
+    by the model itself (``loop/opinion.py``), which cuts nothing short.
     ``truncated``: the client's answer lacks something, a call that was dropped or what a backend did not get to.
     ``tool_cutoff``: why we ended the turn before the backend did. ``stop_after_tools_mode``: what would end it: the
     option's value, or off. ``tokens``: as the backend counted them, by kind.
@@ -169,7 +170,7 @@ class Report:
     def for_clients(self) -> dict[str, Any]:
         """Return the summary for a stream's last comment, with what the predecessor told there, under its names."""
         return self.summary() | {
-            "tool_call_truncated": bool(self.dropped_calls),
+            "tool_call_truncated": self.truncated and bool(self.dropped_calls),
             "stop_after_tools_mode": self.stop_after_tools_mode,
         }
 

@@ -44,6 +44,8 @@ def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
     report = Report(client="chat", calls=["f"])
     fields = {"tool_call_count": 1, "tool_call_truncated": False, "stop_after_tools_mode": "off"}
     assert fields.items() <= report.for_clients().items()
+    report.dropped_calls.append("SECOND_OPINION:g")
+    assert report.for_clients()["tool_call_truncated"] is False
     report.drop_call("f")
     assert report.for_clients()["tool_call_truncated"] is True
 

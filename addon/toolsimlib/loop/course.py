@@ -139,6 +139,9 @@ class Course:
         """
         if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
             return None
+        if self._policy.manifest_role == "user":
+            # The backend drops what other roles say.
+            rule, question = "", f"{rule}\n\n{question}"
         self._number += 1
         return Round(self._number, self._api.aside(self._body, rule, question), self._policy)
 

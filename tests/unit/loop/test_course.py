@@ -141,6 +141,11 @@ def test_a_question_beside_the_conversation_is_a_round() -> None:
     assert words is not None
     assert (words.number, words.body, words.policy.tool_use_mode) == (3, BODY, "disabled")
     assert course.aside("Be brief.", "Is it?", seconds=0) is None
+    for api, key in ((CHAT, "messages"), (RESPONSES, "input")):
+        asked = Course(api, BODY, Policy(manifest_role="user"), Bounds()).aside("Be brief.", "Is it?", seconds=0)
+        assert asked is not None
+        assert "Be brief.\n\nIs it?" in (asked.body[key], asked.body[key][0]["content"] if api is CHAT else "")
+        assert "instructions" not in asked.body
 
 
 def test_calls_may_be_asked_about() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,16 @@ def test_what_was_said_and_called_before_stays(client: Dialect, stream: bool) ->
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
     assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+def test_a_call_of_what_was_looked_up_may_be_asked_about(client: Dialect) -> None:
+    """The question is about the tool and what the user said, and not about the look-up, which is none of the calls."""
+    seen, script, job = play(FIND, CALL, "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on"))
+    assert seen.items == [["text", "Words."]]
+    assert "A function: add(a)" in str(script.asked[2])
+    assert "A request: hi" in str(script.asked[2])
+    assert job.report.asked_again == ["find_tools", "SECOND_OPINION:add"]
 
 
 def test_it_is_all_shown_to_a_model_that_only_looks_up() -> None:

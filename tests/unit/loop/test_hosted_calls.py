@@ -117,6 +117,21 @@ def test_a_call_is_run_and_answered(backend: Dialect) -> None:
     assert len(answer["tools"]) == 2
 
 
+def test_a_second_opinion_is_asked_about_functions_alone() -> None:
+    """A call of a server's tool is run unasked; one of the client's beside it that is refused is not told."""
+    policy = Policy(second_opinion="on")
+    turn = block("echo", x=1) + block("free__read", a=1)
+    answer, script, servers, job = play(turn, "no", "It is so.", policy=policy)
+    assert kinds(answer)[-2:] == ["mcp_call", "message"]
+    assert len(servers.calls) == 1
+    assert "A function: echo()" in str(script.asked[1])
+    assert job.report.dropped_calls == ["SECOND_OPINION:echo"]
+    answer, script, servers, _ = play(turn, "yes", policy=policy)
+    assert (kinds(answer)[-2:], len(servers.calls)) == (["function_call", "mcp_call"], 1)
+    answer, script, servers, _ = play(block("free__read", a=1), block("echo", x=1), policy=policy)
+    assert kinds(answer)[-2:] == ["mcp_call", "function_call"]
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
     """The words of all rounds, each a paragraph, and none of the calls."""

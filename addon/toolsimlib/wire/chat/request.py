@@ -126,11 +126,14 @@ def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict
 
 
 def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request that asks the same model something, to be answered by a few tokens, and as it would always."""
+    """Return a request that asks the same model something, to be answered by a few tokens, and as it would always.
+
+    ``rule``: how it is to answer, "" if ``question`` says it.
+    """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | _OF_ANSWER}
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
     messages = [{"role": "system", "content": rule}, {"role": "user", "content": question}]
-    return {**kept, "messages": messages, "temperature": 0, limit: FEW_TOKENS}
+    return {**kept, "messages": messages[not rule :], "temperature": 0, limit: FEW_TOKENS}
 
 
 def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> AnswerForm:

@@ -97,10 +97,13 @@ def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict
 
 
 def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request that asks the same model something, to be answered by a few tokens, and as it would always."""
+    """Return a request that asks the same model something, to be answered by a few tokens, and as it would always.
+
+    ``rule``: how it is to answer, "" if ``question`` says it.
+    """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | _OF_ANSWER}
     few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
-    return {**kept, "instructions": rule, "input": question, **few}
+    return {**kept, **({"instructions": rule} if rule else {}), "input": question, **few}
 
 
 def _no_question(body: Mapping[str, Any]) -> BadRequest:
