@@ -10,35 +10,31 @@
 
 Rules, and the clients that need them (each throws or loses the call otherwise):
 
- 1. Every frame is written in one piece; ``event:`` repeats the ``type``.
- 2. One counter gives each event its ``sequence_number``, from 0, errors and keep-alives included.
- 3. An item's index and id are taken when it is announced, and never again; no index is left out (openai-node). The
+ 1. Frames are whole, name their event, and are counted from 0 (``event_stream``).
+ 2. An item's index and id are taken when it is announced, and never again; no index is left out (openai-node). The
     final object is built from the very dicts that were announced; they grow in place.
- 4. A call is announced with empty arguments, and its arguments come as deltas: LangChain reads nothing else. In full in
+ 3. A call is announced with empty arguments, and its arguments come as deltas: LangChain reads nothing else. In full in
     both places they would be doubled (LangChain, pydantic-ai). ``output_item.done`` has them in full: the AI SDK and
     Codex read only that.
- 5. A call has an ``id``, a ``call_id`` and a ``status`` (AI SDK, pydantic-ai), and the ``namespace`` that its tool was
+ 4. A call has an ``id``, a ``call_id`` and a ``status`` (AI SDK, pydantic-ai), and the ``namespace`` that its tool was
     declared in (Codex).
- 6. ``output`` of ``created`` and ``in_progress`` is empty, and ``usage`` null until the end (both OpenAI SDKs).
- 7. A failure is an ``error`` event, flat and nested, followed by ``response.failed``: each client surfaces only one of
+ 5. ``output`` of ``created`` and ``in_progress`` is empty, and ``usage`` null until the end (both OpenAI SDKs).
+ 6. A failure is an ``error`` event, flat and nested, followed by ``response.failed``: each client surfaces only one of
     the three. ``failed`` has a code of OpenAI's closed set, since Codex repeats the request on most of them.
- 8. A text that follows a call is a new message, with the next index.
- 9. A comment is no sign of life to Codex: a ``keepalive`` event is. It is the one event type outside the API that no
+ 7. A text that follows a call is a new message, with the next index.
+ 8. A comment is no sign of life to Codex: a ``keepalive`` event is. It is the one event type outside the API that no
     client refuses.
-10. What a hosted tool does meanwhile is told with our numbers; other items may stand between its events.
-11. A message says its ``phase`` when it is over: commentary, where the answer goes on with something else or with what
+ 9. What a hosted tool does meanwhile is told with our numbers; other items may stand between its events.
+10. A message says its ``phase`` when it is over: commentary, where the answer goes on with something else or with what
     calls return, or the final answer. One that was cut says none. Codex shows the two in different ways.
-12. ``[DONE]`` follows the terminal event, which the Open Responses specification demands and everyone else accepts.
-
-The frames of deltas are built by hand, from a head that is the same for a whole part and the JSON of one string: they
-are nearly all frames of an answer.
+11. ``[DONE]`` follows the terminal event, which the Open Responses specification demands and everyone else accepts.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from io import StringIO
 from typing import Any, Literal
 
@@ -66,10 +62,10 @@ from toolsimlib.events import (
 from toolsimlib.plan import AnswerForm
 from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.ids import responses_call_id
-from toolsimlib.wire.json_codec import dump, dump_string
+from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
+from toolsimlib.wire.responses.event_stream import EventStream
 from toolsimlib.wire.responses.shapes import DELTA_OF, PART_OF, failure, part_of, response_json, usage_of
-from toolsimlib.wire.sse import encode
 
 
 class ResponsesWriter:
@@ -77,22 +73,19 @@ class ResponsesWriter:
 
     def __init__(self, form: AnswerForm) -> None:
         self._form = form
-        self._stream = form.stream
+        self._events = EventStream(is_on=form.stream)
         self._id = ""
         self._has_begun = False
         self._created_at = 0
         self._service_tier: str | None = None
-        self._sequence = 0
         self._output: list[dict[str, Any]] = []
         self._written: dict[int, str] = {}  # By place: the items of a stream that are over, as JSON.
-        self._frames: list[bytes] = []
         # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
         self._hosted_at: dict[str, int] = {}  # By key: where in the output announced items of hosted tools stand.
         # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
-        self._delta_head = ""
         self.body: dict[str, Any] | None = None
         self.error: ApiError | None = None
 
@@ -100,7 +93,7 @@ class ResponsesWriter:
         """Return the frames of one event (none when the answer is not streamed)."""
         match event:
             case Deltas():
-                return self._deltas(event)
+                self._deltas(event)
             case TextDelta():
                 self._part_delta("text", event.text)
             case CallDelta():
@@ -121,13 +114,12 @@ class ResponsesWriter:
                 self._hosted(event)
             case KeepAlive():
                 self._begin(Opened())
-                self._emit("keepalive", {})
+                self._events.emit("keepalive", {})
             case Ended():
                 self._end(event)
             case Failed():
                 self._fail(event.error)
-        frames, self._frames = self._frames, []
-        return frames
+        return self._events.take()
 
     # -- the response
 
@@ -135,10 +127,9 @@ class ResponsesWriter:
         """Return an answer whose model has not begun, and the frames that say so."""
         self._name(Opened())
         response = self._response("queued", [])
-        self._emit("response.created", {"response": response})
-        self._emit("response.queued", {"response": response})
-        frames, self._frames = self._frames, []
-        return response, frames
+        self._events.emit("response.created", {"response": response})
+        self._events.emit("response.queued", {"response": response})
+        return response, self._events.take()
 
     def _begin(self, event: Opened) -> None:
         if self._has_begun:
@@ -146,10 +137,10 @@ class ResponsesWriter:
         self._has_begun, self._service_tier, was_queued = True, event.service_tier, bool(self._id)
         if not was_queued:
             self._name(event)
-        if self._stream:
+        if self._events.is_on:
             response = self._response("in_progress", [])
             for kind in ("in_progress",) if was_queued else ("created", "in_progress"):
-                self._emit(f"response.{kind}", {"response": response})
+                self._events.emit(f"response.{kind}", {"response": response})
 
     def _name(self, event: Opened) -> None:
         self._id = self._form.id or event.response_id or f"resp_{secrets.token_hex(24)}"
@@ -171,16 +162,15 @@ class ResponsesWriter:
         self.error = error
         self._close("incomplete")
         self._close_hosted()
-        # Rule 7.
-        self._emit("error", error_fields(error))
+        # Rule 6.
+        self._events.emit("error", error_fields(error))
         response = self._response("failed", self._output, error=failure(error))
         self._done("response.failed", response)
 
     def _done(self, event: str, response: dict[str, Any]) -> None:
-        self._emit(event, {}, f',"response":{response_json(response, self._written)}')
+        self._events.emit(event, {}, f',"response":{response_json(response, self._written)}')
         self.body = response
-        if self._stream:
-            self._frames.append(encode("[DONE]"))
+        self._events.done()
 
     def _response(
         self,
@@ -217,28 +207,18 @@ class ResponsesWriter:
 
     def _delta(self, text: str) -> None:
         self._text.write(text)
-        if self._stream and self._open != "local":
-            self._frames.append(self._delta_frames((text,)))
+        if self._open != "local":
+            self._events.deltas((text,))
 
-    def _deltas(self, event: Deltas) -> list[bytes]:
-        """Return the frames of deltas that came together, as one piece."""
+    def _deltas(self, event: Deltas) -> None:
         like, texts = event.like, event.texts
         if not isinstance(like, CallDelta):
             kind = "text" if isinstance(like, TextDelta) else PART_OF[like.kind]
             if self._open != kind:
                 self._open_part(kind)
         self._text.writelines(texts)
-        if not self._stream or self._open == "local":
-            return []
-        frames, self._frames = self._frames, []
-        return [*frames, self._delta_frames(texts)]
-
-    def _delta_frames(self, texts: Sequence[str]) -> bytes:
-        head, first = self._delta_head, self._sequence
-        tail = ',"logprobs":[],"sequence_number":' if self._open == "text" else ',"sequence_number":'
-        self._sequence += len(texts)
-        frames = [f"{head}{dump_string(text)}{tail}{number}}}\n\n" for number, text in enumerate(texts, first)]
-        return "".join(frames).encode()
+        if self._open != "local":
+            self._events.deltas(texts)
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
         """Begin a content part, in the open message if it fits there, else in a new item."""
@@ -256,11 +236,12 @@ class ResponsesWriter:
                 self._add(f"rs_{secrets.token_hex(24)}", item)
         self._open = kind
         if kind == "summary":
-            self._emit("response.reasoning_summary_part.added", {**self._where(), "part": part})
-            self._start_deltas("response.reasoning_summary_text.delta", self._where())
+            self._events.emit("response.reasoning_summary_part.added", {**self._where(), "part": part})
+            self._start_deltas("response.reasoning_summary_text.delta")
         else:
-            self._emit("response.content_part.added", {**self._where(), "part": part})
-            self._start_deltas(f"response.{DELTA_OF[kind]}.delta", self._where())
+            self._events.emit("response.content_part.added", {**self._where(), "part": part})
+            more = ',"logprobs":[]' if kind == "text" else ""
+            self._start_deltas(f"response.{DELTA_OF[kind]}.delta", more)
 
     def _call(self, event: CallStarted) -> None:
         self._begin(Opened())
@@ -286,7 +267,7 @@ class ResponsesWriter:
         self._add(own, item)
         self._open = "custom" if event.kind == "custom" else "function"
         kind = "function_call_arguments" if event.kind == "function" else "custom_tool_call_input"
-        self._start_deltas(f"response.{kind}.delta", self._where())
+        self._start_deltas(f"response.{kind}.delta")
 
     def _call_ids(self, event: CallStarted) -> tuple[str, str]:
         """Return the id of a call, and that of its item, which must be unlike all others where items are kept."""
@@ -298,7 +279,7 @@ class ResponsesWriter:
         self._close("completed")
         self._output.append(item)
         index = len(self._output) - 1
-        self._emit("response.output_item.added", {"output_index": index, "item": item})
+        self._events.emit("response.output_item.added", {"output_index": index, "item": item})
         self._end_item(index)
 
     def _hosted(self, event: HostedStarted | HostedProgress | HostedEnded) -> None:
@@ -308,12 +289,12 @@ class ResponsesWriter:
             self._close("completed")
             self._hosted_at[event.key] = len(self._output)
             self._output.append(event.item)
-            self._emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": event.item})
+            self._events.emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": event.item})
         elif (at := self._hosted_at.get(event.key)) is None:
             return
         elif isinstance(event, HostedProgress):
             where = {"item_id": self._output[at].get("id"), "output_index": at}
-            self._emit(event.type, {**where, **event.fields})
+            self._events.emit(event.type, {**where, **event.fields})
         else:
             del self._hosted_at[event.key]
             self._output[at] = event.item
@@ -327,11 +308,12 @@ class ResponsesWriter:
     def _add(self, name: str, item: dict[str, Any]) -> None:
         self._output.append({"id": name, **item})
         # The item as it is now: it grows in place.
-        self._emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": self._output[-1]})
+        self._events.emit(
+            "response.output_item.added", {"output_index": len(self._output) - 1, "item": self._output[-1]}
+        )
 
-    def _start_deltas(self, event: str, where: dict[str, Any]) -> None:
-        head = dump({"type": event, **where})
-        self._delta_head = f'event: {event}\ndata: {head[:-1]},"delta":'
+    def _start_deltas(self, event: str, more: str = "") -> None:
+        self._events.start_deltas(event, self._where(), more)
         self._text = StringIO(newline="\n")
 
     def _where(self) -> dict[str, Any]:
@@ -347,14 +329,14 @@ class ResponsesWriter:
         assert kind in ("text", "refusal", "summary", "reasoning_text")
         part = part_of(kind, text)
         if kind == "summary":
-            self._emit("response.reasoning_summary_text.done", {**where, "text": text})
-            self._emit("response.reasoning_summary_part.done", {**where, "part": part})
+            self._events.emit("response.reasoning_summary_text.done", {**where, "text": text})
+            self._events.emit("response.reasoning_summary_part.done", {**where, "part": part})
             self._output[-1]["summary"].append(part)
             return
         value = {"refusal": text} if kind == "refusal" else {"text": text}
         logprobs: dict[str, Any] = {"logprobs": []} if kind == "text" else {}
-        self._emit(f"response.{DELTA_OF[kind]}.done", {**where, **value, **logprobs})
-        self._emit("response.content_part.done", {**where, "part": part})
+        self._events.emit(f"response.{DELTA_OF[kind]}.done", {**where, **value, **logprobs})
+        self._events.emit("response.content_part.done", {**where, "part": part})
         self._output[-1]["content"].append(part)
 
     def _close(self, status: ItemStatus, phase: Literal["commentary", "final_answer"] = "commentary") -> None:
@@ -374,11 +356,11 @@ class ResponsesWriter:
                 where = self._where()
                 item["arguments"] = text
                 done = {**where, "name": item["name"], "arguments": text}
-                self._emit("response.function_call_arguments.done", done)
+                self._events.emit("response.function_call_arguments.done", done)
             case "custom":
                 where = self._where()
                 item["input"] = text
-                self._emit("response.custom_tool_call_input.done", {**where, "input": text})
+                self._events.emit("response.custom_tool_call_input.done", {**where, "input": text})
             case _:
                 self._close_part()
         self._open = ""
@@ -389,12 +371,6 @@ class ResponsesWriter:
         self._end_item(len(self._output) - 1)
 
     def _end_item(self, index: int) -> None:
-        if self._stream:
+        if self._events.is_on:
             self._written[index] = item = dump(self._output[index])
-            self._emit("response.output_item.done", {"output_index": index}, f',"item":{item}')
-
-    def _emit(self, event: str, fields: dict[str, Any], more: str = "") -> None:
-        if self._stream:
-            data = dump({"type": event, **fields})[:-1]
-            self._frames.append(encode(f'{data}{more},"sequence_number":{self._sequence}}}', event))
-            self._sequence += 1
+            self._events.emit("response.output_item.done", {"output_index": index}, f',"item":{item}')

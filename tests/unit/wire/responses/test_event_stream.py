@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.wire.responses.event_stream import EventStream
+from toolsimlib.wire.sse import SSEDecoder
+
+TEXTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
+
+
+def read(frames: list[bytes]) -> list[dict[str, Any]]:
+    """Return the events of frames, each of which names its own."""
+    found = []
+    for event in SSEDecoder().feed(b"".join(frames)):
+        document = json.loads(event.data)
+        assert document["type"] == event.event
+        found.append(document)
+    return found
+
+
+@given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
+def test_all_events_are_counted(told: list[list[str] | str]) -> None:
+    """By one counter from 0, whether they are made one by one or together, and however they are taken."""
+    events = EventStream(is_on=True)
+    events.start_deltas("d", {"item_id": "m"}, ',"logprobs":[]')
+    frames: list[bytes] = []
+    expected: list[dict[str, Any]] = []
+    for each in told:
+        if isinstance(each, str):
+            events.emit("e", {"fields": each}, ',"more":[1]')
+            expected.append({"type": "e", "fields": each, "more": [1]})
+        else:
+            events.deltas(each)
+            expected += [{"type": "d", "item_id": "m", "delta": text, "logprobs": []} for text in each]
+        if len(expected) % 2:
+            frames += events.take()
+    frames += events.take()
+    assert read(frames) == [{**event, "sequence_number": number} for number, event in enumerate(expected)]
+    assert all(frame.endswith(b"\n\n") for frame in frames)
+    assert events.take() == []
+
+
+def test_deltas_that_come_together_leave_together() -> None:
+    """As one piece; behind the last event stands the word that ends the stream."""
+    events = EventStream(is_on=True)
+    events.start_deltas("d", {})
+    events.deltas(["a", "b"])
+    events.done()
+    together, last = events.take()
+    assert together.count(b"\n\n") == 2
+    assert last == b"data: [DONE]\n\n"
+
+
+def test_an_answer_that_is_not_streamed_has_no_events() -> None:
+    """Whatever is told."""
+    events = EventStream(is_on=False)
+    events.start_deltas("d", {})
+    events.deltas(["a"])
+    events.emit("e", {})
+    events.done()
+    assert events.take() == []
