@@ -1,7 +1,8 @@
 """What a model can be asked for once more, and what it is to be shown of its own words.
 
 1. Only what is held back can be asked again: text that was told and calls that were announced stay told. So a fault
-   ends the choice where it stands, and a later round goes on from there.
+   ends the choice where it stands, and a later round goes on from there. Behind an announced call that broke there is
+   none: its client must not run what follows.
 2. A verdict counts where it says what a call would have needed. A block that talks about the syntax says nothing.
 3. A call that the length limit cut off is no mistake: the model is to go on with it. One that the model itself left
    open is broken; so is an answer that is nothing but a call without the tag which cannot be made (``broken_call``).

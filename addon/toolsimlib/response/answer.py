@@ -171,7 +171,7 @@ class Answer:
         turn = self._turn(0)
         if turn.reason is None:
             events += turn.finish("stop")
-        if turn.reason in ("stop", "length") and turn.again.fault is None:
+        if turn.reason in ("stop", "length") and turn.again.fault is None and not turn.broken:
             turn.again.missing(self._plan, turn.reason)
         return self._ask(events) or [*events, self._end()]
 

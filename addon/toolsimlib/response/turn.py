@@ -93,6 +93,11 @@ class Turn:
         return self._calls.made > 0 and not self._calls.broken
 
     @property
+    def broken(self) -> bool:
+        """Whether a call that the client has heard of ended incomplete."""
+        return self._calls.broken
+
+    @property
     def buffering(self) -> bool:
         """Whether the client hears nothing of what the backend says: it is held back, or dropped as a tail."""
         dropping = self.state == self.state_calling and self._plan.policy.suppress_tail_after_tools
@@ -266,7 +271,7 @@ class Turn:
             self._take(pieces)
         self._end_block()
         # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
-        if (gap := self._gap.take()) and not self._calls.made:
+        if (gap := self._gap.take()) and not self._calls.made and not self.over:
             self._calls.say(TextDelta(gap, self._choice))
 
     def _block(self, block: Block | Oversize) -> None:
@@ -342,8 +347,8 @@ class Turn:
 
     @property
     def _may_ask(self) -> bool:
-        """Whether the model can be asked for another call: not for one that was announced, or that is one too many."""
-        return not self._calls.is_open and not self._calls.is_spent
+        """Whether the model can be asked for another call: not beside one that was announced, nor for one too many."""
+        return not (self._calls.is_open or self._calls.broken or self._calls.is_spent)
 
     def _ask_again(self, verdict: Verdict) -> bool:
         """End the turn at a call that the model is asked to write once more; return whether it is."""

@@ -27,8 +27,10 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
+from toolsimlib.plan import Choice
 from toolsimlib.report import Report
 from toolsimlib.response import turn
+from toolsimlib.response.again import NO_CALL
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.turn import Turn
@@ -268,6 +270,27 @@ def test_an_early_end_breaks_the_announced_call() -> None:
     """A refusal behind a call ends the turn, within the next call too: the client is told that that one is broken."""
     told, _, _ = tell(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
     assert told[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]
+
+
+def test_nothing_is_asked_again_behind_a_broken_call() -> None:
+    """Its client has heard of it and must run nothing: neither a fault behind it nor the lack of a call counts."""
+    asks = frozenset({NO_CALL, "SCHEMA_MISMATCH", "MALFORMED_JSON"})
+    the_plan = responses(policy=INCREMENTAL, asks=asks, choice=Choice("required"))
+    broken = TextDelta(CALL[:-17] + " ~~~ </tool_call>")
+    for events in ([broken], [broken, StructuredCall("add", "[1]")]):
+        told, _, answer = tell(the_plan, [*events, Finished("stop"), Closed()])
+        assert CallEnded("incomplete") in told
+        assert told[-1] == Ended({0: "length"})
+        assert answer.again is None
+
+
+def test_a_failure_at_the_very_end_is_the_last_event() -> None:
+    """White space that was held back before it is not told behind it, nor is there any other end."""
+    broken = CALL.removesuffix("</tool_call>").replace("1", '"x"')
+    the_plan = plan("responses", "responses", True, [STRICT])
+    told, report, _ = tell(the_plan, [TextDelta(" "), TextDelta(broken), Finished("stop"), Closed()])
+    assert [type(event) for event in told] == [Failed]
+    assert report.error == "invalid_tool_call"
 
 
 DIAGRAM = [line for line in str(turn.__doc__).splitlines() if line.strip().startswith("|")]
