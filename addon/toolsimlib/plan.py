@@ -198,7 +198,8 @@ class Plan:
     ``fields``: further fields of the backend's body. ``attempts``: what of all this the backend may refuse, and the
     request may do without.
     ``after_outputs``: the conversation ends with what tools answered. ``asks``: the reasons for which the model is
-    asked again, where this is a round (``loop/``). ``begun``: the call with which this answer goes on, as far as an
+    asked again, where this is a round (``loop/``); ``hosted``: the names of the tools that are run between the rounds,
+    whose calls its client does not hear as such. ``begun``: the call with which this answer goes on, as far as an
     earlier round got. ``told``: the catalogue that the backend's own context holds with this answer, None if it
     may hold none; ``is_told``: it held that before, so that the request was sent without (``request/catalogue``).
     """
@@ -222,6 +223,7 @@ class Plan:
     attempts: frozenset[Feature] = frozenset()
     after_outputs: bool = False
     asks: frozenset[str] = frozenset()
+    hosted: frozenset[str] = frozenset()
     begun: str = ""
     told: HeldCatalogue | None = None
     is_told: bool = False

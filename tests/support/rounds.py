@@ -27,10 +27,11 @@ from toolsimlib.wire.json_codec import dump
 class Script:
     """What the model says in each round: a text, or with ``|length`` behind it one that was cut off; None = an error.
 
-    ``asked``: the messages of each round as the backend got them. ``size``: of the pieces of text.
+    Bytes are the stream of a backend that emits calls itself (``emitted``). ``asked``: the messages of each round as
+    the backend got them. ``size``: of the pieces of text.
     """
 
-    texts: Sequence[str | None]
+    texts: Sequence[str | bytes | None]
     backend: Dialect
     size: int = 7
     asked: list[list[Any]] = field(default_factory=list)
@@ -56,10 +57,13 @@ class Script:
             yield Told(report)
             yield Refused(503, {"content-type": "application/json"}, b'{"error": {}}')
             return
-        text, _, finish = text.partition("|")
-        pieces = [text[start : start + self.size] for start in range(0, len(text), self.size)]
-        kind, data = backend_answer(self.backend, stream, pieces, finish or "stop")
-        plan = replace(rewritten.plan, asks=round_.asks, begun=round_.begun)
+        if isinstance(text, bytes):
+            kind, data = "text/event-stream", text
+        else:
+            text, _, finish = text.partition("|")
+            pieces = [text[start : start + self.size] for start in range(0, len(text), self.size)]
+            kind, data = backend_answer(self.backend, stream, pieces, finish or "stop")
+        plan = replace(rewritten.plan, asks=round_.asks, begun=round_.begun, hosted=round_.hosted)
         rewriter = ResponseRewriter(plan, report, content_type=kind, listener=listen)
         for chunk in [data[start : start + 64] for start in range(0, len(data), 64)]:
             rewriter.feed(chunk)

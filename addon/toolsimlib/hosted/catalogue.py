@@ -98,6 +98,11 @@ class Catalogue:
         """Return the tools of one server: by their own names those that the model is shown."""
         return {each.tool.name: name for name, each in self._tools.items() if each.server.label == label}
 
+    @property
+    def shown(self) -> frozenset[str]:
+        """The names that the model is shown."""
+        return frozenset(self._tools)
+
     def functions(self) -> list[dict[str, Any]]:
         """Return the declarations that the model is shown, flat, as either API takes them."""
         return [

@@ -42,7 +42,7 @@ class Round:
     """One round: a request as the client could have sent it, and how it is treated.
 
     ``number`` counts from 1. ``asks``: the reasons for which it may be followed by another. ``begun``: the call with
-    which its answer goes on.
+    which its answer goes on. ``hosted``: the names of the tools that are run behind it.
     """
 
     number: int
@@ -50,6 +50,7 @@ class Round:
     policy: Policy
     asks: frozenset[str] = frozenset()
     begun: str = ""
+    hosted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +90,18 @@ def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> boo
 class Course:
     """The rounds of one answer to ``body``, a request of ``api``'s.
 
-    What tools of ours have answered is followed by a round (``after_calls``) as long as the bounds allow one.
+    What tools of ours have answered, the ``hosted`` ones, is followed by a round (``after_calls``) as long as the
+    bounds allow one.
     """
 
-    def __init__(self, api: Api, body: Mapping[str, Any], policy: Policy, bounds: Bounds) -> None:
+    def __init__(
+        self, api: Api, body: Mapping[str, Any], policy: Policy, bounds: Bounds, hosted: frozenset[str] = frozenset()
+    ) -> None:
         self._api = api
         self._body = body
         self._policy = policy
         self._bounds = bounds
+        self._hosted = hosted
         self._number = 1  # Of the last round.
         self._asked = 0
         self._has_fixed = False
@@ -105,7 +110,7 @@ class Course:
 
     def first(self) -> Round:
         """Return the first round: the client's own request."""
-        return Round(1, self._body, self._policy, self._asks(1))
+        return Round(1, self._body, self._policy, self._asks(1), hosted=self._hosted)
 
     def next(self, before: Round, again: AskAgain, *, called: bool, seconds: float, size: int) -> Round | None:
         """Return the round that asks again, None if the bounds forbid it.
@@ -169,7 +174,7 @@ class Course:
 
     def _round(self, body: Mapping[str, Any], policy: Policy, begun: str = "") -> Round:
         self._number += 1
-        return Round(self._number, body, policy, self._asks(self._number), begun)
+        return Round(self._number, body, policy, self._asks(self._number), begun, self._hosted)
 
     def _asks(self, number: int) -> frozenset[str]:
         if number >= self._bounds.rounds:

@@ -124,6 +124,11 @@ class HostedCalls:
         return bool(self._pending) or self._waits
 
     @property
+    def tools(self) -> frozenset[str]:
+        """The names of the functions that stand for MCP tools in the rounds."""
+        return self._catalogue.shown
+
+    @property
     def waits(self) -> bool:
         """Whether the client has to decide something before this goes on."""
         return self._waits

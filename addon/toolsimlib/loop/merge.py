@@ -6,7 +6,8 @@
 3. Text that follows text of an earlier round begins a paragraph. Behind calls it is said only where the API has a place
    for it.
 4. The tokens of all rounds are added up, as far as backends tell them.
-5. An answer with calls ends with calls, however its last round ended.
+5. An answer with calls ends with calls, however its last round ended; but once its client has heard of a call that
+   broke, as one that was cut. One that breaks before anything was told of it is nobody's.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Merger:
         self._call: list[CallStarted | CallDelta | CallEnded] = []  # The open call.
         self._line_end: bool | None = None  # Whether the last text ended a line; None if none was told since a call.
         self._begins = False  # Whether this further round has told no text yet.
+        self._is_broken = False  # Whether the client was told of a call that ended incomplete.
         self.calls: list[str] = []
         """The names of those that the client was told of."""
         self.size = 0
@@ -79,8 +81,8 @@ class Merger:
         self._begins = False
 
     def ended(self) -> Ended:
-        """Return the end of the answer as it stands: with its calls, if it has any."""
-        return Ended({0: "tool_calls" if self.calls else "stop"}, self._usage)
+        """Return the end of the answer as it stands (rule 5)."""
+        return Ended({0: "length" if self._is_broken else "tool_calls" if self.calls else "stop"}, self._usage)
 
     def feed(self, event: ClientEvent) -> list[ClientEvent]:
         """Return what the client is told for one event of the round."""
@@ -98,6 +100,8 @@ class Merger:
                 self.count(usage)
                 if self.calls and self._made:
                     reasons = {**reasons, 0: "tool_calls"}
+                if self._is_broken:
+                    reasons = {**reasons, 0: "length"}
                 return [Ended(reasons, self._usage)]
             case KeepAlive():
                 return [event]
@@ -128,12 +132,15 @@ class Merger:
         if isinstance(event, CallDelta):
             self.size += len(event.text)
         self._call.append(event)
-        out: list[ClientEvent] = [event]
-        if self._made or (self._is_later and self._max_calls):
-            out = list(self._call) if isinstance(event, CallEnded) and self._is_new() else []
-        elif isinstance(event, CallEnded):
-            self._is_new()
+        is_held = bool(self._made or (self._is_later and self._max_calls))
+        out: list[ClientEvent] = [] if is_held else [event]
         if isinstance(event, CallEnded):
+            is_whole = event.status == "completed"
+            if not is_held:
+                self._is_new()
+                self._is_broken |= not is_whole
+            elif is_whole and self._is_new():
+                out = [*self._call]
             self._call = []
         if out:
             self.has_told = True
@@ -141,7 +148,7 @@ class Merger:
         return out
 
     def _is_new(self) -> bool:
-        """Note the open call, which is whole now; return whether the client is told of it."""
+        """Note the open call, which is over now; return whether the client is told of it."""
         started = self._call[0]
         assert isinstance(started, CallStarted)
         arguments = "".join(each.text for each in self._call if isinstance(each, CallDelta))

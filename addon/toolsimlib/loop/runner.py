@@ -96,7 +96,7 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
     if opinion is not None:
         # None is announced before it is known to stand.
         policy = replace(policy, stream_arguments="buffered")
-    course = Course(job.api, body, policy, job.bounds)
+    course = Course(job.api, body, policy, job.bounds, hosted.tools if hosted is not None else frozenset())
     # Calls beside their XML are said as text: without it they would be lost.
     in_words = job.policy.output_mode != "openai-json"
     merger = Merger(

@@ -20,18 +20,19 @@ class Part:
 
     asks: frozenset[str]
     begun: str
+    hosted: frozenset[str] = frozenset()
     report: Report = field(default_factory=Report)
     policy: Policy | None = None
     listener: Listener | None = None
 
     def planned(self, plan: Plan) -> Plan:
         """Return the plan of the round's request, as that of a round."""
-        return replace(plan, asks=self.asks, begun=self.begun)
+        return replace(plan, asks=self.asks, begun=self.begun, hosted=self.hosted)
 
     def note(self) -> dict[str, Any]:
         """Return what a recording has to hold, so that it can be replayed."""
         where = {"number": self.report.round, "of": self.report.part_of}
-        return {**where, "asks": sorted(self.asks), "begun": self.begun}
+        return {**where, "asks": sorted(self.asks), "begun": self.begun, "hosted": sorted(self.hosted)}
 
 
 PARTS: dict[str, Part] = {}
@@ -45,4 +46,5 @@ def part_of(flow: HTTPFlow) -> Part | None:
     note: Mapping[str, Any] | None = flow.metadata.get(NOTE, {}).get("round")
     if note is None or flow.live:
         return None
-    return Part(frozenset(note["asks"]), note["begun"], Report(round=note["number"], part_of=note["of"]))
+    report = Report(round=note["number"], part_of=note["of"])
+    return Part(frozenset(note["asks"]), note["begun"], frozenset(note.get("hosted", ())), report)

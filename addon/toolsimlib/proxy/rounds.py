@@ -178,7 +178,7 @@ class Rounds:
 
         flow = origin.flow(round_)
         report = Report(round=round_.number, part_of=origin.id)
-        part = PARTS[flow.id] = Part(round_.asks, round_.begun, report, round_.policy, listen)
+        part = PARTS[flow.id] = Part(round_.asks, round_.begun, round_.hosted, report, round_.policy, listen)
         handler = RoundHandler(flow, ctx.options)
         task = self._spawn(handler.run())
         task.add_done_callback(lambda _: heard.put_nowait(None))

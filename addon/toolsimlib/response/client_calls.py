@@ -4,7 +4,8 @@
    too many is dropped; it ends the turn where other text behind a call would.
 2. With incremental arguments a call is announced before it is whole, if it would not be one too many: from a block that
    is open, as soon as its header is clean (``preview``), or while the backend is emitting it as a call, unless it may
-   repeat one that came as text.
+   repeat one that came as text. One that is run between the rounds (``Plan.hosted``) never is: its client hears of it
+   otherwise.
 3. What was announced stays announced. If the judge passes what goes on where the client was left, the rest is told. If
    it passes anything else, or nothing, the call ends as incomplete, and the choice ends as one that was cut.
 4. The client hears of one call at a time: while one is open, no other is announced, and whatever else is said is told
@@ -136,7 +137,7 @@ class ClientCalls:
     def fragment(self, text: str) -> None:
         """Take a piece of the open block's body (rule 2)."""
         if self.preview is None:
-            self.preview = Preview(self._plan.tools)
+            self.preview = Preview(tool for tool in self._plan.tools if tool.name not in self._plan.hosted)
         self._read(self.preview, text, None)
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:

@@ -145,10 +145,10 @@ class Judge:
         return self._by_kind(tool, Written("", tool.name, arguments=Json(call.arguments, call.arguments)), "", ())
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
-        """Return the tool on offer of a call that the backend is emitting, None if there is none by this name."""
+        """Return the client's tool of a call that the backend is emitting, None if none on offer has this name."""
         call = StructuredCall(delta.name, "", namespace=delta.namespace)
         name = f"{delta.namespace}__{delta.name}" if delta.namespace else delta.name
-        return None if name in self._plan.masked else self._structured_tool(call)
+        return None if name in self._plan.masked | self._plan.hosted else self._structured_tool(call)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -29,11 +29,12 @@ def run(course: Course, *faults: AskAgain, seconds: float = 0, size: int = 0) ->
 
 def test_a_model_is_asked_again_so_often() -> None:
     """The last round may be followed by none: its answer counts, whatever it is."""
-    rounds = run(Course(CHAT, BODY, Policy(retry=2), Bounds()), again(), again())
-    assert [each and (each.number, each.asks) for each in rounds] == [
-        (1, CALL_FAULTS),
-        (2, CALL_FAULTS),
-        (3, frozenset()),
+    hosted = frozenset({"free__read"})
+    rounds = run(Course(CHAT, BODY, Policy(retry=2), Bounds(), hosted), again(), again())
+    assert [each and (each.number, each.asks, each.hosted) for each in rounds] == [
+        (1, CALL_FAULTS, hosted),
+        (2, CALL_FAULTS, hosted),
+        (3, frozenset(), hosted),
     ]
     assert rounds[0] is not None
     assert rounds[0].body is BODY

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from openai.types.responses import Response
+from support.answers import read
+from support.emitted import BODIES, Said, Step
 from support.rounds import Script, body_of, run
 from toolsimlib.hosted.approvals import Approvals, Desk
 from toolsimlib.hosted.catalogue import RemoteTool
@@ -83,7 +86,9 @@ def job_of(
     return Job(api, body, api.read(body).form, policy, ask, bounds or Bounds(), report, hosted=calls)
 
 
-def play(*texts: str | None, backend: Dialect = "chat", gone: str = "", **more: Any) -> tuple[Any, Script, Any, Job]:
+def play(
+    *texts: str | bytes | None, backend: Dialect = "chat", gone: str = "", **more: Any
+) -> tuple[Any, Script, Any, Job]:
     """Return the answer, as the client reads it, the script, the servers and the job."""
     script, servers = Script(texts, backend), Servers(gone)
     job = job_of(script, servers, **more)
@@ -376,3 +381,39 @@ def test_a_client_that_leaves_stops_the_tools() -> None:
         return servers
 
     assert asyncio.run(leave()).cancelled == 3
+
+
+STREAMED = Policy(stream_arguments="incremental")
+READ, ECHO = Said("free__read", '{"a":1}'), Said("echo", '{"text":"hello"}')
+SLIP = Said("free__read", '{"a":1,}')
+SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call>'
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_calls_that_arrive_are_told_and_run_as_ever(client: Dialect, backend: Dialect) -> None:
+    """Ours are run when they are whole, and mended if need be; the client's are told in pieces beside them."""
+    for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
+        said, seen = BODIES[backend](steps, "tool_calls"), []
+        for policy in (Policy(), STREAMED):
+            data, script, servers, job = play(said, "So.", client=client, backend=backend, stream=True, policy=policy)
+            assert servers.calls == [("free", "read", {"a": 1})]
+            asked = re.sub("(call|mcp)_[0-9a-f]+", "", json.dumps(script.asked))
+            seen.append((read(client, True, [data]), asked, job.report.calls))
+        assert seen[0] == seen[1]
+        pieces = data.count(b'"response.function_call_arguments.delta"') + data.count(b'"function":{"arguments"')
+        assert (pieces > 3) == (ECHO in steps and (backend == "responses" or steps[0] is ECHO))
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: Dialect, backend: Dialect) -> None:
+    """Its client has heard of it: the answer ends as one that was cut, behind the outputs of ours."""
+    broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
+    emitted: list[Step] = [READ, Said("echo", '{"text":"hel')]
+    # Of a chat backend's calls, the first one alone is told ahead.
+    for steps in ([block("free__read", a=1), broken], emitted)[: 1 if backend == "chat" else 2]:
+        said = BODIES[backend](steps, "length")
+        data, _, servers, _ = play(said, "So.", client=client, backend=backend, stream=True, policy=STREAMED)
+        assert servers.calls == [("free", "read", {"a": 1})]
+        assert read(client, True, [data]).finish in ("length", "incomplete")

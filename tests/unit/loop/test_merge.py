@@ -3,7 +3,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from support.turns import whole_call
-from toolsimlib.events import CallStarted, ClientEvent, Ended, KeepAlive, Opened, ReasoningDelta, TextDelta, Usage
+from toolsimlib.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    KeepAlive,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
 from toolsimlib.loop.merge import Merger
 
 
@@ -54,6 +65,18 @@ def test_an_answer_with_calls_ends_with_calls() -> None:
         merger.count(usage)
     assert merger.feed(ended) == [Ended({0: "stop"}, Usage(4, 5, 9, 4, 5))]
     assert merge([Ended({0: "length"})]) == [Ended({0: "length"}, None)]
+
+
+def test_a_call_that_broke_is_not_to_be_run() -> None:
+    """Where its client has heard of it, whatever else was called; a later round's is not told before it is whole."""
+    broken: list[ClientEvent] = [CallStarted(1, "add"), CallDelta('{"a"'), CallEnded("incomplete")]
+    assert merge([*broken, Ended({0: "length"})]) == [*broken, Ended({0: "length"}, None)]
+    merger = Merger(text_follows_calls=True)
+    for event in (*whole_call(1), *broken):
+        merger.feed(event)
+    assert merger.ended() == Ended({0: "length"}, None)
+    told = merge(whole_call(1), [*broken, TextDelta("x"), Ended({0: "length"})])
+    assert told == [*whole_call(1), TextDelta("x"), Ended({0: "tool_calls"}, None)]
 
 
 def test_the_limit_of_calls_counts_over_all_rounds() -> None:
