@@ -12,7 +12,7 @@ import toolsimlib.request.manifest
 import toolsimlib.request.record
 import toolsimlib.wire.chat.writer
 import toolsimlib.wire.ids
-import toolsimlib.wire.responses.writer
+import toolsimlib.wire.responses.event_stream
 from mitmproxy.exceptions import CommandError
 from support.recording import CALL, chat_answer, chat_stream, context, exchange, question, recording
 from toolsimlib.proxy.notes import NOTE
@@ -76,8 +76,8 @@ def renamed(name: str) -> Callable[..., bytes]:
 
 def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event, by its number and its name."""
-    writer = toolsimlib.wire.responses.writer
-    monkeypatch.setattr(writer, "encode", renamed("response.function_call_arguments.done"))
+    event_stream = toolsimlib.wire.responses.event_stream
+    monkeypatch.setattr(event_stream, "encode", renamed("response.function_call_arguments.done"))
     (line,) = lines(stream)
     assert line.startswith("response.events[")
     assert "response.function_call_arguments.done].event: got" in line
