@@ -15,6 +15,7 @@ class Frozen:
     parts: tuple[str, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict, compare=False)
     seconds: float = field(default=0.5, kw_only=True)
+    text: str = field(default="", init=False, repr=False, compare=False)
 
 
 @quick
@@ -24,6 +25,7 @@ class Quick:
     parts: tuple[str, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict, compare=False)
     seconds: float = field(default=0.5, kw_only=True)
+    text: str = field(default="", init=False, repr=False, compare=False)
 
 
 @pytest.mark.parametrize(

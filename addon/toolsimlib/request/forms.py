@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from toolsimlib.plan import Tool
-from toolsimlib.request.notation import is_expressible, notes, slot_type, template
-from toolsimlib.request.record import value_line
+from toolsimlib.request.notation import Shown, indented, slot_type
+from toolsimlib.request.record import parameters_line, value_line
 
 type History = Literal["record", "sentinel"]
 
@@ -66,24 +66,23 @@ class Form:
 def _call_entry(tool: Tool, tag: str) -> str:
     """Write a tool as a call of it with slots for the values."""
     schema = tool.shown_parameters
-    call = f'{{"name": {value_line(tool.name)}, "arguments": {template(schema)}}}'
-    lines = [
-        f"- {'[strict] ' if tool.strict else ''}{_indented(tool.description or tool.name)}",
-        f"  <{tag}>{call}</{tag}>",
-        *notes(schema),
-    ]
-    if not is_expressible(schema):
-        lines.append(f"{SCHEMA_LINE}{schema_line(schema)}")
-    lines += _free_form_lines(tool)
+    shown = Shown(schema)
+    call = f'{{"name": {value_line(tool.name)}, "arguments": {shown.template}}}'
+    words = indented(tool.description or tool.name)
+    lines = [f"- {'[strict] ' if tool.strict else ''}{words}\n  <{tag}>{call}</{tag}>", *shown.notes]
+    if not shown.is_all:
+        lines.append(f"{SCHEMA_LINE}{_parameters_line(tool)}")
+    if tool.kind == "custom" or tool.grammar:
+        lines += _free_form_lines(tool)
     return "\n".join(lines)
 
 
 def _schema_entry(tool: Tool, tag: str) -> str:
     """Write a tool as its name, its JSON schema and its description."""
     lines = [f"- {tool.name}{' [strict]' if tool.strict else ''}"]
-    lines.append(f"  parameters: {schema_line(tool.shown_parameters)}")
+    lines.append(f"  parameters: {_parameters_line(tool)}")
     if tool.description:
-        lines.append(f"  description: {_indented(tool.description)}")
+        lines.append(f"  description: {indented(tool.description)}")
     return "\n".join([*lines, *_free_form_lines(tool)])
 
 
@@ -112,7 +111,7 @@ def _typescript_entry(tool: Tool, tag: str) -> str:
 def _free_form_lines(tool: Tool) -> list[str]:
     lines = ["  `input` is one free-form string, not JSON of its own."] if tool.kind == "custom" else []
     if tool.grammar:
-        lines.append(f"  `input` must obey this grammar, {_indented(tool.grammar)}")
+        lines.append(f"  `input` must obey this grammar, {indented(tool.grammar)}")
     return lines
 
 
@@ -137,8 +136,16 @@ def typescript(schema: object, depth: int = 0) -> str:
 
 def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
-    line = value_line(schema)
-    return value_line(compact_schema(schema)) if any(map(line.__contains__, _DROPPED_KEYWORDS)) else line
+    return _compact_line(value_line(schema), schema)
+
+
+def _parameters_line(tool: Tool) -> str:
+    return _compact_line(parameters_line(tool), tool.shown_parameters)
+
+
+def _compact_line(line: str, schema: Mapping[str, Any]) -> str:
+    # Both of _DROPPED_KEYWORDS.
+    return value_line(compact_schema(schema)) if "title" in line or "$schema" in line else line
 
 
 def compact_schema(schema: Any) -> Any:
@@ -158,10 +165,6 @@ def compact_schema(schema: Any) -> Any:
         else:
             compact[keyword] = compact_schema(value)
     return compact
-
-
-def _indented(text: str) -> str:
-    return "\n    ".join(text.splitlines())
 
 
 _EACH_CALL = "For each tool call, return a json object with tool name and arguments within <{tag}></{tag}> XML tags"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from toolsimlib.plan import Tool
+from toolsimlib.request.record import parameters_line
 from toolsimlib.schema import SchemaError, are_plain, compile_schema
 
 _MAX_SETS = 64
@@ -53,7 +54,7 @@ def _set(tools: Sequence[Tool]) -> _Set:
 @lru_cache(maxsize=_MAX_SETS)
 def _check_strict(key: _Set, max_bytes: int) -> None:
     schemas = [(tool, tool.parameters) for tool in key.tools if tool.strict and tool.parameters is not None]
-    if are_plain([schema for _, schema in schemas], max_bytes):
+    if are_plain(((schema, parameters_line(tool)) for tool, schema in schemas), max_bytes):
         return
     atoms = 0
     for tool, schema in schemas:

@@ -11,15 +11,15 @@ miscopied as a signature can: shown ``get_weather(city: string)``, weak models w
     slot   := "<" type ("," keyword JSON)* [", optional"] ">"
     type   := name | JSON ("|" …)* | type "[]"    types by name, the values of an enum or const as JSON
 
-Descriptions are the client's own words and stand on lines of their own, see ``notes``. What JSON schema can say beyond
-that (references, conditions, patterns of properties) is not for slots: ``is_expressible``.
+Descriptions are the client's own words and stand on lines of their own, see ``Shown``. What JSON schema can say beyond
+that (references, conditions, patterns of properties) is not for slots: ``Shown.is_all``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -30,98 +30,163 @@ _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array",
 _STRUCTURE = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "description"})
 # Nothing that a model could go by.
 _IDLE = frozenset({"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"})
-_PLAIN = frozenset({"type", "description"})
 _LIST = frozenset({"type", "items", "description", "title"})
 _SCALAR = frozenset({"type", "enum", "const", "description", "title"})
 _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})
 # What a slot does not tell of a keyword by naming it.
 _NAMELESS = _STRUCTURE | _IDLE
+# What takes any value: of these a model is told or need not know.
+_FREE = _NAMELESS - {"type", "properties", "items", "anyOf", "oneOf", "additionalProperties"}
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _WHITESPACE = re.compile(r"\s")
-_NOTE = re.compile(r"  (?P<path>\S+)(?P<optional> \(optional\))?:(?: (?P<text>.*))?")
-"""A line of ``notes``; its further lines are indented deeper."""
 
 
-def is_expressible(schema: object, depth: int = 0) -> bool:
-    """Return whether a template says all that ``schema`` does (but for titles and additionalProperties)."""
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
-        return False
+class Shown:
+    """An object's schema as a model sees it, written in one walk; what neither slots nor notes can say is left out.
+
+    ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, inner
+    ones by their path. Objects and lists of objects have no slot to say that they are optional; their line says it.
+    ``is_all``: whether this says all that the schema does (but for titles and additionalProperties).
+    """
+
+    __slots__ = ("is_all", "notes", "template")
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.notes: list[str] = []
+        self.is_all = True
+        if "properties" in schema:
+            self.template = self._unnamed(schema, "", 0)
+        else:
+            self.template, self.is_all = "{}", _is_expressible(schema)
+
+    # Each method returns a part of the template. ``prefix``: what the paths of a schema's properties begin with.
+
+    def _unnamed(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
+        """Write the whole, or the items of a list. Where they have no template, their properties have notes still."""
+        if _is_object(schema, depth):
+            return self._object(schema, prefix, depth)
+        if depth <= _MAX_DEPTH and isinstance(schema.get("properties"), dict):
+            self._object(schema, prefix, depth)
+        return self._value(schema, prefix, depth, optional=False)
+
+    def _value(self, schema: Mapping[str, Any], prefix: str, depth: int, *, optional: bool) -> str:
+        if _is_object(schema, depth):
+            return self._object(schema, prefix, depth)
+        if _is_list_of_objects(schema, depth):
+            self.is_all = self.is_all and _is_expressible(schema, depth)
+            return f"[{self._unnamed(schema['items'], f'{prefix[:-1]}[].', depth + 1)}, ...]"
+        return self._slot(schema, depth, optional=optional)
+
+    def _object(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
+        properties, needed = schema["properties"], schema.get("required")
+        if not isinstance(needed, list):
+            needed = []
+        if depth == _MAX_DEPTH and properties:
+            self.is_all = False
+        pairs = []
+        for name, inner in properties.items():
+            optional = name not in needed
+            if not isinstance(inner, dict):
+                self.is_all = False
+                value = "<any, optional>" if optional else "<any>"
+            elif (
+                len(inner) - ("description" in inner) == 1
+                and type(kind := inner.get("type")) is str
+                and kind != "array"
+            ):
+                # Most properties say no more.
+                if kind not in _TYPES:
+                    self.is_all = False
+                if len(inner) > 1:
+                    self._note(prefix, name, inner)
+                value = f"<{kind}, optional>" if optional else f"<{kind}>"
+            elif ("properties" in inner and _is_object(inner, depth + 1)) or (
+                "items" in inner and _is_list_of_objects(inner, depth + 1)
+            ):
+                path = self._note(prefix, name, inner, optional=optional)
+                value = self._value(inner, f"{path}.", depth + 1, optional=optional)
+            else:
+                if "description" in inner:
+                    self._note(prefix, name, inner)
+                value = self._slot(inner, depth + 1, optional=optional)
+            pairs.append(f"{encode_basestring(name)}: {value}")
+        if self.is_all:
+            self.is_all = _are_expressible_keywords(schema, depth, but="properties")
+        return f"{{{', '.join(pairs)}}}"
+
+    def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
+        """Note what there is to say of a property, and return its path. ``optional``: there is no slot to say so."""
+        path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
+        description = schema.get("description")
+        words = indented(description) if isinstance(description, str) else ""
+        if optional:
+            self.notes.append(f"  {path} (optional): {words}" if words else f"  {path} (optional):")
+        elif words:
+            self.notes.append(f"  {path}: {words}")
+        return path
+
+    def _slot(self, schema: Mapping[str, Any], depth: int, *, optional: bool) -> str:
+        slot = slot_type(schema, depth)
+        if depth > _MAX_DEPTH:
+            self.is_all = False
+        for keyword, value in schema.items():
+            if keyword in _FREE or (keyword == "type" and type(value) is str and value in _TYPES):
+                continue
+            if keyword not in _NAMELESS and _is_constraint(keyword, value):
+                slot += f", {keyword} {_json(value)}"
+            elif self.is_all and not _is_expressible_keyword(keyword, value, depth):
+                self.is_all = False
+        return f"<{slot}, optional>" if optional else f"<{slot}>"
+
+
+def _is_expressible(schema: object, depth: int = 0) -> bool:
+    """Return whether slots and notes say all that a schema does."""
+    return isinstance(schema, dict) and depth <= _MAX_DEPTH and _are_expressible_keywords(schema, depth)
+
+
+def _are_expressible_keywords(schema: Mapping[str, Any], depth: int, *, but: str = "") -> bool:
     for keyword, value in schema.items():
-        match keyword:
-            case "type" if isinstance(value, str):
-                if value not in _TYPES:
-                    return False
-            case "description":
-                pass
-            case "type":
-                types = value if isinstance(value, list) else [value]
-                if not types or not all(isinstance(each, str) and each in _TYPES for each in types):
-                    return False
-            case "properties":
-                if not isinstance(value, dict):
-                    return False
-                for each in value.values():
-                    if not is_expressible(each, depth + 1):
-                        return False
-            case "items":
-                if not _is_item(value, depth + 1):
-                    return False
-            case "anyOf" | "oneOf":
-                if not isinstance(value, list) or not all(_is_plain(each) for each in value):
-                    return False
-            case "default":
-                pass  # It helps a model where it is short; nothing depends on it.
-            case "additionalProperties":
-                if not isinstance(value, bool):
-                    return False
-            case _ if keyword not in _NAMELESS:
-                if not _is_constraint(keyword, value):
-                    return False
+        if keyword not in _FREE and keyword != but and not _is_expressible_keyword(keyword, value, depth):
+            return False
     return True
+
+
+def _is_expressible_keyword(keyword: str, value: Any, depth: int) -> bool:
+    match keyword:
+        case "type":
+            if type(value) is str:
+                return value in _TYPES
+            types = value if isinstance(value, list) else [value]
+            return bool(types) and all(isinstance(each, str) and each in _TYPES for each in types)
+        case "additionalProperties":
+            return isinstance(value, bool)
+        case "items":
+            return _is_item(value, depth + 1)
+        case "anyOf" | "oneOf":
+            return isinstance(value, list) and all(_is_plain(each) for each in value)
+        case "properties":
+            return isinstance(value, dict) and all(_is_expressible(each, depth + 1) for each in value.values())
+        case _:
+            return keyword == "default" or _is_constraint(keyword, value)
 
 
 def _is_constraint(keyword: str, value: object) -> bool:
     return not isinstance(value, dict | list) and _KEYWORD.fullmatch(keyword) is not None
 
 
+def _has_properties(schema: object) -> bool:
+    return isinstance(schema, dict) and "properties" in schema
+
+
 def _is_item(schema: object, depth: int) -> bool:
     """Return whether a slot's ``type[]``, or a template of its own, says all of the items' schema."""
     if isinstance(schema, dict) and "items" in schema and schema.keys() <= _LIST:
-        return depth <= _MAX_DEPTH and "properties" not in schema["items"] and _is_item(schema["items"], depth + 1)
-    return _is_plain(schema) or (isinstance(schema, dict) and "properties" in schema and is_expressible(schema, depth))
+        return depth <= _MAX_DEPTH and not _has_properties(schema["items"]) and _is_item(schema["items"], depth + 1)
+    return _is_plain(schema) or (_has_properties(schema) and _is_expressible(schema, depth))
 
 
 def _is_plain(schema: object) -> bool:
-    return isinstance(schema, dict) and schema.keys() <= _SCALAR and is_expressible(schema)
-
-
-def template(schema: Mapping[str, Any]) -> str:
-    """Return the template of an object's schema; what no slot can say of it is left out."""
-    return _value(schema, optional=False, depth=0) if "properties" in schema else "{}"
-
-
-def _value(schema: object, *, optional: bool, depth: int) -> str:
-    if not isinstance(schema, dict):
-        return _slot("any", {}, optional=optional)
-    if _says_type_alone(schema) and isinstance(kind := schema.get("type"), str) and kind != "array":
-        return f"<{kind}, optional>" if optional else f"<{kind}>"
-    if "properties" in schema and _is_object(schema, depth):
-        properties = schema["properties"]
-        needed = schema.get("required")
-        needed = needed if isinstance(needed, list) else []
-        pairs = [
-            f"{encode_basestring(name)}: {_value(each, optional=name not in needed, depth=depth + 1)}"
-            for name, each in properties.items()
-        ]
-        return f"{{{', '.join(pairs)}}}"
-    if _is_list_of_objects(schema, depth):
-        return f"[{_value(schema['items'], optional=False, depth=depth + 1)}, ...]"
-    return _slot(slot_type(schema, depth), schema, optional=optional)
-
-
-def _says_type_alone(schema: Mapping[str, Any]) -> bool:
-    """Return whether a schema holds a type and words: most properties say no more."""
-    return len(schema) <= 2 and schema.keys() <= _PLAIN
+    return isinstance(schema, dict) and schema.keys() <= _SCALAR and _is_expressible(schema)
 
 
 def _is_object(schema: Mapping[str, Any], depth: int) -> bool:
@@ -129,8 +194,7 @@ def _is_object(schema: Mapping[str, Any], depth: int) -> bool:
 
 
 def _is_list_of_objects(schema: Mapping[str, Any], depth: int) -> bool:
-    items = schema.get("items")
-    return isinstance(items, dict) and "properties" in items and depth <= _MAX_DEPTH and _is_a(schema, "array")
+    return _has_properties(schema.get("items")) and depth <= _MAX_DEPTH and _is_a(schema, "array")
 
 
 def _is_a(schema: Mapping[str, Any], kind: str) -> bool:
@@ -145,7 +209,7 @@ def slot_type(schema: Mapping[str, Any], depth: int = 0) -> str:
         for keyword, write in (("enum", _json), ("anyOf", _option), ("oneOf", _option)):
             choices = schema.get(keyword)
             if isinstance(choices, list) and choices:
-                return " | ".join([write(choice) for choice in choices])
+                return " | ".join(map(write, choices))
     kind = schema.get("type")
     if kind == "array":
         items = schema.get("items")
@@ -160,45 +224,10 @@ def _option(schema: object) -> str:
     return slot_type(schema, _MAX_DEPTH) if isinstance(schema, dict) else "any"
 
 
-def _slot(kind: str, schema: Mapping[str, Any], *, optional: bool) -> str:
-    parts = [kind]
-    for keyword, value in schema.items():
-        if keyword not in _NAMELESS and _is_constraint(keyword, value):
-            parts.append(f"{keyword} {_json(value)}")
-    if optional:
-        parts.append("optional")
-    return f"<{', '.join(parts)}>"
-
-
-def notes(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line ``  path: description`` for each described property, inner ones by their path.
-
-    Objects and lists of objects have no slot to say that they are optional; their line says it.
-    """
-    yield from _notes(schema, "", 0)
-
-
-def _notes(schema: Mapping[str, Any], prefix: str, depth: int) -> Iterator[str]:
-    properties, needed = schema.get("properties"), schema.get("required")
-    if not isinstance(properties, dict) or depth > _MAX_DEPTH:
-        return
-    for name, inner in properties.items():
-        if not isinstance(inner, dict):
-            continue
-        path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
-        slotless = not _says_type_alone(inner) and (
-            _is_object(inner, depth + 1) or _is_list_of_objects(inner, depth + 1)
-        )
-        optional = slotless and not (isinstance(needed, list) and name in needed)
-        description = inner.get("description")
-        words = "\n    ".join(description.splitlines()) if isinstance(description, str) else ""
-        if words or optional:
-            yield f"  {path}{' (optional)' if optional else ''}:{f' {words}' if words else ''}"
-        items = inner.get("items")
-        if slotless and isinstance(items, dict):
-            yield from _notes(items, f"{path}[].", depth + 1)
-        elif slotless:
-            yield from _notes(inner, f"{path}.", depth + 1)
+def indented(text: str) -> str:
+    """Return a client's ``text``, all but its first line indented, so that it stays inside its entry."""
+    # No line end is printable.
+    return text if text.isprintable() else "\n    ".join(text.splitlines())
 
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode

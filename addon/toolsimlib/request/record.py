@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolsimlib.conversation import Call
+from toolsimlib.plan import Tool
 from toolsimlib.wire.json_codec import encode
 
 # A client repeats its history with each request: so many of its values, of so many characters at the most, are known.
@@ -31,6 +32,7 @@ _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 # What no JSON begins with need not be read as such: an output is text more often than not.
 _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
+_SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 # A word stands bare or as a JSON string.
 _WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
@@ -111,12 +113,20 @@ def json_line(text: str) -> str:
 
 
 def _json_line(text: str) -> str:
-    if not _MAY_BE_JSON(text) or not _is_json(text):
+    begun = _MAY_BE_JSON(text)
+    if begun is None or not _is_json(text, begun.end() - 1):
         return value_line(text)
     return _on_one_line("".join(_BETWEEN_SPACE.findall(text)) if _SPACE(text) else text)
 
 
 _known_line = lru_cache(maxsize=_MAX_KNOWN)(_json_line)
+
+
+def parameters_line(tool: Tool) -> str:
+    """Return the schema that the model sees as JSON on one line: what it takes to write it is taken once for a tool."""
+    if not tool.text:
+        tool.text = value_line(tool.shown_parameters)  # type: ignore[misc]
+    return tool.text
 
 
 def value_line(value: Any) -> str:
@@ -136,12 +146,13 @@ def _read_word(word: str) -> str:
     return str(json.loads(word, strict=False)) if word.startswith('"') else word
 
 
-def _is_json(text: str) -> bool:
+def _is_json(text: str, start: int) -> bool:
+    """Return whether ``text`` is JSON, which begins at ``start``."""
     try:
-        _decode(text)
+        _, end = _decode(text, start)
     except (ValueError, RecursionError):
         return False
-    return True
+    return end == len(text) or _SPACES.fullmatch(text, end) is not None
 
 
 def _refuse(constant: str) -> None:
@@ -149,4 +160,4 @@ def _refuse(constant: str) -> None:
 
 
 # Numbers stay text: the value is of no interest, and Python limits the digits of an int.
-_decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).decode
+_decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode

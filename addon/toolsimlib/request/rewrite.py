@@ -291,6 +291,8 @@ def _check_weight(plan: Plan) -> None:
 def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
     """Return the client's tools without those that its choice or the operator masks."""
     choice = _choice(request, policy)
+    if choice.mode != "none" and choice.names is None and not (policy.tool_allowlist or policy.tool_denylist):
+        return request.tools
     return tuple(tool for tool in request.tools if _is_offered(choice, tool, policy))
 
 

@@ -40,7 +40,7 @@ def flatten(
                 report.echoed_calls += 1
                 draft.record("assistant", sentinel_record(item, policy.sentinel) if as_blocks else call_record(item))
             case CallOutput():
-                texts = [part.text for part in item.parts if isinstance(part, Text)]
+                texts = [part.text for part in item.parts if type(part) is Text]
                 output = texts[0] if len(texts) == 1 else "\n".join(texts)
                 if _is_longer(output, policy.max_tool_output_bytes):
                     report.outputs_replaced += 1
@@ -185,7 +185,10 @@ class _Draft:
 
     def _close(self) -> None:
         if self._role is not None:
-            parts = [Text("".join(part)) if isinstance(part, list) else part for part in self._parts] or [Text("")]
-            self._done.append(Message(self._role, tuple(parts), self._name))
+            if len(self._parts) == 1 and type(only := self._parts[0]) is list:
+                parts: tuple[Part, ...] = (Text("".join(only)),)
+            else:
+                parts = tuple([Text("".join(part)) if isinstance(part, list) else part for part in self._parts])
+            self._done.append(Message(self._role, parts or (Text(""),), self._name))
         self._parts = []
         self._after_record = False

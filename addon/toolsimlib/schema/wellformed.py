@@ -51,12 +51,24 @@ def _schema_or_schemas(value: Any, below: list[Any]) -> bool:
     return _schemas(value, below) if isinstance(value, list) else _schema(value, below)
 
 
+def _schemas_by_name(value: Any, below: list[Any]) -> bool:
+    if isinstance(value, dict):
+        below += value.values()
+        return True
+    return False
+
+
 def _map_of(shape: _Shape, value: Any, below: list[Any]) -> bool:
     return isinstance(value, dict) and all(shape(each, below) for each in value.values())
 
 
 def _names(value: Any, below: list[Any]) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value) and len(set(value)) == len(value)
+    if not isinstance(value, list):
+        return False
+    for each in value:
+        if not isinstance(each, str):
+            return False
+    return len(value) < 2 or len(set(value)) == len(value)
 
 
 def _schema_or_names(value: Any, below: list[Any]) -> bool:
@@ -102,7 +114,7 @@ def _rows() -> Iterator[tuple[str, _Shape]]:
         _type: "type",
         _schema: "additionalItems contains additionalProperties propertyNames if then else not",
         _schemas: "allOf anyOf oneOf",
-        partial(_map_of, _schema): "properties patternProperties definitions",
+        _schemas_by_name: "properties patternProperties definitions",
         partial(_map_of, _schema_or_names): "dependencies",
     }
     for shape, keywords in shapes.items():
@@ -111,14 +123,24 @@ def _rows() -> Iterator[tuple[str, _Shape]]:
 
 
 _COMMON: dict[str, _Shape] = dict(_rows())
+_BY_TYPE: Mapping[str, type] = {
+    **dict.fromkeys(
+        ["$comment", "title", "description", "pattern", "format", "contentMediaType", "contentEncoding"], str
+    ),
+    **dict.fromkeys(["readOnly", "uniqueItems", "additionalProperties"], bool),
+    **dict.fromkeys(["maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"], int),
+    **dict.fromkeys(["enum", "examples"], list),
+}
+"""What a keyword's value mostly is, in every dialect: such a value has the keyword's shape, and no schema below it."""
+
 _DRAFT7: Mapping[str, _Shape] = _COMMON | {"$id": _text, "items": _schema_or_schemas}
 _SINCE_2019: dict[str, _Shape] = {
     "$id": partial(_text_like, _ID),
     "$anchor": partial(_text_like, _ANCHOR),
     "$vocabulary": partial(_map_of, _switch),
-    "$defs": partial(_map_of, _schema),
+    "$defs": _schemas_by_name,
     "$recursiveRef": _text,
-    "dependentSchemas": partial(_map_of, _schema),
+    "dependentSchemas": _schemas_by_name,
     "dependentRequired": partial(_map_of, _names),
     "unevaluatedItems": _schema,
     "unevaluatedProperties": _schema,
@@ -156,11 +178,14 @@ def is_plainly_wellformed(schema: Any, dialect: str) -> bool:
     below = [schema]
     while below:
         schema = below.pop()
-        if isinstance(schema, bool):
-            continue
         if not isinstance(schema, dict):
-            return False
+            if not isinstance(schema, bool):
+                return False
+            continue
         for keyword, value in schema.items():
+            kind = type(value)
+            if kind is _BY_TYPE.get(keyword) or (keyword == "type" and kind is str and value in _TYPES):
+                continue
             shape = shapes.get(keyword)
             if shape is not None and not shape(value, below):
                 return False

@@ -32,7 +32,9 @@ def read_parts(content: object, dialect: Dialect, param: str) -> tuple[Part, ...
 def parts_of(fields: Mapping[str, Any], key: str, dialect: Dialect, owner: str) -> tuple[Part, ...]:
     """Read the content ``fields[key]`` of the object at the path ``owner``, as ``read_parts`` does."""
     content = fields.get(key)
-    return (Text(content),) if type(content) is str else read_parts(content, dialect, f"{owner}.{key}")
+    if type(content) is str:
+        return (Text(content),)
+    return () if content is None else read_parts(content, dialect, f"{owner}.{key}")
 
 
 def _read_part(part: object, dialect: Dialect, param: str) -> Part:

@@ -22,7 +22,7 @@ RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
 }
 
 # More digits than this we never reach, so that such an id cannot meet one of ours.
-_OWN_ID = re.compile(rf"(?:{'|'.join((CHAT_PREFIX, *RESPONSES_PREFIXES.values()))})_([0-9]{{1,15}})")
+_own_id = re.compile(rf"(?:{'|'.join((CHAT_PREFIX, *RESPONSES_PREFIXES.values()))})_([0-9]{{1,15}})").fullmatch
 
 
 def chat_call_id(kind: ToolKind, number: int) -> str:
@@ -37,4 +37,4 @@ def responses_call_id(kind: ToolKind, number: int) -> str:
 
 def highest_number(ids: Iterable[str]) -> int:
     """Return the highest number among the ids that we may have made, 0 if there is none."""
-    return max((int(found[1]) for each in set(ids) if (found := _OWN_ID.fullmatch(each))), default=0)
+    return max([int(found[1]) for found in map(_own_id, set(ids)) if found is not None], default=0)

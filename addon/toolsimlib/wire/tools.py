@@ -244,7 +244,7 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
                 yield _function(fields, param, namespace)
             else:
                 # Some clients leave the name outside.
-                beside = _beside(fields)
+                beside = _beside(fields) if len(fields) > 1 + ("type" in fields) else None
                 yield _function({**beside, **nested} if beside else nested, f"{param}.function", namespace)
         case "custom":
             nested = optional(fields, "custom", dict, param)
@@ -270,18 +270,13 @@ def _beside(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:
     name = _name(fields, param)
     parameters = optional(fields, "parameters", dict, param)
-    kind = (parameters or {}).get("type")
-    if isinstance(kind, str) and kind != "object":
+    kind = "object" if parameters is None else parameters.get("type")
+    if kind != "object" and isinstance(kind, str):
         message = f"Invalid schema for function '{name}': expected a schema of type 'object', but got '{kind}' instead."
         raise BadRequest(message, f"{param}.parameters", "invalid_function_parameters")
-    tool = Tool(
-        name=model_name(name, namespace),
-        wire_name=name,
-        description=optional(fields, "description", str, param),
-        parameters=parameters,
-        strict=optional(fields, "strict", bool, param) or False,
-        namespace=namespace,
-    )
+    description = optional(fields, "description", str, param)
+    strict = optional(fields, "strict", bool, param) or False
+    tool = Tool(model_name(name, namespace), name, "function", description, parameters, strict, namespace)
     return _Declaration(tool, param)
 
 

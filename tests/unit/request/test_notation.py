@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.request.notation import is_expressible, notes, read_template, slot_type, template
+from toolsimlib.request.notation import Shown, read_template, slot_type
 
 
 def an_object(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def an_object(required: list[str] | None = None, **properties: Any) -> dict[str,
 )
 def test_template(schema: dict[str, Any], written: str) -> None:
     """Each kind of schema has its slot; the text is one line."""
-    assert template(schema) == written
+    assert Shown(schema).template == written
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,9 @@ def test_template(schema: dict[str, Any], written: str) -> None:
         (an_object(a={"anyOf": [an_object(b={})]}), False),
         (an_object(a={"type": "array", "prefixItems": [{"type": "string"}]}), False),
         (an_object(a=True), False),
+        (an_object(a={"type": "array", "items": {"type": "array", "items": None}}), False),
+        (an_object(a={"anyOf": [{"properties": None}]}), False),
+        (an_object(a={"type": "array", "items": an_object(b={"properties": None})}), False),
         (an_object() | {"patternProperties": {"x": {}}}, False),
         (an_object() | {"additionalProperties": {"type": "string"}}, False),
         ({"type": "nothing"}, False),
@@ -62,7 +65,7 @@ def test_template(schema: dict[str, Any], written: str) -> None:
 )
 def test_what_a_template_cannot_say(schema: dict[str, Any], expressible: bool) -> None:
     """References, conditions and rules for names are told to be beyond it."""
-    assert is_expressible(schema) is expressible
+    assert Shown(schema).is_all is expressible
 
 
 def test_descriptions_stand_below_by_path() -> None:
@@ -75,13 +78,21 @@ def test_descriptions_stand_below_by_path() -> None:
         where=an_object(x={"type": "string", "description": "Far"}),
         lines={"type": "array", "items": inner, "description": "Order"},
     )
-    assert list(notes(schema)) == [
+    assert Shown(schema).notes == [
         "  city: Name.",
         "  where (optional):",
         "  where.x: Far",
         "  lines (optional): Order",
         "  lines[].q: Quantity.\n    Whole.",
     ]
+
+
+def test_notes_follow_the_template() -> None:
+    """A path that is noted leads to a value of the template, even where a schema is an object and a list at once."""
+    q = {"type": "number", "description": "Quantity"}
+    shown = Shown(an_object(["a"], a=an_object(["q"], q=q) | {"items": an_object(p=q)}))
+    assert shown.template == '{"a": {"q": <number>}}'
+    assert shown.notes == ["  a.q: Quantity"]
 
 
 SCALARS = st.sampled_from(
@@ -108,11 +119,11 @@ SCHEMAS = st.recursive(
 @given(st.dictionaries(st.text(max_size=4), SCHEMAS, max_size=4), st.data())
 def test_a_template_is_read_back(properties: dict[str, Any], data: st.DataObject) -> None:
     """What was written for a schema of plain types, objects and lists tells that very schema."""
-    scalars = [name for name, schema in properties.items() if template(an_object(a=schema)).startswith('{"a": <')]
+    scalars = [name for name, schema in properties.items() if Shown(an_object(a=schema)).template.startswith('{"a": <')]
     optional = data.draw(st.sets(st.sampled_from(scalars))) if scalars else set()
     schema = an_object([name for name in properties if name not in optional], **properties)
-    assert is_expressible(schema)
-    written = template(schema)
+    assert Shown(schema).is_all
+    written = Shown(schema).template
     assert len(written.splitlines()) <= 1 or "\n" not in written
     assert read_template(written) == schema
 
@@ -129,8 +140,8 @@ def test_depth_is_bounded(depth: int) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(min(depth, 300)):
         schema = an_object(["a"], a=schema)
-    assert template(schema).startswith('{"a": ')
-    assert is_expressible(schema) is (depth == 3)
+    assert Shown(schema).template.startswith('{"a": ')
+    assert Shown(schema).is_all is (depth == 3)
     assert (read_template('{"a": ' * depth + "<string>" + "}" * depth) is None) is (depth > 3)
 
 
@@ -138,4 +149,4 @@ def test_depth_is_bounded(depth: int) -> None:
 def test_schemas_of_no_sense_have_a_type(schema: dict[str, Any]) -> None:
     """A client's mistake is a slot like any other."""
     assert re.fullmatch(r"[a-z0-9 |]+", slot_type(schema))
-    assert json.dumps(template(an_object(a=schema)))
+    assert json.dumps(Shown(an_object(a=schema)).template)

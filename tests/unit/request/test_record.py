@@ -1,16 +1,19 @@
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from toolsimlib.conversation import Call
+from toolsimlib.plan import Tool
 from toolsimlib.request.record import (
     as_text,
     call_record,
     json_line,
     output_record,
+    parameters_line,
     read_call_record,
     read_output_record,
     sentinel_record,
@@ -206,3 +209,12 @@ def test_what_is_no_record(line):
     """A line that only looks like a record is none."""
     assert read_call_record(line) is None
     assert read_output_record(line) is None
+
+
+def test_a_tools_schema_is_written_once():
+    """What the model sees of a tool is the same text each time, and another tool's is another, made from it or not."""
+    tool = Tool("f", "f", parameters={"type": "object", "title": "é"})
+    assert parameters_line(tool) == value_line(tool.shown_parameters)
+    assert parameters_line(tool) is parameters_line(tool)
+    assert parameters_line(replace(tool, parameters=None)) == '{"type":"object"}'
+    assert tool == Tool("f", "f", parameters={"type": "object", "title": "é"})

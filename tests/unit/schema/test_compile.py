@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jsonschema
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.schema import MAX_SCHEMA_BYTES, SchemaError, are_plain, compile_schema
 from toolsimlib.schema.errors import MAX_MESSAGE
+from toolsimlib.wire.json_codec import encode
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 DRAFT4 = "http://json-schema.org/draft-04/schema#"
@@ -54,13 +56,17 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+def texts(schemas: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str]]:
+    return ((schema, encode(schema)) for schema in schemas)
+
+
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), VALUES)
 def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     """Every schema judges every value as plain jsonschema does."""
     expected = jsonschema.Draft202012Validator(schema).is_valid(value)
     validator = compile_schema(schema)
     assert (validator.check(value) is None) == expected
-    assert are_plain([schema], MAX_SCHEMA_BYTES) == ("pattern" not in str(schema))
+    assert are_plain(texts([schema]), MAX_SCHEMA_BYTES) == ("pattern" not in str(schema))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,7 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
     """What is no schema, or leads out of itself, is refused when it is compiled, in one short line."""
     with pytest.raises(SchemaError) as caught:
         compile_schema(schema)
-    assert not are_plain([{}, schema], MAX_SCHEMA_BYTES)
+    assert not are_plain(texts([{}, schema]), MAX_SCHEMA_BYTES)
     assert "\n" not in str(caught.value)
     assert 0 < len(str(caught.value)) <= MAX_MESSAGE
 
@@ -171,11 +177,20 @@ def test_what_is_plain_fits() -> None:
     schema = {"properties": {"ä": {"type": "string"}}}
     size = len(json.dumps(schema))
     for max_bytes, fits in ((size, True), (size - 1, False)):
-        assert are_plain([schema] * 100, max_bytes) == fits
+        assert are_plain(texts([schema] * 100), max_bytes) == fits
         if fits:
             compile_schema(schema, max_bytes)
         else:
             with pytest.raises(SchemaError, match="too large"):
                 compile_schema(schema, max_bytes)
-    assert not are_plain([schema, {"a": "x" * size}], size)
+    assert not are_plain(texts([schema, {"a": "x" * size}]), size)
     assert are_plain([], 0)
+
+
+@pytest.mark.parametrize("char", ["a", "\x7f", "\u2028", "\U0001f600"])
+def test_no_spelling_makes_a_schema_fit(char: str) -> None:
+    """What counts is the size that JSON has in ASCII, whatever it was sent in."""
+    schema = {"description": char * 100}
+    text, size = encode(schema), len(json.dumps(schema))
+    for max_bytes in (size - 1, size, *range(12 * len(text) - 12, 12 * len(text) + 1)):
+        assert are_plain([(schema, text)], max_bytes) == (size <= max_bytes)

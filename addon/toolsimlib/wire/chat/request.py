@@ -65,10 +65,10 @@ def call_ids(messages: Iterable[object]) -> list[str]:
     found: list[object] = []
     for message in messages:
         if isinstance(message, dict):
-            if isinstance(calls := message.get("tool_calls"), list):
-                found += [call.get("id") for call in calls if isinstance(call, dict)]
             if "tool_call_id" in message:
                 found.append(message["tool_call_id"])
+            if "tool_calls" in message and isinstance(calls := message["tool_calls"], list):
+                found += [call.get("id") for call in calls if isinstance(call, dict)]
     return [each for each in found if isinstance(each, str)]
 
 
@@ -179,8 +179,12 @@ class _MessagesReader:
         """Read the messages from the index ``first`` on; there are no legacy calls before them."""
         items: list[Item] = []
         for index, message in enumerate(messages, first):
-            param = f"messages[{index}]"
-            self._message(expect(message, dict, param), param, items)
+            try:
+                self._message(expect(message, dict, ""), "", items)
+            except BadRequest:
+                # Paths are put together only where one is to be named.
+                param = f"messages[{index}]"
+                self._message(expect(message, dict, param), param, items)
         return items
 
     def _message(self, message: dict[str, Any], param: str, items: list[Item]) -> None:
@@ -203,15 +207,14 @@ class _MessagesReader:
                 items.append(Message(known, parts, _name(message)))
 
     def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str, items: list[Item]) -> None:
-        refusal = message.get("refusal")
-        if isinstance(refusal, str) and refusal:
+        if refusal := string(message.get("refusal")):
             parts = (*parts, Text(refusal))
         if thought := string(message.get("reasoning_content")) or string(message.get("reasoning")):
             items.append(Thought(thought))
-        calls = [
-            self._call(expect(call, dict, path := f"{param}.tool_calls[{index}]"), path)
-            for index, call in enumerate(optional(message, "tool_calls", list, param) or ())
-        ]
+        calls = []
+        for index, call in enumerate(optional(message, "tool_calls", list, param) or ()):
+            path = f"{param}.tool_calls[{index}]" if param else ""
+            calls.append(self._call(expect(call, dict, path), path))
         legacy = optional(message, "function_call", dict, param)
         if legacy is not None:
             calls.append(self._legacy_call(legacy, f"{param}.function_call"))
@@ -223,9 +226,11 @@ class _MessagesReader:
         call_id = required(call, "id", str, param)
         kind: ToolKind = "custom" if call.get("type") == "custom" else "function"
         fields = required(call, kind, dict, param)
-        path = f"{param}.{kind}"
-        name = required(fields, "name", str, path)
-        text = optional(fields, "input" if kind == "custom" else "arguments", str, path) or ""
+        name, text = fields.get("name"), fields.get("input" if kind == "custom" else "arguments")
+        if type(name) is not str or type(text) is not str:
+            path = f"{param}.{kind}"
+            name = required(fields, "name", str, path)
+            text = optional(fields, "input" if kind == "custom" else "arguments", str, path) or ""
         return Call(call_id, name, text, None, kind)
 
     def _legacy_call(self, call: dict[str, Any], param: str) -> Call:
@@ -325,5 +330,8 @@ def _compose_from_responses(
 
 
 def _write_message(message: Message) -> dict[str, Any]:
-    written: dict[str, Any] = {"role": message.role, "content": chat_content(message.parts)}
+    parts = message.parts
+    # Most of a long history is of one text each.
+    content = only.text if len(parts) == 1 and type(only := parts[0]) is Text else chat_content(parts)
+    written: dict[str, Any] = {"role": message.role, "content": content}
     return written if message.name is None else {**written, "name": message.name}
