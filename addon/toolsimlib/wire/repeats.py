@@ -9,9 +9,10 @@ bytes, all that have come together at once::
                                                             text, a JSON string's inside
 
 1. The slow path is the truth: a frame counts as a repeat only if reading it in full would give the same document but
-   for that one string, and but for what no reader looks at: Responses' numbers before the text, and behind it the word
-   by which OpenAI hides the text's length. That is shown when a frame is learned, by reading it with other values in
-   their places: JSON and SSE have no way to tell what a string holds.
+   for that one string, and but for what no reader looks at: Responses' numbers, which stand before the text or, where
+   a Pydantic model tells its fields (vLLM), behind it; and the word by which OpenAI and Mistral hide the text's length.
+   That is shown when a frame is learned, by reading it with other values in their places: JSON and SSE have no way to
+   tell what a string holds.
 2. What is not plain (an escape of a surrogate, bytes that are not UTF-8, an empty text, CR as line end, a field more)
    is no repeat, and takes the slow path.
 3. A repeat's document is that of the frame that was learned, with the new text in it: its reader must not keep it.
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,13 @@ _TEXT_AT = re.compile(_TEXT % (b"\0", b"\0")).match
 _TEXTS = re.compile(_TEXT % (b"", b"")).fullmatch
 _NUMBERS = re.compile(rb"(?:0|[1-9][0-9]{0,17})(?:\0(?:0|[1-9][0-9]{0,17}))*+").fullmatch
 _WORDS = re.compile(rb"[A-Za-z0-9_+/=\0-]*").fullmatch
-_COUNTED = re.compile(rb'"sequence_number": ?([0-9]+)')
-_HIDING = re.compile(rb'"obfuscation": ?"([^"]*)"')
+# What may be another in each repeat, and something else that it might be.
+_HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
+    "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
+    "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),
+    "p": (re.compile(rb'"p": ?"([^"]*)"'), "x"),
+}
+_HIDING = ("obfuscation", "p")
 _KEYS = ("content", "reasoning_content", "reasoning")
 _MARK = "another text"
 _MAX_TEMPLATES = 4
@@ -57,7 +63,8 @@ class Template:
     """A frame with its holes. ``event`` holds the document, ``place[key]`` is its text.
 
     ``head`` goes up to the number before the text, and ``middle`` from there on; without a number ``middle`` is empty.
-    ``end`` begins behind the word that follows the text, and ``tail`` goes up to it; without one ``tail`` is empty.
+    ``end`` begins behind the word or number that follows the text, which ``follows`` tells from all else, and ``tail``
+    goes up to it; without one ``tail`` is empty.
     """
 
     event: ServerSentEvent
@@ -67,6 +74,7 @@ class Template:
     middle: bytes
     tail: bytes
     end: bytes
+    follows: Callable[[bytes], object] = _WORDS
     number: int = 0
     """The number that the next repeat will have, if they count."""
 
@@ -93,7 +101,7 @@ class Template:
             return None
         if tail:
             cut = [part.partition(tail) for part in parts]
-            if not _WORDS(b"\0".join([word if found else b"?" for _, found, word in cut])):
+            if not self.follows(b"\0".join([word if found else b"?" for _, found, word in cut])):
                 return None
             parts = [part for part, _, _ in cut]
         joined = b"\0".join(parts)
@@ -248,12 +256,11 @@ def learned(frame: bytes) -> Template | None:
     else:
         return None
     place[key] = text
-    number = _COUNTED.search(source, 0, start)
-    if number and _changed(source, number, b"7") != {**document, "sequence_number": 7}:
-        number = None
-    word = _HIDING.search(source, end)
-    if word and _changed(source, word, b"x") != {**document, "obfuscation": "x"}:
-        word = None
+    number = _hole("sequence_number", source, document, 0, start)
+    words = (_hole(key, source, document, end, len(source)) for key in _HIDING)
+    word, follows = next(filter(None, words), None), _WORDS
+    if word is None and number is None:
+        word, follows = _hole("sequence_number", source, document, end, len(source)), _NUMBERS
     offset = parts.start(2)
     return Template(
         ServerSentEvent(name, source.decode(), document=document),
@@ -263,12 +270,18 @@ def learned(frame: bytes) -> Template | None:
         middle=source[number.end(1) : start] if number else b"",
         tail=source[end : word.start(1)] if word else b"",
         end=frame[offset + (word.end(1) if word else end) :],
+        follows=follows,
     )
 
 
-def _changed(source: bytes, found: re.Match[bytes], other: bytes) -> dict[str, Any] | None:
-    """Return what ``source`` says with ``other`` in the place of what was found."""
-    return _loaded(source[: found.start(1)] + other + source[found.end(1) :])
+def _hole(key: str, source: bytes, document: dict[str, Any], start: int, end: int) -> re.Match[bytes] | None:
+    """Return where a value stands that may be another in each repeat, None if it is not that of the frame's ``key``."""
+    pattern, other = _HOLES[key]
+    found = pattern.search(source, start, end)
+    if found is None:
+        return None
+    changed = b"%b%b%b" % (source[: found.start(1)], str(other).encode(), source[found.end(1) :])
+    return found if _loaded(changed) == {**document, key: other} else None
 
 
 def _loaded(source: bytes) -> dict[str, Any] | None:

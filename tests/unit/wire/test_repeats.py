@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.responses import ResponseTextDeltaEvent
 from support.wire import ChatAnswer, Dialect, backend_answer, chat_frame
 from toolsimlib.events import BackendEvent
 from toolsimlib.wire.dialect import APIS
@@ -84,6 +85,21 @@ def test_reasoning_and_several_choices_repeat_too() -> None:
 
 
 HIDDEN = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"usage":null,"obfuscation":"aX3"}\n\n'
+# A Pydantic model tells its fields in the order of its class: those of the OpenAI SDK, in whose shape vLLM tells them.
+VLLM = (
+    b"event: response.output_text.delta\ndata: %s\n\n"
+    % ResponseTextDeltaEvent(
+        type="response.output_text.delta",
+        sequence_number=8,
+        item_id="m",
+        output_index=0,
+        content_index=0,
+        delta="%s",
+        logprobs=[],
+    )
+    .model_dump_json()
+    .encode()
+)
 # Frames that are nearly repeats of each other: another envelope, another spelling, broken in one place.
 ENVELOPES = (
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
@@ -104,8 +120,10 @@ ENVELOPES = (
     b'data: {"type":"response.function_call_arguments.delta","output_index":2,"delta":"%s"}\n\n',
     HIDDEN,
     HIDDEN.replace(b"aX3", b""),
+    HIDDEN.replace(b"obfuscation", b"p"),
     HIDDEN.replace(b"aX3", b'a"'),
     b'data: {"type":"response.output_text.delta","sequence_number":8,"delta":"%s","obfuscation":"7"}\n\n',
+    VLLM,
     b": %s\n\n",
     b"\n",
     b"data: [DONE]\n\n",
@@ -149,7 +167,7 @@ def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: by
 
 def test_all_at_once() -> None:
     """Frames that stand together are told together, if all of them are repeats, and nothing but them stands there."""
-    for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN):
+    for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN, VLLM):
         template = learned(envelope.replace(b"%s", b"Hel"))
         assert template is not None
         frames = [envelope.replace(b"%s", inside) for inside in (b"lo", b"\\n", "é".encode(), b'\\"}', b"\\u0000")]
@@ -168,22 +186,37 @@ def still(document: dict[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in ("sequence_number", "obfuscation")}
 
 
-def test_numbers_may_change() -> None:
+@pytest.mark.parametrize("envelope", [ENVELOPES[13], VLLM], ids=["before the text", "behind it"])
+def test_numbers_may_change(envelope: bytes) -> None:
     """The number of an event is no other kind of frame; a number that JSON does not have is."""
-    template = learned(ENVELOPES[13].replace(b"%s", b"Hel"))
+    template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
-    frame = ENVELOPES[13].replace(b"%s", b"lo")
-    assert template.texts(frame.replace(b" 8,", b" 90001,")) == ["lo"]
-    assert template.texts(frame + frame.replace(b" 8,", b" 9,")) == ["lo", "lo"]
-    for number in (b" 08,", b" 8.5,", b" 8e1,", b' "8",', b" -8,", b" ,", b" 8,9,"):
-        assert template.texts(frame.replace(b" 8,", number)) is None
-        assert template.texts(frame + frame.replace(b" 8,", number)) is None
+    frame = envelope.replace(b"%s", b"lo")
+    assert frame.count(b"8,") == 1
+    assert template.texts(frame.replace(b"8,", b"90001,")) == ["lo"]
+    assert template.texts(frame + frame.replace(b"8,", b"9,")) == ["lo", "lo"]
+    for number in (b"08,", b"8.5,", b"8e1,", b'"8",', b"-8,", b",", b"8,9,", b"8 ,", b"a,"):
+        assert template.texts(frame.replace(b"8,", number)) is None
+        assert template.texts(frame + frame.replace(b"8,", number)) is None
+
+
+def test_what_repeats_is_looked_for_first() -> None:
+    """Of several kinds of frame, the one that came last is told at once."""
+    decoder = RepeatDecoder()
+    kinds = [envelope.replace(b"%s", b"a") for envelope in (ENVELOPES[0], ENVELOPES[7])]
+    for frame in kinds * 10:
+        list(decoder.feed(frame))
+    for frame in kinds * 2:
+        assert decoder.repeats(frame) is None
+        (repeats,) = decoder.feed(frame)
+        assert not isinstance(repeats, ServerSentEvent)
+        assert decoder.repeats(frame) is not None
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.sampled_from(INSIDES))))
 def test_numbers_that_go_on_are_read_as_those_that_do_not(writes: list[tuple[list[int], bytes]]) -> None:
     """One after the other, with gaps or again: a template that expects a number says what one that does not says."""
-    for envelope in (ENVELOPES[13], ENVELOPES[19], ENVELOPES[19].replace(b',"obfuscation":"7"', b"")):
+    for envelope in (ENVELOPES[13], ENVELOPES[20], ENVELOPES[20].replace(b',"obfuscation":"7"', b""), VLLM):
         template, number = learned(envelope.replace(b"%s", b"Hel")), 8
         assert template is not None
         for steps, inside in writes:
@@ -196,14 +229,22 @@ def test_numbers_that_go_on_are_read_as_those_that_do_not(writes: list[tuple[lis
             assert template.texts(b"".join(frames)) == anew.texts(b"".join(frames))
 
 
-def test_the_word_that_hides_a_length_may_change() -> None:
-    """OpenAI sends letters behind each text, as many as it likes; anything that is more than a word is no repeat."""
-    template = learned(HIDDEN.replace(b"%s", b"Hel"))
+@pytest.mark.parametrize("key", [b"obfuscation", b"p"])
+def test_the_word_that_hides_a_length_may_change(key: bytes) -> None:
+    """OpenAI and Mistral send letters behind each text, as many as they like; more than a word is no repeat."""
+    envelope = HIDDEN.replace(b"obfuscation", key)
+    template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
     for word in (b"", b"aZ9", b"a" * 20):
-        assert template.texts(HIDDEN.replace(b"%s", b"lo").replace(b"aX3", word) * 2) == ["lo", "lo"]
+        assert template.texts(envelope.replace(b"%s", b"lo").replace(b"aX3", word) * 2) == ["lo", "lo"]
     for word in (b'a","b":"', b"a,", b"\\n", "é".encode()):
-        assert template.texts(HIDDEN.replace(b"%s", b"lo").replace(b"aX3", word)) is None
+        assert template.texts(envelope.replace(b"%s", b"lo").replace(b"aX3", word)) is None
+    deeper = envelope.replace(b'"content"', b'"role":{"%b":"aX3"},"content"' % key).replace(
+        b',"%b":"aX3"}\n' % key, b"}\n"
+    )
+    other = learned(deeper.replace(b"%s", b"Hel"))
+    assert other is not None
+    assert other.texts(deeper.replace(b"%s", b"lo").replace(b"aX3", b"aX4")) is None
 
 
 def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
