@@ -8,7 +8,7 @@ That is the specification; what servers make of it is this. Each rule is known f
  1. ``[DONE]`` is the terminator; what follows it, or an error, says nothing.
  2. Many servers leave ``[DONE]`` out: a stream that ends without it is whole if every choice said why it ended.
  3. Reasoning has two names: ``reasoning_content`` (DeepSeek, vLLM, llama.cpp) and ``reasoning`` (OpenRouter, Ollama).
- 4. ``content`` may be a list of parts (Mistral).
+ 4. ``content`` may be a list of parts, of which some are reasoning (Mistral: ``thinking``, with parts of its own).
  5. The first chunk may be empty of choices and say ``created: 0`` (Azure).
  6. A call comes in fragments, found by their ``index``. Some servers leave it out (Gemini's gateway: then the position
     counts), some give every call the index 0: a fragment that has a name again, and an id of its own, or no id and
@@ -31,7 +31,7 @@ That is the specification; what servers make of it is this. Each rule is known f
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -174,8 +174,11 @@ class _Choice:
         events: list[BackendEvent] = []
         if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):  # Rule 3.
             events += self._joined(ReasoningDelta, thought)
-        if content := delta.get("content"):
-            events += self._joined(TextDelta, content if isinstance(content, str) else _joined_parts(content))
+        content = delta.get("content")
+        if content and isinstance(content, str):
+            events += self._joined(TextDelta, content)
+        else:
+            events += [event for kind, text in _parts(content) for event in self._joined(kind, text)]
         if refusal := string(delta.get("refusal")):
             events += self._joined(RefusalDelta, refusal)
         if "tool_calls" in delta or "function_call" in delta:
@@ -294,9 +297,13 @@ def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping(call.get("custom") or call.get("function")) or call
 
 
-def _joined_parts(content: object) -> str:
-    """Return the texts of a list of parts (rule 4)."""
-    return "".join(string(part.get("text")) for part in mappings(content))
+def _parts(content: object) -> Iterator[tuple[type[_Text], str]]:
+    """Yield the texts of a list of parts, and what they are (rule 4)."""
+    for part in mappings(content):
+        if thought := part.get("thinking"):
+            yield ReasoningDelta, string(thought) or "".join(string(each.get("text")) for each in mappings(thought))
+        elif text := string(part.get("text")):
+            yield TextDelta, text
 
 
 def _counted(chunk: Mapping[str, Any]) -> list[BackendEvent]:

@@ -84,7 +84,16 @@ def test_reasoning_refusal_and_parts() -> None:
     assert stream(chunk(reasoning_content="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(reasoning="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(refusal="no")) == [RefusalDelta("no")]
-    assert stream(chunk(content=[{"type": "text", "text": "a"}, {"text": "b"}, 5])) == [TextDelta("ab")]
+    assert stream(chunk(content=[{"type": "text", "text": "a"}, {"text": "b"}, 5])) == [TextDelta("a"), TextDelta("b")]
+
+
+@pytest.mark.parametrize("thinking", ["a", [{"type": "text", "text": "a"}], [{"text": ""}, 5, {"text": "a"}]])
+def test_parts_that_are_reasoning(thinking: object) -> None:
+    """Mistral's models think in parts of the content, each of which may be a list of texts."""
+    parts = [{"type": "thinking", "thinking": thinking}, {"type": "text", "text": "b"}]
+    assert stream(chunk(content=parts)) == [ReasoningDelta("a", "text"), TextDelta("b")]
+    for nothing in ([], {}, 5, [{"thinking": "x"}]):
+        assert stream(chunk(content=[{"type": "thinking", "thinking": nothing}])) == []
 
 
 def test_whole() -> None:
