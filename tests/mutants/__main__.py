@@ -50,7 +50,13 @@ ROOMS = {
     "arguments": _of_answers("arguments"),
     "judge": _of_answers("judge", "verdict"),
     "turn": _of_answers("turn"),
-    "untagged": _of_answers("untagged", more=("untagged",)),
+    "untagged": _of_answers("untagged", "prose", "cursor", more=("untagged", "prose", "cursor")),
+    "calls": _of_answers("client_calls", more=("client_calls", "calls_that_arrive")),
+    "repeats": Room(
+        ("wire/repeats", "wire/ahead"),
+        ("tests/unit/wire/test_repeats.py", "tests/unit/wire/test_ahead.py", "tests/unit/response/test_model_turn.py"),
+        "tests/unit/wire",
+    ),
     "schema": Room(_SCHEMA, ("tests/unit/schema",), "tests/unit/schema"),
     "body": Room(
         ("wire/request_body", "wire/kept_arrays", "wire/beginnings"),
