@@ -115,6 +115,8 @@ def test_xml_follows_its_call() -> None:
     told, _, answer = tell(chat(policy=xml_mode | {"stop_after_tools_mode": "first"}), [TextDelta(CALL * 2)])
     assert told == [*whole_call(1), TextDelta(xml), Ended({0: "tool_calls"})]
     assert answer.cut
+    told, _, _ = tell(chat(policy=xml_mode), [TextDelta(CALL, 1), Finished("stop", 1), Closed()])
+    assert TextDelta(xml, 1) in told
 
 
 def test_white_space_alone_is_the_answer() -> None:
