@@ -2,7 +2,8 @@
 
 What it answers stands in the request's ``model``: ``KIND-SIZE-STEP-PER_WRITE``. ``prose`` and ``call`` are ``SIZE``
 characters of text in deltas of ``STEP``, so many of them in each write, which is one HTTP chunk, with a moment between
-the writes, so that they arrive one by one. ``timed-COUNT-RATE-1`` are COUNT deltas, RATE a second, each the time at
+the writes, so that they arrive one by one. ``emitted`` is a call that the backend emits itself, with as many characters
+of arguments. ``timed-COUNT-RATE-1`` are COUNT deltas, RATE a second, each the time at
 which it was written (``time.monotonic_ns``). Started as a module it prints its port.
 """
 
@@ -14,7 +15,7 @@ import json
 import re
 import time
 
-from bench.texts import call, pieces, prose
+from bench.texts import arguments, call, pieces, prose
 from support.wire import ChatAnswer, Dialect, ResponsesAnswer, usage
 
 # Long enough for a proxy to have taken the write before the next, short against what it costs there.
@@ -34,9 +35,14 @@ def chunk(data: bytes) -> bytes:
 def writes(dialect: Dialect, kind: str, size: int, step: int, per_write: int) -> tuple[bytes, ...]:
     """Return the writes of a streamed answer."""
     answer = answer_of(dialect)
-    text = prose(size) if kind == "prose" else call(size)
-    frames = [frame for piece in pieces(text, step) for frame in answer.say(piece)]
-    frames = [*answer.begin(), *frames, *answer.end()]
+    if kind == "emitted":
+        frames = [*answer.begin(), *answer.begin_call("write")]
+        frames += [frame for piece in pieces(arguments(size), step) for frame in answer.argue(piece)]
+        frames += [*answer.end_call(), *answer.end("tool_calls" if dialect == "chat" else "stop")]
+    else:
+        text = prose(size) if kind == "prose" else call(size)
+        frames = [frame for piece in pieces(text, step) for frame in answer.say(piece)]
+        frames = [*answer.begin(), *frames, *answer.end()]
     return tuple(chunk(b"".join(frames[at : at + per_write])) for at in range(0, len(frames), per_write))
 
 

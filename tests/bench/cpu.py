@@ -36,7 +36,7 @@ class Case:
     def name(self) -> str:
         kind, size, step, per_write = self.model.split("-")
         way = f"{self.client} ← {self.backend}" if self.client != self.backend else self.client
-        told = f" {self.arguments}" if kind == "call" else ""
+        told = f" {self.arguments}" if kind != "prose" else ""
         return f"{kind} {int(size) / 1000:g} KB{told}, {way}, {step} chars × {per_write} a write"
 
 
@@ -52,6 +52,8 @@ def cases() -> Iterator[Case]:
             yield Case("call-2000-4-1", api, api, goal, arguments)
             yield Case("call-80000-4-8", api, api, goal, arguments, quick=api == "chat")
             yield Case("call-500000-4-8", api, api, goal, arguments, rounds=1)
+        yield Case("emitted-2000-4-1", api, api, 1.5, "incremental")
+        yield Case("emitted-80000-4-8", api, api, 1.5, "incremental", quick=api == "chat")
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:

@@ -10,10 +10,14 @@ def prose(size: int) -> str:
     return ("If a < b, use the <b>first</b> one; else look it up in the table below.\n" * (size // 70 + 1))[:size]
 
 
+def arguments(size: int) -> str:
+    """Return the JSON of a call's arguments: a string full of escapes, as files of code are written."""
+    return json.dumps({"path": "a.py", "text": 'print("hello, world")\n' * (size // 26)})
+
+
 def call(size: int) -> str:
-    """Return a call whose arguments are one JSON string, full of escapes, as files of code are written."""
-    arguments = json.dumps({"path": "a.py", "text": 'print("hello, world")\n' * (size // 26)})
-    return f"<tool_call>{json.dumps({'name': 'write', 'arguments': arguments})}</tool_call>"
+    """Return a call in text whose arguments are one JSON string."""
+    return f"<tool_call>{json.dumps({'name': 'write', 'arguments': arguments(size)})}</tool_call>"
 
 
 def object_call(size: int) -> str:

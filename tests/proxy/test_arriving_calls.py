@@ -13,7 +13,7 @@ import pytest
 from proxy.conftest import WEATHER
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend
-from support.wire import DONE, event_frame, frame
+from support.wire import ChatAnswer, Dialect, ResponsesAnswer
 
 CITY = "Llanfairpwllgwyngyllgogerychwyrndrobwllllantysiliogogogoch"
 ARGUMENTS = json.dumps({"city": CITY})
@@ -27,30 +27,12 @@ def proxy(request: pytest.FixtureRequest, backend: RawBackend) -> Iterator[Mitmd
         yield proxy
 
 
-def frames_of_call() -> dict[str, tuple[list[bytes], list[bytes], list[bytes]]]:
-    """Return for each dialect how a call begins, its pieces, and how it and the answer end."""
-
-    def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        return frame({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
-
-    def fragment(**fields: Any) -> bytes:
-        return chunk({"tool_calls": [{"index": 0, **fields}]})
-
-    head = fragment(id="c0", type="function", function={"name": "get_weather", "arguments": ""})
-    chat = [head], [fragment(function={"arguments": piece}) for piece in PIECES], [chunk({}, "tool_calls"), DONE]
-
-    at = {"output_index": 0, "item_id": "fc_0"}
-    item = {"type": "function_call", "id": "fc_0", "call_id": "c0", "name": "get_weather"}
-    whole = {**item, "arguments": ARGUMENTS, "status": "completed"}
-    begun = {"type": "response.output_item.added", "output_index": 0, "item": {**item, "arguments": ""}}
-    deltas = [{"type": "response.function_call_arguments.delta", **at, "delta": piece} for piece in PIECES]
-    response = {"id": "resp_b", "status": "completed", "output": [whole]}
-    over = [
-        {"type": "response.output_item.done", "output_index": 0, "item": whole},
-        {"type": "response.completed", "response": response},
-    ]
-    responses = [event_frame(begun)], [*map(event_frame, deltas)], [*map(event_frame, over)]
-    return {"chat": chat, "responses": responses}
+def frames_of_call(dialect: Dialect) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Return how a call begins, its pieces, and how it and the answer end."""
+    answer = ChatAnswer() if dialect == "chat" else ResponsesAnswer()
+    begin = [*answer.begin(), *answer.begin_call("get_weather")]
+    pieces = [frame for piece in PIECES for frame in answer.argue(piece)]
+    return begin, pieces, [*answer.end_call(), *answer.end("tool_calls" if dialect == "chat" else "stop")]
 
 
 def heard(client: openai.OpenAI, api: str) -> Iterator[str]:
@@ -78,8 +60,7 @@ def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backen
     is_heard = threading.Event()
 
     async def waits(answer: Answer) -> None:
-        chat = "chat" in answer.asked.path
-        begin, pieces, end = frames_of_call()["chat" if chat else "responses"]
+        begin, pieces, end = frames_of_call("chat" if "chat" in answer.asked.path else "responses")
         half = len(pieces) // 2
         await answer.head(Content_Type="text/event-stream")
         for piece in [*begin, *pieces[:half]]:

@@ -84,6 +84,8 @@ class ChatAnswer:
         self._counts = counts
         self._text: list[str] = []
         self._thought: list[str] = []
+        self._call: Json | None = None
+        self._arguments: list[str] = []
 
     def chunk(self, delta: Json, finish: str | None = None, index: int = 0) -> bytes:
         """Return one chunk of a choice."""
@@ -107,6 +109,19 @@ class ChatAnswer:
         self._text.append(piece)
         return [self.chunk({"content": piece})]
 
+    def begin_call(self, name: str) -> list[bytes]:
+        """Begin the one call that this backend emits itself; its arguments follow in pieces."""
+        self._call = {"id": "call_c", "type": "function", "function": {"name": name, "arguments": ""}}
+        return [self.chunk({"tool_calls": [{"index": 0, **self._call}]})]
+
+    def argue(self, piece: str) -> list[bytes]:
+        """Say a piece of its arguments."""
+        self._arguments.append(piece)
+        return [self.chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})]
+
+    def end_call(self) -> list[bytes]:
+        return []
+
     def end(self, finish: str = "stop") -> list[bytes]:
         counted = [self._frame({"choices": [], "usage": self._counts})] if self._counts else []
         return [self.chunk({}, finish), *counted, DONE]
@@ -119,6 +134,9 @@ class ChatAnswer:
         message: Json = {"role": "assistant", "content": "".join(self._text), "refusal": None, "annotations": []}
         if self._thought:
             message["reasoning_content"] = "".join(self._thought)
+        if self._call:
+            function = self._call["function"] | {"arguments": "".join(self._arguments)}
+            message["tool_calls"] = [self._call | {"function": function}]
         choices = [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}]
         counted = {"usage": self._counts} if self._counts else {}
         return {**self._head, "object": "chat.completion", "choices": choices, **counted}
@@ -146,6 +164,8 @@ class ResponsesAnswer:
         self._output: list[Json] = []
         self._text: list[str] | None = None
         self._thought: list[str] | None = None
+        self._call: Json = {}
+        self._arguments: list[str] = []
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         number, self._sequence = self._sequence, self._sequence + 1
@@ -175,6 +195,24 @@ class ResponsesAnswer:
     def item(self, item: Json) -> list[bytes]:
         """Say an item that is whole at once, such as a call."""
         return [*self._end_thought(), self._added(item), self._done(item)]
+
+    def begin_call(self, name: str) -> list[bytes]:
+        """Open a call; its arguments follow in pieces."""
+        names = {"id": f"fc_{self._id}", "call_id": f"call_{self._id}", "name": name}
+        self._call, self._arguments = {"type": "function_call", **names}, []
+        return [*self._end_thought(), self._added({**self._call, "arguments": "", "status": "in_progress"})]
+
+    def argue(self, piece: str) -> list[bytes]:
+        """Say a piece of its arguments."""
+        self._arguments.append(piece)
+        at = {"item_id": self._call["id"], "output_index": len(self._output)}
+        return [self._event("response.function_call_arguments.delta", **at, delta=piece)]
+
+    def end_call(self) -> list[bytes]:
+        text = "".join(self._arguments)
+        at = {"item_id": self._call["id"], "output_index": len(self._output)}
+        done = self._event("response.function_call_arguments.done", **at, arguments=text)
+        return [done, self._done({**self._call, "arguments": text, "status": "completed"})]
 
     def think(self, piece: str) -> list[bytes]:
         """Say a piece of a reasoning summary."""

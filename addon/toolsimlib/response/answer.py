@@ -13,6 +13,7 @@ ends with its calls, as if it had been ended early, and the report says why. Not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 
 from toolsimlib.errors import ApiError
@@ -110,6 +111,10 @@ class Answer:
     def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
         """Take those first ``deltas`` that need not be fed one by one, and return how many they are."""
         return ([], len(deltas.texts)) if self.done else self._turn(deltas.like.choice).at_once(deltas)
+
+    def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
+        """Take further pieces of a call that the backend is emitting."""
+        return [] if self.done else self._turn(like.choice).pieces(like, texts)
 
     def end_of_input(self) -> list[ClientEvent]:
         """Take the end of the backend's bytes. Without the backend's terminator before it, the answer has failed."""

@@ -16,10 +16,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, ItemStatus, StructuredDelta, TextDelta
+from toolsimlib.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Deltas,
+    ItemStatus,
+    StructuredDelta,
+    TextDelta,
+)
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.report import Report, entry
 from toolsimlib.response.allowance import Allowance
@@ -146,6 +155,13 @@ class ClientCalls:
             self._read(self._open, delta.text, delta.key)
         elif tool is not None and not self._allowance.may_be_repeated:
             self._read(Preview([tool]), as_block(tool.name, delta.text), delta.key)
+
+    def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
+        """Return what the client is told of further pieces of a call that the backend is emitting."""
+        if self._open is None or self._key != like.key:
+            return []
+        arguments = [more for text in texts if (more := self._open.feed(text))]
+        return [Deltas(CallDelta("", self._choice), arguments)] if arguments else []
 
     def _read(self, preview: Preview, text: str, key: str | None) -> None:
         arguments = preview.feed(text)

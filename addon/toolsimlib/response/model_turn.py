@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from toolsimlib.errors import ApiError
-from toolsimlib.events import BackendEvent, ClientEvent, Deltas, Failed, ReasoningDelta, TextDelta
+from toolsimlib.events import BackendEvent, ClientEvent, Deltas, Failed, ReasoningDelta, StructuredDelta, TextDelta
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry
 from toolsimlib.response.again import AskAgain
@@ -61,7 +61,7 @@ class ModelTurn:
         self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []
         # What the reader makes of the repeats of a frame, but for the text: it holds until a frame says something else.
-        self._likes: dict[Template, TextDelta | ReasoningDelta] = {}
+        self._likes: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     @property
     def done(self) -> bool:
@@ -84,6 +84,8 @@ class ModelTurn:
         like = repeats and self._likes.get(repeats.template)
         if not repeats or not like or sum(map(len, repeats.texts)) > _STEP_CHARS:
             return None
+        if isinstance(like, StructuredDelta):
+            return self._pieces(like, repeats.texts)
         told, count = self._answer.at_once(Deltas(like, repeats.texts))
         if count < len(repeats.texts):
             told += [event for events in self._deltas(like, repeats.texts[count:]) for event in events]
@@ -131,13 +133,23 @@ class ModelTurn:
         """Take repeats of a frame, from the second on without their envelopes."""
         for at, text in enumerate(repeats.texts):
             if (like := self._likes.get(repeats.template)) is not None:
-                yield from self._deltas(like, repeats.texts[at:] if at else repeats.texts)
+                texts = repeats.texts[at:] if at else repeats.texts
+                if isinstance(like, StructuredDelta):
+                    for start in range(0, len(texts), _MAX_AT_ONCE):
+                        yield self._pieces(like, texts[start : start + _MAX_AT_ONCE])
+                else:
+                    yield from self._deltas(like, texts)
                 return
             events = self._reader.event(repeats.template.with_text(text))
             match events:
-                case [TextDelta() | ReasoningDelta() as delta] if delta.text == text:
+                case [TextDelta() | ReasoningDelta() | StructuredDelta(is_first=False) as delta] if delta.text == text:
                     self._likes[repeats.template] = delta
             yield from self._told(events)
+
+    def _pieces(self, like: StructuredDelta, texts: list[str]) -> list[ClientEvent]:
+        """Take further pieces of a call; its reader has to know them when the call is whole."""
+        self._reader.follow(like, texts)
+        return self._answer.pieces(like, texts)
 
     def _deltas(self, like: TextDelta | ReasoningDelta, texts: list[str]) -> Iterator[list[ClientEvent]]:
         """Take deltas: as many at once as are only to be said or held back, the others one by one."""

@@ -168,6 +168,10 @@ class Turn:
         self._calls.arriving(delta, self._judge.arriving(delta) if delta.is_first and not self._in_block else None)
         return self._calls.take()
 
+    def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
+        """Take further pieces of such a call, which are like one that came before them."""
+        return [] if self.over else self._calls.pieces(like, texts)
+
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
         """End the choice, for the backend's own reason. What was held back is decided now."""
         if self.over:

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 
 from toolsimlib.conversation import Called, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import ApiError
-from toolsimlib.events import BackendEvent, ClientEvent, ToolKind
+from toolsimlib.events import BackendEvent, ClientEvent, StructuredDelta, ToolKind
 from toolsimlib.plan import AnswerForm, Dialect, OutputMode, Policy
 from toolsimlib.wire.chat import hidden as chat_hidden
 from toolsimlib.wire.chat import request as chat
@@ -46,6 +46,9 @@ class Reader(Protocol):
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
         """Return what one event of a stream says."""
+
+    def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
+        """Take pieces that came behind one that gave ``delta``, and are like it but for their texts."""
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return what a whole answer says."""

@@ -26,6 +26,7 @@ from toolsimlib.events import (
 from toolsimlib.plan import Dialect, Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.response.model_turn import ModelTurn
+from toolsimlib.wire import repeats
 
 TOOLS = [
     tool("add", a="number"),
@@ -219,6 +220,29 @@ def test_it_may_be_cut_at_any_byte(backend: Dialect) -> None:
     for at in range(1, len(body)):
         assert list(told(incremental, body[:at], body[at:])) == expected, at
     assert list(told(incremental, *(body[at : at + 1] for at in range(len(body))))) == expected
+
+
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("how", ["buffered", "incremental"])
+def test_pieces_that_are_alike_say_what_they_say(backend: Dialect, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames that are known by their bytes are not read, and the answer is the one that reading them gives."""
+    the_plan = plan("responses", backend, True, TOOLS, policy={"stream_arguments": how})
+    long = Said("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
+    body = BODIES[backend]([long, SUM, Said("note", long.arguments[:-5], 3)], "length")
+    # A backend that never says that a call is done.
+    frames = [each for each in body.split(b"\n\n") if b"output_item.done" not in each and b"[DONE]" not in each]
+    bodies = [
+        body,
+        b"\n\n".join(frames[:-1]) + b"\n\n",
+        b"\n\n".join([*frames, b""]).replace(b'"output": [', b'"o": ['),
+    ]
+    for each in bodies:
+        ways = [[each], each.split(b"\n\n"), [each[at : at + 300] for at in range(0, len(each), 300)]]
+        ways[1] = [piece + b"\n\n" for piece in ways[1]]
+        seen = [list(told(the_plan, *pieces)) for pieces in ways]
+        with monkeypatch.context() as patch:
+            patch.setattr(repeats, "learned", lambda frame: None)
+            assert seen == [list(told(the_plan, *ways[0]))] * 3
 
 
 @pytest.mark.parametrize("client", DIALECTS)

@@ -31,7 +31,7 @@ That is the specification; what servers make of it is this. Each rule is known f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -99,6 +99,10 @@ class ChatReader:
             if self._closed:
                 return events
         return events + _counted(chunk) if chunk.get("usage") else events
+
+    def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
+        """Take pieces that came behind one that gave ``delta``, and are like it but for their texts."""
+        self._choices[delta.choice].follow(texts)
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return what a whole chat completion says."""
@@ -185,6 +189,10 @@ class _Choice:
             events += self._add_calls(delta)
         return events
 
+    def follow(self, texts: Sequence[str]) -> None:
+        """Take pieces of the arguments of the call that is told ahead, which is the only one."""
+        self._calls[0][0].pieces += texts
+
     def rest(self, *, cut: bool = False) -> list[BackendEvent]:
         """Return what was kept: halves of characters, and calls; a ``cut`` answer broke off within the last of them."""
         events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
@@ -241,7 +249,7 @@ class _CallParts:
         self.name = ""
         self._kind: ToolKind = "function"
         self._id: str | None = None
-        self._pieces: list[str] = []
+        self.pieces: list[str] = []
         self._ahead = Ahead()
         self._key = ""
 
@@ -260,8 +268,8 @@ class _CallParts:
         self._id = self._id or string(call.get("id")) or None
         function = _function(call)
         self.name = self.name or string(function.get("name"))
-        self._pieces.append(json_text(function.get("input" if self._kind == "custom" else "arguments")))
-        return self._pieces[-1]
+        self.pieces.append(json_text(function.get("input" if self._kind == "custom" else "arguments")))
+        return self.pieces[-1]
 
     def ahead(self, piece: str, choice: int) -> list[BackendEvent]:
         """Return what can be told of the call now that ``piece`` has come."""
@@ -284,10 +292,10 @@ class _CallParts:
 
     def arguments(self) -> str:
         """Return the arguments so far, cumulative fragments once (rule 7)."""
-        text = "".join(self._pieces)
-        if self._kind == "function" and len(self._pieces) > 1 and loaded(text) is None:
-            last = next((each for each in reversed(self._pieces) if each), "")
-            behind = "".join(self._pieces[1:]) if loaded(self._pieces[0]) == {} else ""
+        text = "".join(self.pieces)
+        if self._kind == "function" and len(self.pieces) > 1 and loaded(text) is None:
+            last = next((each for each in reversed(self.pieces) if each), "")
+            behind = "".join(self.pieces[1:]) if loaded(self.pieces[0]) == {} else ""
             text = next((each for each in (last, behind) if loaded(each) is not None), text)
         return whole_text(text)
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count as count_from
 from typing import Any
 
@@ -129,6 +129,10 @@ class ResponsesReader:
             self._kinds[index] = "message"
             return self._delta(("text", index, count(event, "content_index")), delta, TextDelta)
         return self._other(kind, event, delta if isinstance(delta, str) else "")
+
+    def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
+        """Take pieces that came behind one that gave ``delta``, and are like it but for their texts."""
+        self._arguments[int(delta.key)] += texts
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return what a whole Response object says."""
