@@ -13,6 +13,7 @@ values: the form is parsed once, when it is whole.
 4. In a fence, the closing mark ends a JSON form whose last brackets are missing.
 5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
 6. An array whose calls repeat without end is over where that can be told (``same_call``).
+7. A bracket within JSON may be closed by one of the wrong kind if nothing but closing brackets follows (``repair``).
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Form:
         self._stack: list[tuple[str, str]] = []  # Each open bracket: what closes it, and what it may hold.
         # The name before the braces, which whoever saw that they open has read.
         self._in_head = kind in ("braces", "gemma")
+        self._is_misclosed = False  # Whether a bracket was closed by one of the wrong kind (rule 7).
         self._last = ""  # The last significant character outside strings; "w" for a word.
         self._quote = ""  # What ends the open string.
         self._in_word = False
@@ -241,6 +243,8 @@ class Form:
 
     def _symbol(self, char: str) -> bool:
         """Take one character that is neither in a string nor in a word; return whether it may stand here."""
+        if self._is_misclosed and char not in "}]":
+            return False
         match char:
             case '"' | "'":
                 self._quote = char
@@ -249,7 +253,7 @@ class Form:
                 return self._open(char)
             case "}" | "]" | ")":
                 self._last = char
-                return self._stack.pop()[0] == char
+                return self._close(char)
             case ",":
                 self._last = char
                 return True
@@ -265,6 +269,12 @@ class Form:
                 self._last = "*"
                 return self._stack[-1][1] == _DATA
         return False
+
+    def _close(self, char: str) -> bool:
+        if self._stack.pop()[0] == char:
+            return True
+        self._is_misclosed = self._repair and self.kind == "json" and char != ")" and bool(self._stack)
+        return self._is_misclosed
 
     def _open(self, char: str) -> bool:
         holds = self._stack[-1][1] if self._stack else _OUTERMOST
@@ -292,6 +302,8 @@ class Form:
 
     def _begin(self) -> bool:
         """Begin a string or a word; return whether one may stand here."""
+        if self._is_misclosed:
+            return False
         if not self._stack:
             return self.kind == "syntax"  # The name.
         holds = self._stack[-1][1]

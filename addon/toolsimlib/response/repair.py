@@ -9,9 +9,11 @@ The slips, and what each becomes:
     {"a": "x<newline>y"}    {"a": "x\ny"}       RAW_CONTROL
     {"a": "\d"}             {"a": "\\d"}        BAD_ESCAPE
     {"a": {"b": 1}          {"a": {"b": 1}}     MISSING_BRACE
+    {"a": {"b": 1]}         {"a": {"b": 1}}     WRONG_BRACKET
     {"a": 3 * 60}           {"a": 180}          ARITHMETIC
 
-1. Nothing here guesses at a value: a string without its end, a missing comma or a missing colon is beyond repair.
+1. Nothing here guesses at a value: a string without its end, a missing comma or a missing colon is beyond repair. So
+   is a bracket of the wrong kind, unless brackets are all that follows: whichever of them is wrong, the value is one.
 2. A repaired call counts only if it satisfies the tool's schema; the caller sees to that.
 3. One pass, and a bounded number of steps: a text with more slips than that is no call with a slip.
 """
@@ -29,6 +31,7 @@ SINGLE_QUOTES = "SINGLE_QUOTES"
 RAW_CONTROL = "RAW_CONTROL"
 BAD_ESCAPE = "BAD_ESCAPE"
 MISSING_BRACE = "MISSING_BRACE"
+WRONG_BRACKET = "WRONG_BRACKET"
 ARITHMETIC = "ARITHMETIC"
 PYTHON_LITERAL = "PYTHON_LITERAL"
 UNQUOTED_KEY = "UNQUOTED_KEY"
@@ -47,6 +50,8 @@ _RUN = re.compile(
     + _SOUND
     + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++"
 )
+CLOSERS = re.compile(r"[\s}\]]*+\Z")
+"""Closing brackets up to the end."""
 _DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 _SINGLE = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
 _SINGLE_INNER = re.compile(r"\\(.)|\"", re.DOTALL)
@@ -105,9 +110,12 @@ def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
                 out.append(char)
                 at += 1
             case "}" | "]":
-                if stack.pop() != char:
-                    return None
-                out.append(char)
+                wanted = stack.pop()
+                if wanted != char and WRONG_BRACKET not in codes:
+                    if not (closed and CLOSERS.match(text, at)):
+                        return None
+                    codes[WRONG_BRACKET] = None
+                out.append(wanted)
                 at += 1
                 if not stack:
                     return Mended("".join(out), at, tuple(codes))

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from toolsimlib.response.repair import MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
+from toolsimlib.response.repair import CLOSERS, MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
 
 ARGUMENTS_KEY = "ARGUMENTS_KEY"
 FUNCTION_WRAPPER = "FUNCTION_WRAPPER"
@@ -45,7 +45,6 @@ _CALL_KEYS = frozenset(("name", "arguments", "type", "id", "call_id", *_SPARE_KE
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _BETWEEN = re.compile(r"[\s,;]*+")
-_CLOSERS = re.compile(r"[\s}\]]*+\Z")
 _NAMED = re.compile(
     r"""\s*+\[?\s*+\{\s*+(?:["']function["']\s*+:\s*+\{\s*+)?["']name["']\s*+:\s*+["']([^"'\\]{1,256})["']"""
 )
@@ -199,7 +198,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
     listed = body.startswith("[", at)
     at = _between_end(body, at + listed)
     while at < len(body):
-        if (calls or listed) and _CLOSERS.match(body, at):
+        if (calls or listed) and CLOSERS.match(body, at):
             surplus = body[at:].split() != ["]"] if listed else True
             if surplus and calls:
                 calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, EXTRA_BRACE))

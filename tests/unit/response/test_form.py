@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from toolsimlib.response.form import Form, Kind
 
 
-def read(text: str, kind: Kind = "json", mark: str = "", size: int = 0) -> tuple[int, bool | None]:
+def read(
+    text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
+) -> tuple[int, bool | None]:
     """Return where a form is decided, and how; the text comes in pieces of ``size`` characters."""
-    form = Form(kind, {"f", "g"}.__contains__, mark)
+    form = Form(kind, {"f", "g"}.__contains__, mark, repair=repair)
     done, rest = 0, ""
     head = text.index("{") + 1 if kind in ("braces", "gemma") else 0  # It is there as a whole before a form is begun.
     cuts = [cut for cut in range(0, len(text), size or len(text)) if not 0 < cut < head]
@@ -67,6 +69,9 @@ def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> Non
         ("json", "{{", 1),
         ("json", '{"name": "f" "x"', 13),
         ("json", '{"name": "f"]', 12),
+        ("json", '[{"name": "f"], {', 14),
+        ("json", '[{"name": "f"] "', 15),
+        ("json", '{"arguments": {"a": 1)', 21),
         ("json", '{"arguments": {"a": 1 + (2)}}', 24),
         ("json", '{"arguments": {"a": 1 ** 2}}', 23),
         ("json", '{"arguments": {"a": "1" * 2}}', 24),
@@ -107,6 +112,15 @@ def test_a_mark_ends_json_with_brackets_missing() -> None:
         assert read(text, mark="```", size=size) == (len(text) - 3, True)
         assert read('{"name": ```', mark="```", size=size)[1] is False
         assert read(text, size=size)[1] is False
+
+
+def test_closing_brackets_may_be_of_the_wrong_kind() -> None:
+    """Where nothing but closing brackets follows, their number ends the form, if it may be repaired (rule 7)."""
+    text = '[{"name": "f", "arguments": {"a": [1}} ]]'
+    for size in (0, 1):
+        assert read(text + "]", size=size) == (len(text), True)
+        assert read(text[:-1] + "```", mark="```", size=size) == (len(text) - 1, True)
+        assert read(text, size=size, repair=False)[1] is False
 
 
 def test_depth_is_bounded() -> None:

@@ -376,7 +376,7 @@ def test_what_is_never_handed_over() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "made"),
-    [('{"commands": ["ls"]}', True), ('{"commands": "ls"}', False), ("{}", False), ('{"commands": ["ls"', False)],
+    [('{"commands": ["ls"]}', True), ('{"commands": "ls"}', False), ("{}", False), ('{"commands" ["ls"]}', False)],
 )
 def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) -> None:
     """A shell's call has no shape for what does not fit: such a block stays text, though the tool is not strict."""

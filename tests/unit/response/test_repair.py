@@ -60,6 +60,9 @@ def test_missing_brackets_at_the_end(value: Any) -> None:
         (r"""['it\'s "x" \n']""", r"""["it's \"x\" \n"]"""),
         ('{"a":[1', '{"a":[1]}'),
         ('{"a":1,', '{"a":1}'),
+        ("[1}", "[1]"),
+        ('{"a":[{"b":1]]} ', '{"a":[{"b":1}]}'),
+        ('{"a":[{"b":1]}', '{"a":[{"b":1}]}'),
         ("[True,False,None]", "[true,false,null]"),
         ('{"a": 3 * 60, "b": 1}', '{"a":180, "b": 1}'),
         ('{"a": {"b": 1 + 1}}', '{"a": {"b":2}}'),
@@ -73,7 +76,21 @@ def test_slips(text: str, mended: str) -> None:
     json.loads(got.text)
 
 
-@pytest.mark.parametrize("text", ["", "x", '"a"', '{"a', "{'a", "[1}", "[Nope]", "[TrueX]", "[" * 514 + "]" * 514])
+@given(ROOTS, st.data())
+def test_wrong_brackets_at_the_end(value: Any, data: st.DataObject) -> None:
+    """Any brackets of the wrong kind at the end are put right, but only if the text is known to be whole."""
+    text = json.dumps(value)
+    bare = text.rstrip("]}")
+    wrong = bare + "".join(data.draw(st.sampled_from("]}")) for _ in text[len(bare) :])
+    if bare.count('"') % 2 == 0 and not bare.endswith(("{", "[")) and wrong != text:
+        assert mend(wrong) == Mended(text, len(text), ("WRONG_BRACKET",))
+        assert mend(wrong, closed=False) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", '"a"', '{"a', "{'a", "[1},2]", '{"a":[1},"b":2}', "[Nope]", "[TrueX]", "[" * 514 + "]" * 514],
+)
 def test_beyond_repair(text: str) -> None:
     """What could have been meant in two ways, or is no object or array, is not mended."""
     assert mend(text) is None
