@@ -297,7 +297,11 @@ def _place(document: dict[str, Any] | None) -> tuple[dict[str, Any], str] | None
     match document:
         case {"choices": [{"delta": dict() as delta}]}:
             keys = [key for key in _KEYS if isinstance(delta.get(key), str) and delta[key]]
-            return (delta, keys[0]) if len(keys) == 1 else None
+            if keys:
+                return (delta, keys[0]) if len(keys) == 1 else None
+            match delta.get("tool_calls"):
+                case [{"function": {"arguments": str(piece)} as function}] if piece:
+                    return function, "arguments"
         case {"delta": str(delta)} if delta:
             assert document is not None
             return document, "delta"

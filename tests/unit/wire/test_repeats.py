@@ -74,14 +74,15 @@ def test_byte_by_byte(api: Dialect) -> None:
     assert quickly(api, frames)[0] == expected
 
 
-def test_reasoning_and_several_choices_repeat_too() -> None:
+def test_reasoning_calls_and_several_choices_repeat_too() -> None:
     """Each kind of frame is learned for itself."""
     answer = ChatAnswer()
     frames = [frame for text in TEXTS * 4 for frame in answer.think(text)]
     frames += [chat_frame(text, index=index) for text in TEXTS * 20 for index in (0, 1)]
+    frames += [*answer.begin_call("f"), *(frame for text in TEXTS * 9 for frame in answer.argue(text)), *answer.end()]
     events, repeats = quickly("chat", [b"".join(frames)])
     assert events == slowly("chat", [b"".join(frames)])
-    assert repeats > 0.7 * len(frames)
+    assert repeats > 0.85 * len(frames)
 
 
 HIDDEN = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"usage":null,"obfuscation":"aX3"}\n\n'
@@ -127,6 +128,11 @@ ENVELOPES = (
     b": %s\n\n",
     b"\n",
     b"data: [DONE]\n\n",
+    b'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"%s"}}]}}]}\n\n',
+    b'data: {"choices":[{"delta":{"content":null,"tool_calls":[{"index":1,"function":{"arguments":"%s"}}]}}]}\n\n',
+    b'data: {"choices":[{"delta":{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"%s"}}]}}]}\n\n',
+    b'data: {"choices":[{"delta":{"content":"a","tool_calls":[{"index":0,"function":{"arguments":"%s"}}]}}]}\n\n',
+    b'data: {"choices":[{"delta":{"tool_calls":[{"function":{}},{"function":{"arguments":"%s"}}]}}]}\n\n',
 )
 INSIDES = (b"a", b"", b"Hel", "é".encode(), b"\xff", b"\\n", b"\\u00e9", b"\\ud83d", b"\\udc22", b'\\"', b"\\", b"\\x")
 INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd", "\u2028".encode())
@@ -252,7 +258,7 @@ def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
     frames = [ENVELOPES[1].replace(b"17", b"%d" % (at // 50)).replace(b"%s", b"a") for at in range(2000)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)
-    assert repeats > 0.9 * len(frames)
+    assert repeats > 0.85 * len(frames)
 
 
 def test_a_stream_without_repeats_is_left_alone() -> None:
