@@ -18,7 +18,7 @@ from mitmproxy.exceptions import AddonHalt, OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
-from toolsimlib.pages.topic import Conversations
+from toolsimlib.pages.topic import Conversations, topic_of
 from toolsimlib.plan import FIND_TOOLS, Policy
 from toolsimlib.proxy import chunks, counting, cut, dispatch, heap, resend, route, sides, startup, turns
 from toolsimlib.proxy.background.edge import BackgroundAnswers
@@ -46,6 +46,7 @@ from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.proxy.streamed import StreamedAnswer
+from toolsimlib.proxy.turns import when_sent
 from toolsimlib.proxy.via import LOOP, Via
 from toolsimlib.proxy.worker import Crew
 from toolsimlib.report import Report
@@ -247,8 +248,9 @@ class ToolSim:
             exchange.take_request(flow, done)
             self._remembering.take_own(exchange, done)
             counting.count_at_once(exchange, flow)
-            if exchange.topic is not None:
-                exchange.place = exchange.topic.where(self._conversations.number(exchange.topic))
+            if done.rewritten is not None:
+                exchange.place_later(lambda: self._conversations.find(done.topic or topic_of(done.items)))
+                when_sent(exchange.find_place)
 
         return self._done(job, take) if job is not None else None
 

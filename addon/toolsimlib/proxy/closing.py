@@ -47,6 +47,7 @@ def close(
     if flow is not None:
         outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
         flow.metadata[REPORT] = report.as_dict() | outcome
+        exchange.find_place()
         words = exchange.topic.words if exchange.topic is not None else ""
         _remark(flow, summary.comment(report, status, words, exchange.place))
         flow.marked = flow.marked or summary.marker(report, status)

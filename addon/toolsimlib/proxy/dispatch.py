@@ -5,7 +5,11 @@ with forty addons, 0.1 ms a hook. A hook about a flow is followed by another one
 handles at all. A request has three such pairs before its first text.
 
 So whoever has no handler is passed over at a glance. For the others all is as it was: each is asked at each hook anew,
-in the same order, and called by mitmproxy itself. What this leans on, in ``mitmproxy.addonmanager`` 12.2:
+in the same order, and called by mitmproxy itself. Of most, a glance at their own attributes is enough: their class has
+no handler for this hook, and neither addons nor a way of its own to look up attributes (``_is_plain``). A class that is
+given one while the proxy runs is heard once the chain of addons has changed.
+
+What this leans on, in ``mitmproxy.addonmanager`` 12.2:
 
 1. ``AddonManager.trigger_event`` calls ``invoke_addon`` for each addon of its ``chain``, in ``safecall``, up to the
    first that raises ``AddonHalt``.
@@ -14,9 +18,14 @@ in the same order, and called by mitmproxy itself. What this leans on, in ``mitm
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mitmproxy.addonmanager import AddonManager, Loader, safecall
 from mitmproxy.exceptions import AddonHalt
 from mitmproxy.hooks import Hook
+
+# By these a class finds attributes in a way of its own.
+_LOOK_UP = frozenset({"__getattr__", "__getattribute__"})
 
 
 class Dispatch:
@@ -24,6 +33,8 @@ class Dispatch:
 
     def __init__(self) -> None:
         self._manager: AddonManager | None = None
+        self._chain: list[object] = []
+        self._seen: dict[str, list[tuple[object, Mapping[str, object] | None]]] = {}
 
     def load(self, loader: Loader) -> None:
         """Take over from mitmproxy."""
@@ -31,8 +42,9 @@ class Dispatch:
         self._manager = manager
 
         async def trigger_event(event: Hook) -> None:
-            for addon in manager.chain:
-                if not hears(addon, event.name):
+            hook = event.name
+            for addon, own in self._look(manager.chain, hook):
+                if not (hook in own if own is not None and "addons" not in own else hears(addon, hook)):
                     continue
                 try:
                     await manager.invoke_addon(addon, event)
@@ -48,6 +60,22 @@ class Dispatch:
         """Give the hooks back to mitmproxy."""
         if self._manager is not None:
             vars(self._manager).pop("trigger_event", None)
+
+    def _look(self, chain: list[object], hook: str) -> list[tuple[object, Mapping[str, object] | None]]:
+        """Return the addons, each with its own attributes if these alone say whether it hears a hook."""
+        if chain != self._chain:
+            self._chain, self._seen = [*chain], {}
+        seen = self._seen.get(hook)
+        if seen is None:
+            seen = [(addon, vars(addon) if _is_plain(type(addon), hook) else None) for addon in chain]
+            self._seen[hook] = seen
+        return seen
+
+
+def _is_plain(kind: type, hook: str) -> bool:
+    """Return whether the attributes of its own alone say if an addon of this class hears a hook."""
+    looks_up = any(not _LOOK_UP.isdisjoint(vars(each)) for each in kind.__mro__[:-1])
+    return not (looks_up or hasattr(kind, hook) or hasattr(kind, "addons")) and kind.__dictoffset__ != 0
 
 
 def hears(addon: object, hook: str) -> bool:

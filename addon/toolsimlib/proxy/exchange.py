@@ -21,7 +21,7 @@ Its ``clocks`` tell ``EndableStream`` when to call ``StreamedAnswer.tick`` or, b
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
@@ -61,7 +61,8 @@ class Exchange:
     ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
     speak if the backend never answers. ``cors``: headers for answers that we make. ``is_request_too_large``: its body
     was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time. ``topic``: what a
-    request is about that was rewritten; ``place``: which turn of which conversation that is, in words. ``backend``:
+    request is about that was rewritten; ``place``: which turn of which conversation that is, in words; both are there
+    once ``find_place`` has been called. ``backend``:
     what is known of it; ``may_ask``: it may be asked who it is. ``part``: which round of an answer this is.
     ``handed_over``: the runner answers, by rounds that are exchanges of their own. ``memory``: what is remembered of
     it. ``action``: what is wanted in the place of a turn; ``prepared``: for its answer. ``streamed``: its answer, if
@@ -85,6 +86,7 @@ class Exchange:
         self.resent: resend.Resent | None = None
         self.topic: Topic | None = None
         self.place = ""
+        self._find_place: Callable[[], tuple[Topic, str]] | None = None
         self.backend = backend or Backend(Root("http", "", 0))
         self._attempt: Attempt | None = None
         self.again: RequestJob | None = None
@@ -136,7 +138,7 @@ class Exchange:
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
         sides.begin(flow)
         request = flow.request
-        self.topic, self.prepared = done.topic, done.prepared
+        self.prepared = done.prepared
         for name in ("content-encoding", "transfer-encoding", MODE_HEADER):
             request.headers.pop(name, None)
         request.headers["accept-encoding"] = "identity"
@@ -144,6 +146,16 @@ class Exchange:
         if self.resent is not None and self.resent.words is not None:
             request.content = self.resent.words
             self._attempt = None  # Made anew, the request would lose them.
+
+    def place_later(self, find: Callable[[], tuple[Topic, str]]) -> None:
+        """Note how to find the topic and the place: people want to know them, and the backend does not."""
+        self._find_place = find
+
+    def find_place(self) -> None:
+        """Find the topic and the place, unless that was done or there are none."""
+        if (find := self._find_place) is not None:
+            self._find_place = None
+            self.topic, self.place = find()
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten) -> None:
         self.plan = self.part.planned(rewritten.plan) if self.part is not None else rewritten.plan

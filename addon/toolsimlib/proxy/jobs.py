@@ -11,8 +11,10 @@ import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from toolsimlib.conversation import Item
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
 from toolsimlib.pages.topic import Topic, topic_of
@@ -127,8 +129,10 @@ class Done:
     error: ApiError | None = None
     crash: str = ""
     rewritten: Rewritten | None = None
-    """Of a request; None = it passes as it is. Without its items: ``topic`` is what they say."""
+    """Of a request; None = it passes as it is. Without its items."""
     topic: Topic | None = None
+    items: tuple[Item, ...] = ()
+    """Where ``topic`` is None: what it is to be made of."""
     status: int = 200
     content_type: str = ""
     body: bytes = b""
@@ -174,7 +178,7 @@ def run(job: Job, *, patient: bool = False) -> Done:
     try:
         match job:
             case RequestJob():
-                return _with_body(job, _rewrite_request)
+                return _with_body(job, partial(_rewrite_request, at_once=patient or is_heavy(job)))
             case ResolveJob():
                 return _with_body(job, _resolve)
             case BackgroundJob():
@@ -214,7 +218,8 @@ def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callabl
         return Done(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
 
 
-def _rewrite_request(job: RequestJob, body: bytes) -> Done:
+def _rewrite_request(job: RequestJob, body: bytes, *, at_once: bool) -> Done:
+    """Return what a request becomes. Its topic, which is not sent, can be found by whoever takes it, or ``at_once``."""
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
         body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
@@ -238,16 +243,16 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and not _can_be_read(body):
             raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
         return Done(job.report)
-    topic = topic_of(rewritten.items)
+    topic, items = (topic_of(rewritten.items), ()) if at_once else (None, rewritten.items)
     if job.action == "input_tokens":
         shown = parse_object(rewritten.body) or {}
         path = action_path(rewritten.path, job.action)
         rewritten = replace(rewritten, path=path, body=dump(countable(shown)).encode())
         prepared = estimate(estimated_tokens(shown))
     own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
-    # The items would be as much work for whoever takes them over as the body.
-    bare = replace(rewritten, items=(), asked={})
-    return Done(job.report, rewritten=bare, topic=topic, own=own, names=names, prepared=prepared)
+    # The items would be as much work for a process that takes them over as the body.
+    bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={})
+    return Done(job.report, rewritten=bare, topic=topic, items=items, own=own, names=names, prepared=prepared)
 
 
 def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any
 
 from mitmproxy.http import HTTPFlow
@@ -25,13 +26,14 @@ NOTE = "toolsim_capture"
 
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
     """Return those fields of a policy that are not at their default, as plain data for a flow's metadata."""
+    return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in _decided(policy)}
+
+
+@lru_cache(maxsize=64)
+def _decided(policy: Policy) -> list[tuple[str, Any]]:
     default = Policy()
-    values = {field.name: getattr(policy, field.name) for field in fields(policy)}
-    return {
-        name: sorted(value) if isinstance(value, frozenset) else value
-        for name, value in values.items()
-        if value != getattr(default, name)
-    }
+    values = [(field.name, getattr(policy, field.name)) for field in fields(policy)]
+    return [(name, value) for name, value in values if value != getattr(default, name)]
 
 
 def is_stored(flow: HTTPFlow) -> bool:

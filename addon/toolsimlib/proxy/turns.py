@@ -45,3 +45,17 @@ def in_turns(steps: Iterable[list[bytes]], is_over: Callable[[], bool]) -> Itera
         yield frames
         raise
     yield frames
+
+
+def when_sent(work: Callable[[], None]) -> None:
+    """Do what a hook has left for the time when what it decided is on its way.
+
+    mitmproxy goes on in the loop's next round, in a task that is put in line when the hook is over: so this waits for
+    two. Without a loop nobody is in a hurry.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        work()
+    else:
+        loop.call_soon(loop.call_soon, work)

@@ -7,6 +7,7 @@ import weakref
 
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
+from toolsimlib.pages.topic import Topic
 from toolsimlib.plan import AnswerForm, HeldCatalogue, Plan
 from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.exchange import Exchange
@@ -37,6 +38,27 @@ def test_a_turn_of_ours_is_counted_and_told() -> None:
     assert 'toolsim_exchanges_total{client="chat",backend="chat",stream="false",outcome="ok"} 1' in metrics
     _, metrics = closed(planned=True, status=None)
     assert 'stream="false",outcome="aborted"} 1' in metrics
+
+
+def test_a_comment_says_what_the_request_was_about() -> None:
+    """That is looked for once: at the end, if there was no time for it before."""
+    looked: list[str] = []
+
+    def find() -> tuple[Topic, str]:
+        looked.append("")
+        return Topic("Where is Bonn?", 1, 1, ()), "#1 turn 1"
+
+    for is_early in (False, True):
+        exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
+        exchange.plan = Plan("chat", "chat", AnswerForm())
+        exchange.place_later(find)
+        if is_early:
+            exchange.find_place()
+        flow = tflow.tflow(resp=True)
+        close(exchange, flow, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
+        assert "Where is Bonn?" in flow.comment
+        assert "#1 turn 1" in flow.comment
+    assert len(looked) == 2
 
 
 def test_what_a_backend_was_told_is_remembered() -> None:

@@ -136,3 +136,55 @@ def test_an_addon_that_cannot_be_looked_at_is_left_to_mitmproxy() -> None:
 
     assert hears(Odd(), "request")
     assert not hears(Odd(), "response")
+
+
+async def test_a_handler_that_comes_later_is_heard() -> None:
+    """One that an addon is given itself, one in addons that it is given, one of an addon that is new in the chain."""
+    told: list[str] = []
+    plain, holder = SimpleNamespace(name="plain"), SimpleNamespace(name="holder")
+    manager = Master(Options(), with_termlog=False).addons
+    manager.add(plain, holder)
+    dispatch = Dispatch()
+    dispatch.load(Loader(manager.master))
+
+    async def heard() -> list[str]:
+        told.clear()
+        await manager.trigger_event(HttpRequestHook(tflow.tflow()))
+        return list(told)
+
+    assert await heard() == []
+    plain.request = lambda flow: told.append("plain")
+    assert await heard() == ["plain"]
+    holder.addons = [_Addon("held", told)]
+    assert await heard() == ["plain", "held"]
+    new = _Addon("new", told)
+    manager.add(new)
+    assert await heard() == ["plain", "held", "new"]
+    del plain.request
+    assert await heard() == ["held", "new"]
+    manager.remove(new)
+    assert await heard() == ["held"]
+
+
+async def test_who_looks_up_attributes_in_its_own_way_is_asked() -> None:
+    """Its class and its own attributes do not say what it hears."""
+    told: list[str] = []
+
+    class Answers:
+        name = "answers"
+
+        def __getattr__(self, hook: str) -> Any:
+            if hook == "request":
+                return lambda flow: told.append("answered")
+            raise AttributeError
+
+    class Slotted:
+        __slots__ = ("name", "request")
+
+    slotted = Slotted()
+    slotted.name, slotted.request = "slotted", lambda flow: told.append("slotted")
+    manager = Master(Options(), with_termlog=False).addons
+    manager.add(Answers(), slotted)
+    Dispatch().load(Loader(manager.master))
+    await manager.trigger_event(HttpRequestHook(tflow.tflow()))
+    assert told == ["answered", "slotted"]

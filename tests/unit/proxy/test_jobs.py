@@ -8,6 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
+from toolsimlib.conversation import Message
 from toolsimlib.plan import AnswerForm, Kept, Plan, Policy
 from toolsimlib.proxy import jobs
 from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, BackgroundJob, Done, Job, RequestJob, is_heavy, run
@@ -53,6 +54,18 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
         assert isinstance(there, Done)
         assert (here.rewritten, here.status, here.report) == (there.rewritten, there.status, there.report)
         assert here.error is there.error is None
+
+
+def test_a_topic_waits_where_it_can() -> None:
+    """It is found at once in another process, and for a large request; else there is what it is to be found in."""
+    large = BODY | {"model": "m" * LOOP_BYTES}
+    for done in (run(request_job(), patient=True), run(request_job(large, limit=10 * LOOP_BYTES))):
+        assert done.topic is not None
+        assert done.topic.words == "x"
+        assert not done.items
+    done = run(request_job())
+    assert done.topic is None
+    assert [item.text for item in done.items if isinstance(item, Message)] == ["x"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ def test_a_policy_as_plain_data_and_back() -> None:
     """A recording says what was not at its default; that is the policy under which it is replayed."""
     said = policy_as_dict(POLICY)
     assert said == {"tool_allowlist": ["a", "b"], "tool_block_max": 2, "output_mode": "obsidian-xml"}
+    policy_as_dict(POLICY)["tool_allowlist"].append("of another flow")
+    assert policy_as_dict(POLICY) == said
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": said}
     assert policy_for(flow, Policy(), (), is_builtin=False) == POLICY

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from toolsimlib.proxy.turns import in_turns
+from toolsimlib.proxy.turns import in_turns, when_sent
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,3 +40,28 @@ def test_a_failure_comes_last() -> None:
     assert next(told) == [b"a"]
     with pytest.raises(KeyError):
         next(told)
+
+
+async def test_what_is_left_by_a_hook_waits_until_its_request_is_sent() -> None:
+    """mitmproxy begins a hook's task at once, under a lock; once the task gets that lock, it sends what was decided."""
+    told: list[str] = []
+    lock = asyncio.Lock()
+
+    async def hook() -> None:
+        when_sent(lambda: told.append("left"))
+        async with lock:
+            told.append("sent")
+
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    async with lock:
+        task = asyncio.create_task(hook())
+    await task
+    await asyncio.sleep(0)
+    assert told == ["sent", "left"]
+
+
+def test_without_a_loop_nobody_waits() -> None:
+    """There is nobody who would come back to it."""
+    told: list[str] = []
+    when_sent(lambda: told.append("done"))
+    assert told == ["done"]
