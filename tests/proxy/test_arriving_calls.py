@@ -6,11 +6,14 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from proxy.conftest import WEATHER
+from support.emitted import Said, responses_body
+from support.mcp_servers import OFFICIAL
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend
 from support.wire import ChatAnswer, Dialect, ResponsesAnswer
@@ -80,3 +83,28 @@ def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backen
             if len(text) > len(ARGUMENTS) // 3:
                 is_heard.set()
     assert text == ARGUMENTS
+
+
+@pytest.mark.slow
+def test_a_call_of_an_mcp_tool_is_run_when_it_is_whole(backend: RawBackend, tmp_path: Path) -> None:
+    """The client's own call streams beside it; what slipped in ours is mended, since nobody has heard of it."""
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | {"require_approval": "never"}}}))
+    steps = [Said("calc__add", '{"a":1,"b":2,}', 2), Said("get_weather", ARGUMENTS, 9)]
+
+    async def emits(answer: Answer) -> None:
+        await answer.whole(responses_body(steps, "stop"), Content_Type="text/event-stream")
+
+    backend.play(emits)
+    options = {"toolsim_backend": "responses", "toolsim_stream_arguments": "incremental", "toolsim_mcp_timeout": 15}
+    tool: Any = {"type": "function", **WEATHER["function"]}  # type: ignore[dict-item]
+    with (
+        Mitmdump(backend.url, toolsim_mcp_config=str(tmp_path / "mcp.json"), **options) as proxy,
+        openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="none", max_retries=0, timeout=60) as client,
+        client.responses.stream(model="m", input="hi", tools=[tool]) as events,
+    ):
+        pieces = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+        output: Any = events.get_final_response().output
+    assert len(pieces) > 3
+    assert "".join(pieces) == ARGUMENTS
+    assert [(item.type, item.name) for item in output[1:]] == [("mcp_call", "add"), ("function_call", "get_weather")]
+    assert output[1].output == "3"
