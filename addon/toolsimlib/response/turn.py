@@ -346,8 +346,11 @@ class Turn:
         """Go on behind a call: if it ``broke`` when the client had heard of it, it interrupts the text as any item."""
         if broke:
             self._interrupt()
-        while self._calls_later and not self._calls.is_open and not self.over:
-            self._structured(self._calls_later.pop(0))
+        if self._calls_later and not self._calls.is_open:
+            calls, self._calls_later = self._calls_later, []
+            for call in calls:
+                if not self.over:
+                    self._structured(call)
 
     @property
     def _may_ask(self) -> bool:

@@ -268,6 +268,16 @@ def test_what_comes_within_an_announced_call_is_told_behind_it(other: BackendEve
     assert all(event in told for event in behind)
 
 
+def test_any_number_of_calls_may_wait_for_one() -> None:
+    """They are told one after the other behind it, without a call of ours for each that is still under way."""
+    waiting = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2_000)]
+    events = [TextDelta(CALL[:-16]), *waiting, TextDelta(CALL[-16:]), Closed()]
+    told, report, _ = tell(responses(policy=INCREMENTAL), events)
+    assert told[-1] == Ended({0: "tool_calls"})
+    assert [event.number for event in told if isinstance(event, CallStarted)] == list(range(1, 2_001))
+    assert "DUPLICATE_CALL:add" in report.warnings
+
+
 def test_an_early_end_breaks_the_announced_call() -> None:
     """A refusal behind a call ends the turn, within the next call too: the client is told that that one is broken."""
     told, _, _ = tell(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
