@@ -79,3 +79,31 @@ def test_figures_of_the_forms(model: str) -> None:
     assert [name for name, *_ in rows] == ["`calls`", "`hermes`", "`schemas`", "`typescript`"]
     for name, *figures in rows:
         assert figures[: len(SUITES)] == [report[name.strip("`"), f"bfcl:{suite}"] for suite in SUITES], name
+
+
+def test_figures_of_the_second_opinion() -> None:
+    """Each call counts, or is asked about: the committed report of the same cases, and of cases in no other report."""
+    asked = {"toolsim_second_opinion=on"}
+    off, on = cells("qwen2.5-coder-1.5b"), list(cells("second-opinion-1.5b"))
+    before = {cell["suite"]: of(cell["ok"], cell["runs"]) for cell in off if cell["way"] == "toolsim"}
+    again = next(cell for cell in cells("asking-again-1.5b") if cell["setting"] == "toolsim_retry=0")
+    before["scenarios"] = of(again["ok"], again["runs"])
+    now = {cell["suite"]: of(cell["ok"], cell["runs"]) for cell in on}
+    assert {cell["setting"] for cell in on} == asked
+    unseen = {cell["setting"]: of(cell["ok"], cell["runs"]) for cell in cells("second-opinion-unseen-1.5b")}
+    others = [unseen["toolsim_second_opinion=off"], unseen["toolsim_second_opinion=on"]]
+    rows = table("| cases, 1.5B | each call counts |")
+    assert len(rows) == len(now) + 1 == len(before) + 1
+    for name, *figures in rows:
+        suite = re.findall(r"`(.+?)`", name)[0]
+        assert figures == (others if "others" in name else [before[suite], now[suite]]), name
+
+
+def test_the_other_cases_are_in_no_other_report() -> None:
+    """What README says of them: they are others."""
+    runs = {
+        path.parent.name: {json.loads(line)["case"] for line in path.read_text(encoding="utf-8").splitlines()}
+        for path in REPORTS.glob("*/runs.jsonl")
+    }
+    unseen = runs.pop("second-opinion-unseen-1.5b")
+    assert not unseen & set().union(*runs.values())

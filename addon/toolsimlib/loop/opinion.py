@@ -1,7 +1,8 @@
 """A second opinion of the model's own on its calls, before the client hears of them.
 
-A small model calls a tool that lies about, for a question that it was not made for: shown a tool and the request alone,
-in a conversation of its own, the same model can tell better whether they belong together.
+A small model calls a tool that lies about, for a question that it was not made for. Shown the tool and the request
+alone, in a conversation of its own, the same model sometimes says so; asked behind its call, in the same conversation,
+never (README has the figures).
 
 1. From the first call of a turn on everything is held, up to the turn's end: most backends answer one request at a
    time, and a question beside the turn would wait for it anyway.
