@@ -71,10 +71,6 @@ class Conversations:
         self._known: OrderedDict[bytes, int] = OrderedDict()
         self._count = 0
 
-    def find(self, topic: Topic) -> tuple[Topic, str]:
-        """Return the topic of a request, and which turn of which conversation it is, in words."""
-        return topic, topic.where(self.number(topic))
-
     def number(self, topic: Topic) -> int:
         """Return the number of the conversation that a request continues, or a new one."""
         known = (self._known[key] for key in reversed(topic.keys) if key in self._known)

@@ -46,7 +46,6 @@ from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.proxy.streamed import StreamedAnswer
-from toolsimlib.proxy.turns import when_sent
 from toolsimlib.proxy.via import LOOP, Via
 from toolsimlib.proxy.worker import Crew
 from toolsimlib.report import Report
@@ -249,8 +248,7 @@ class ToolSim:
             self._remembering.take_own(exchange, done)
             counting.count_at_once(exchange, flow)
             if done.rewritten is not None:
-                exchange.place_later(lambda: self._conversations.find(done.topic or topic_of(done.items)))
-                when_sent(exchange.find_place)
+                exchange.leave(lambda: self._locate(exchange, done))
 
         return self._done(job, take) if job is not None else None
 
@@ -347,6 +345,10 @@ class ToolSim:
             more = [*self._memory.families(), *self._background.families()]
             return Response.make(200, self._metrics.text(under_way, more), {"content-type": metrics.CONTENT_TYPE})
         return Response.make(200, headers=dict(decision.headers))
+
+    def _locate(self, exchange: Exchange, done: Done) -> None:
+        exchange.topic = topic = done.topic or topic_of(done.items)
+        exchange.place = topic.where(self._conversations.number(topic))
 
     def _policy(self, flow: HTTPFlow) -> Policy:
         is_builtin = self._builtin.is_at(flow.request.host, flow.request.port)

@@ -24,6 +24,7 @@ def close(
     """Note a turn that is over; ``status``: of its answer, None if none reached the client."""
     if flow is not None and flow.response is not None and callable(flow.response.stream):
         flow.response.stream = True
+    exchange.catch_up()
     report, seconds = exchange.report, exchange.clocks.seconds()
     if exchange.plan is not None:
         note_missed_calls(exchange.backend, exchange.plan, report)
@@ -47,7 +48,6 @@ def close(
     if flow is not None:
         outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
         flow.metadata[REPORT] = report.as_dict() | outcome
-        exchange.find_place()
         words = exchange.topic.words if exchange.topic is not None else ""
         _remark(flow, summary.comment(report, status, words, exchange.place))
         flow.marked = flow.marked or summary.marker(report, status)

@@ -43,6 +43,7 @@ from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.rounds import HandedOver
 from toolsimlib.proxy.streamed import StreamedAnswer
+from toolsimlib.proxy.turns import when_sent
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import JSON
@@ -61,8 +62,8 @@ class Exchange:
     ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
     speak if the backend never answers. ``cors``: headers for answers that we make. ``is_request_too_large``: its body
     was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time. ``topic``: what a
-    request is about that was rewritten; ``place``: which turn of which conversation that is, in words; both are there
-    once ``find_place`` has been called. ``backend``:
+    request is about that was rewritten; ``place``: which turn of which conversation that is, in words; both are
+    known once it has caught up. ``backend``:
     what is known of it; ``may_ask``: it may be asked who it is. ``part``: which round of an answer this is.
     ``handed_over``: the runner answers, by rounds that are exchanges of their own. ``memory``: what is remembered of
     it. ``action``: what is wanted in the place of a turn; ``prepared``: for its answer. ``streamed``: its answer, if
@@ -86,7 +87,7 @@ class Exchange:
         self.resent: resend.Resent | None = None
         self.topic: Topic | None = None
         self.place = ""
-        self._find_place: Callable[[], tuple[Topic, str]] | None = None
+        self._left: list[Callable[[], None]] = []
         self.backend = backend or Backend(Root("http", "", 0))
         self._attempt: Attempt | None = None
         self.again: RequestJob | None = None
@@ -147,15 +148,17 @@ class Exchange:
             request.content = self.resent.words
             self._attempt = None  # Made anew, the request would lose them.
 
-    def place_later(self, find: Callable[[], tuple[Topic, str]]) -> None:
-        """Note how to find the topic and the place: people want to know them, and the backend does not."""
-        self._find_place = find
+    def leave(self, work: Callable[[], None]) -> None:
+        """Leave what people want to know, and the backend does not, until the request is sent."""
+        self._left.append(work)
+        if len(self._left) == 1:
+            when_sent(self.catch_up)
 
-    def find_place(self) -> None:
-        """Find the topic and the place, unless that was done or there are none."""
-        if (find := self._find_place) is not None:
-            self._find_place = None
-            self.topic, self.place = find()
+    def catch_up(self) -> None:
+        """Do what was left."""
+        left, self._left = self._left, []
+        for work in left:
+            work()
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten) -> None:
         self.plan = self.part.planned(rewritten.plan) if self.part is not None else rewritten.plan
@@ -163,7 +166,7 @@ class Exchange:
             self._attempt = None
         flow.request.path = rewritten.path
         flow.request.content = rewritten.body
-        resend.note_sent(flow, rewritten.body)
+        self.leave(lambda: resend.note_sent(flow, rewritten.body))
 
     def _take(self, done: Done) -> None:
         self.report = done.report

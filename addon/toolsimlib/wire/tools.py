@@ -43,6 +43,8 @@ Hosted = Mapping[str, Any]
 
 # Bytes of JSON of the largest set of tools that is kept; 32 of them are.
 _MAX_KNOWN_SIZE = 262_144
+# Bytes of JSON that are a key themselves: a digest of so little takes longer than all else that is done with it.
+_MAX_KEY_SIZE = 2_048
 
 
 @quick
@@ -88,18 +90,19 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     source = source_of(kept.get("tools"))
     text = dump(kept if source is None else {**kept, "tools": None}).encode()
     size = len(text) + (source.size if source is not None else 0)
-    declared = _Declared(sha256(text).digest(), source.number if source is not None else 0, size, kept)
+    said = text if len(text) <= _MAX_KEY_SIZE else sha256(text).digest()
+    declared = _Declared(said, source.number if source is not None else 0, size, kept)
     return _read_known(declared) if declared.size <= _MAX_KNOWN_SIZE else _read(declared)
 
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What declares tools in a body, as a key: equal if it says the same in JSON, of which this is the digest.
+    """What declares tools in a body, as a key: equal if it says the same. ``said``: it as JSON, or the digest of that.
 
-    ``source``: the number of the ``tools`` alone, where their source is known; else it is 0, they are in ``digest``.
+    ``source``: the number of the ``tools`` alone, where their source is known; else it is 0, they are in ``said``.
     """
 
-    digest: bytes
+    said: bytes
     source: int
     size: int = field(compare=False)
     body: dict[str, Any] = field(compare=False)

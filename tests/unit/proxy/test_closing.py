@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 
@@ -40,25 +41,26 @@ def test_a_turn_of_ours_is_counted_and_told() -> None:
     assert 'stream="false",outcome="aborted"} 1' in metrics
 
 
-def test_a_comment_says_what_the_request_was_about() -> None:
-    """That is looked for once: at the end, if there was no time for it before."""
-    looked: list[str] = []
+async def test_what_was_left_is_done_at_the_end() -> None:
+    """A comment says what the request was about, though there was no time to look for that before; it is done once."""
+    exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
+    exchange.plan = Plan("chat", "chat", AnswerForm())
+    done: list[str] = []
 
-    def find() -> tuple[Topic, str]:
-        looked.append("")
-        return Topic("Where is Bonn?", 1, 1, ()), "#1 turn 1"
+    def locate() -> None:
+        exchange.topic, exchange.place = Topic("Where is Bonn?", 1, 1, ()), "#1 turn 1"
+        done.append("located")
 
-    for is_early in (False, True):
-        exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
-        exchange.plan = Plan("chat", "chat", AnswerForm())
-        exchange.place_later(find)
-        if is_early:
-            exchange.find_place()
-        flow = tflow.tflow(resp=True)
-        close(exchange, flow, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
-        assert "Where is Bonn?" in flow.comment
-        assert "#1 turn 1" in flow.comment
-    assert len(looked) == 2
+    exchange.leave(locate)
+    exchange.leave(lambda: done.append("second"))
+    assert not done
+    flow = tflow.tflow(resp=True)
+    close(exchange, flow, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
+    assert "Where is Bonn?" in flow.comment
+    assert "#1 turn 1" in flow.comment
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert done == ["located", "second"]
 
 
 def test_what_a_backend_was_told_is_remembered() -> None:
