@@ -54,6 +54,18 @@ def test_what_a_history_goes_on_from_is_not_parsed_again(key: str, body: str) ->
         assert (beginning_of(before) is None) == (read[key] is not before)
 
 
+def test_what_was_made_of_a_beginning_is_inherited() -> None:
+    """By the history that goes on from it, and by no other one."""
+    before = beginning_of(read_before({"a": 1}))
+    assert before is not None
+    before.read = "what a reader made"
+    longer, other = beginning_of(read_before({"a": 1}, 2)), beginning_of(read_before({"a": 2}, 2))
+    assert longer is not None
+    assert longer.read == before.read
+    assert other is not None
+    assert other.read is None
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -70,6 +82,8 @@ def test_what_a_history_goes_on_from_is_not_parsed_again(key: str, body: str) ->
         '{"messages": [{"a": 1}, 2], "input": [{"a": 1}, 3]}',
         '{"x": {"messages": [{"a": 1}, 2]}, "messages": [4]}',
         '{"tools": [{"messages": [{"a": 1}, 2]}], "messages": [4]}',
+        '{"messages": [{"a": 1}, 2], "x": {"tools": []}}',
+        '{"messages": [{"a": 1}, 2], "x": {"tools": []}, "tools": [1]}',
         '{"a\\"messages": [{"a": 1}, 2]}',
         '{"x": "\\"messages\\": [{\\"a\\": 1}, 2]"}',
         '[{"messages": [{"a": 1}, 2]}]',
