@@ -62,12 +62,12 @@ class Exchange:
     ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
     speak if the backend never answers. ``cors``: headers for answers that we make. ``is_request_too_large``: its body
     was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time. ``topic``: what a
-    request is about that was rewritten; ``place``: which turn of which conversation that is, in words; both are
-    known once it has caught up. ``backend``:
-    what is known of it; ``may_ask``: it may be asked who it is. ``part``: which round of an answer this is.
-    ``handed_over``: the runner answers, by rounds that are exchanges of their own. ``memory``: what is remembered of
-    it. ``action``: what is wanted in the place of a turn; ``prepared``: for its answer. ``streamed``: its answer, if
-    that is streamed; of any other, ``holder`` is the answer with which a backend keeps the catalogue.
+    request is about that was rewritten; ``place``: which turn of which conversation that is, in words; both are known
+    once it has caught up. ``backend``: what is known of it; ``may_ask``: it may be asked who it is. ``part``: which
+    round of an answer this is. ``handed_over``: the runner answers, by rounds that are exchanges of their own.
+    ``memory``: what is remembered of it. ``action``: what is wanted in the place of a turn; ``prepared``: for its
+    answer. ``streamed``: its answer, if that is streamed; of any other, ``holder`` is the answer with which a backend
+    keeps the catalogue.
     """
 
     def __init__(
