@@ -163,7 +163,8 @@ def test_every_option_is_documented() -> None:
     assert OPTIONS_PAGE.read_text() == options_page()
     known = {option.full_name for option in OPTIONS} | {"toolsim_replay"}
     assert hasattr(pytest_plugin, "toolsim_replay")
-    assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", README)) <= known
+    for page in (README, (ROOT / "addon/figures.md").read_text()):
+        assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", page)) <= known
 
 
 def write_options() -> None:
@@ -209,17 +210,22 @@ def test_the_flags_of_the_evaluation_exist() -> None:
         assert suites.load(suite)
 
 
-def test_files_and_anchors_exist() -> None:
-    """What README links to is there."""
-    anchors = {
-        re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
-        for title in re.findall(r"^#+ (.*)$", README, re.MULTILINE)
-    }
-    for link in re.findall(r"\]\(([^)]+)\)", README):
-        if link.startswith("#"):
-            assert link[1:] in anchors, link
-        elif not link.startswith("http"):
-            assert (ROOT / link).exists(), link
+@pytest.mark.parametrize("page", ["README.md", "addon/figures.md", "addon/options.md", "addon/security.md"])
+def test_files_and_anchors_exist(page: str) -> None:
+    """What a page links to is there."""
+    here = ROOT / page
+    for link in re.findall(r"\]\(([^)]+)\)", here.read_text()):
+        if link.startswith("http"):
+            continue
+        path, _, anchor = link.partition("#")
+        there = (here.parent / path) if path else here
+        assert there.exists(), link
+        assert not anchor or anchor in anchors_of(there), link
+
+
+def anchors_of(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
 PACKAGE = ROOT / "addon" / "toolsimlib"

@@ -1,4 +1,4 @@
-"""README's tables of figures are held against the committed reports that they are of."""
+"""The tables of figures, README's and those of their own page, are held against the committed reports they are of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.mitmdump import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "addon/figures.md"))
 REPORTS = ROOT / "tests" / "evaluation" / "reports"
 MODELS = {"Qwen2.5-Coder-1.5B": "1.5b", "Qwen2.5-Coder-0.5B": "0.5b", "SmolLM2-135M": "135m"}
 OF_MODELS = {"1.5b": "qwen2.5-coder-1.5b", "0.5b": "qwen2.5-coder-0.5b", "135m": "smollm2-135m"}
@@ -25,8 +25,8 @@ def cells(report: str) -> Iterator[Mapping[str, Any]]:
 
 def table(heading: str) -> list[list[str]]:
     """Return the rows of the table that begins with this heading, cell by cell."""
-    assert README.count(f"\n{heading}") == 1
-    lines = README.split(f"\n{heading}")[1].split("\n\n")[0].splitlines()[2:]
+    assert PAGES.count(f"\n{heading}") == 1
+    lines = PAGES.split(f"\n{heading}")[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
@@ -100,7 +100,7 @@ def test_figures_of_the_second_opinion() -> None:
 
 
 def test_the_other_cases_are_in_no_other_report() -> None:
-    """What README says of them: they are others."""
+    """What is said of them: they are others."""
     runs = {
         path.parent.name: {json.loads(line)["case"] for line in path.read_text(encoding="utf-8").splitlines()}
         for path in REPORTS.glob("*/runs.jsonl")
