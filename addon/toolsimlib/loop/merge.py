@@ -6,8 +6,9 @@
 3. Text that follows text of an earlier round begins a paragraph. Behind calls it is said only where the API has a place
    for it.
 4. The tokens of all rounds are added up, as far as backends tell them.
-5. An answer with calls ends with calls, however its last round ended; but once its client has heard of a call that
-   broke, as one that was cut. One that breaks before anything was told of it is nobody's.
+5. An answer with calls ends with calls, however its last round ended, and one whose calls were not told does not; but
+   once its client has heard of a call that broke, as one that was cut. One that breaks before anything was told of it
+   is nobody's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from toolsimlib.events import (
     CallStarted,
     ClientEvent,
     Ended,
+    EndReason,
     HostedStarted,
     KeepAlive,
     Opened,
@@ -80,9 +82,15 @@ class Merger:
         """Take the round back, which has told nothing: what comes now belongs to the one before."""
         self._begins = False
 
-    def ended(self) -> Ended:
-        """Return the end of the answer as it stands (rule 5)."""
-        return Ended({0: "length" if self._is_broken else "tool_calls" if self.calls else "stop"}, self._usage)
+    def ended(self, reason: EndReason = "stop") -> Ended:
+        """Return the end of the answer as it stands (rule 5); ``reason``: of its last round."""
+        if self._is_broken:
+            reason = "length"
+        elif self.calls:
+            reason = "tool_calls"
+        elif reason == "tool_calls":
+            reason = "stop"
+        return Ended({0: reason}, self._usage)
 
     def feed(self, event: ClientEvent) -> list[ClientEvent]:
         """Return what the client is told for one event of the round."""
@@ -98,11 +106,7 @@ class Merger:
                 return self._call_event(event)
             case Ended(reasons=reasons, usage=usage):
                 self.count(usage)
-                if self.calls and self._made:
-                    reasons = {**reasons, 0: "tool_calls"}
-                if self._is_broken:
-                    reasons = {**reasons, 0: "length"}
-                return [Ended(reasons, self._usage)]
+                return [self.ended(reasons.get(0, "stop"))]
             case KeepAlive():
                 return [event]
             case HostedStarted() | PassThrough():

@@ -109,6 +109,8 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
         for event in events:
             for told in merger.feed(event):
                 notes.note(told)
+                if isinstance(told, Ended):
+                    job.report.finish = told.reasons[0]
                 yield told
 
     round_: Round = course.first()
@@ -191,7 +193,7 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                 opinion.stand()
             for otherwise in last.otherwise:
                 job.report.error = otherwise.error.code if isinstance(otherwise, Failed) else None
-                job.report.finish = otherwise.reasons[0] if isinstance(otherwise, Ended) else None
+                job.report.finish = None
                 for told in tell([otherwise]):
                     yield told
             return

@@ -90,7 +90,8 @@ class Fault:
 class AskAgain:
     """An answer that broke off at a ``fault``. ``words``: all that the model wrote; ``usage``: what it took, if known.
 
-    ``otherwise``: what the client is told if nobody asks, to the very end, without the usage.
+    ``otherwise``: what the client is told if nobody asks, to the very end, without the usage. Whether that is the end
+    of an answer with calls, whoever has told them knows (``loop/merge.py``).
     """
 
     fault: Fault

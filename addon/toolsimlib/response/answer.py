@@ -191,7 +191,7 @@ class Answer:
             return []
         fault, otherwise = turn.again.fault, turn.again.fault.otherwise
         if not otherwise or not isinstance(otherwise[-1], Failed):
-            otherwise = (*otherwise, Ended({0: "tool_calls" if turn.called else fault.finish}))
+            otherwise = (*otherwise, Ended({0: fault.finish}))
         self.done = True
         self.again = AskAgain(fault, turn.again.words, otherwise, self._usage)
         self._report.asked_again.append(entry(fault.reason, fault.name and loggable_name(fault.name)))

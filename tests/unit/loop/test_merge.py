@@ -57,7 +57,7 @@ def test_text_behind_calls_has_no_place_in_chat() -> None:
 
 
 def test_an_answer_with_calls_ends_with_calls() -> None:
-    """However its last round ended; and the tokens of all rounds are added up, as far as they are told."""
+    """However its last round ended, and no other does; and the tokens of all rounds are added up, as far as told."""
     ended: ClientEvent = Ended({0: "stop"}, Usage(1, 2, 3, 4, 5))
     assert merge(whole_call(1), [ended])[-1] == Ended({0: "tool_calls"}, Usage(1, 2, 3, 4, 5))
     merger = Merger(text_follows_calls=True)
@@ -65,6 +65,7 @@ def test_an_answer_with_calls_ends_with_calls() -> None:
         merger.count(usage)
     assert merger.feed(ended) == [Ended({0: "stop"}, Usage(4, 5, 9, 4, 5))]
     assert merge([Ended({0: "length"})]) == [Ended({0: "length"}, None)]
+    assert merge([Ended({0: "tool_calls"})]) == [Ended({0: "stop"}, None)]
 
 
 def test_a_call_that_broke_is_not_to_be_run() -> None:

@@ -149,6 +149,21 @@ def test_beside_what_else_is_asked_again() -> None:
     assert seen.items == [["text", "Well."]]
 
 
+@pytest.mark.parametrize("client", DIALECTS)
+def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: Dialect) -> None:
+    """Whatever was wrong behind them, and though the round that was to mend it fails."""
+    both = replace(ON, retry=1, strict_policy="message")
+    seen, _, job = play(ECHO_CALL + BAD, "no", None, client=client, policy=both)
+    assert [kind for kind, _ in seen.items] == ["text"]
+    assert (seen.finish, job.report.finish) == ("stop" if client == "chat" else "completed", "stop")
+    cut = ADD_CALL[:40]
+    seen, _, job = play(f"{ECHO_CALL}{cut}|length", "no", None, client=client, policy=both)
+    assert seen.items == [["text", cut]]
+    assert (seen.finish, job.report.finish) == ("length" if client == "chat" else "incomplete", "length")
+    seen, _, job = play(f"{ECHO_CALL}{cut}|length", "yes", None, client=client, policy=both)
+    assert (seen.items[0], job.report.finish) == (ECHO, "tool_calls")
+
+
 def test_calls_that_are_said_as_text_go_with_it() -> None:
     """In the output mode obsidian-xml the text of a refused call is not told, and that of another is."""
     policy = replace(ON, output_mode="obsidian-xml")

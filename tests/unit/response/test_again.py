@@ -94,11 +94,11 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
 
 
 def test_what_was_told_stays() -> None:
-    """A call before the one that fails is made, and counts as the end if nobody asks again."""
+    """A call before the one that fails is made; whether the answer ends with it, whoever has told it says."""
     told, again, report, _ = hear(round_of(), CALL + UNKNOWN)
     assert told[:-1] == whole_call(1)
     assert again is not None
-    assert again.otherwise == (TextDelta(UNKNOWN), Ended({0: "tool_calls"}))
+    assert again.otherwise == (TextDelta(UNKNOWN), Ended({0: "stop"}))
     assert report.calls == ["add"]
 
 
