@@ -39,7 +39,7 @@ from toolsimlib.events import (
     TextDelta,
 )
 from toolsimlib.plan import Plan
-from toolsimlib.report import Report
+from toolsimlib.report import Report, loggable_name
 from toolsimlib.response.again import Again
 from toolsimlib.response.begun import Begun
 from toolsimlib.response.block_log import BlockLog
@@ -322,6 +322,11 @@ class Turn:
                     self._end_block()
                     self.state(raw)
                 return f"text {reason}"
+            case Violation(name=name, reason=reason) if self._calls.is_spent and not self.over:
+                # It would not be told if it were right: where the text is cut must not matter.
+                if end := self._calls.pass_over(name and loggable_name(name)):
+                    self._end_early(end)
+                return f"passed over {reason}"
             case Violation(error=error, reason=reason):
                 if not self.over:
                     self._violate(error)

@@ -27,7 +27,7 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
-from toolsimlib.plan import Choice
+from toolsimlib.plan import Choice, Dialect
 from toolsimlib.report import Report
 from toolsimlib.response import turn
 from toolsimlib.response.again import NO_CALL
@@ -88,6 +88,20 @@ def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
     assert answer.cut
     _, _, goes_on = tell(responses(one_call=True), [TextDelta(CALL), TextDelta("<tool_call>")])
     assert not goes_on.cut
+
+
+@pytest.mark.parametrize("broken", [CALL.replace("add", "foo"), CALL.replace("1", '"one"')])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_call_too_many_breaks_nothing(api: Dialect, broken: str) -> None:
+    """Behind the last call that may be made a strict tool's broken call is dropped, wherever the text is cut."""
+    the_plan, text = plan(api, "chat", True, [STRICT], one_call=True), CALL + broken
+    for size in (1, 7, len(text)):
+        pieces: list[BackendEvent] = [TextDelta(text[at : at + size]) for at in range(0, len(text), size)]
+        told, report, _ = tell(the_plan, [*pieces, Finished("stop"), Closed()])
+        assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+        assert (report.error, report.dropped_calls[0].partition(":")[0]) == (None, "OVER_LIMIT")
+    calls: list[BackendEvent] = [StructuredCall("add", ARGS), StructuredCall("add", "oops")]
+    assert tell(the_plan, [*calls, Finished("stop"), Closed()])[0] == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("", ARGS)])
