@@ -8,7 +8,8 @@ Told in words, a small model calls when it likes and as it likes. An engine that
 - ``structural_tag``: text is free until the sentinel's opening tag; then come the tool's name and its schema. For every
   answer with tools, so that a call is sound whenever the model makes one. Enforced by engines that sample with xgrammar
   (vLLM and SGLang), over chat completions.
-- ``gbnf``: the same as a grammar in llama.cpp's own notation, in a field of its own (``gbnf.py``).
+- ``gbnf``: the same as a grammar in llama.cpp's own notation, in a field of its own (``gbnf.py``). It also holds to
+  its schema a call without the tag, where an answer begins with one.
 
 The first two are forms of the answer in the flat shape of ``text.format``, which ``compose`` writes in the backend's
 API. The answer is judged as any other: a server that ignores the form is only as good as its model.
@@ -25,7 +26,8 @@ from typing import Any
 
 from toolsimlib.plan import Choice, Policy, Tool
 from toolsimlib.request.forms import compact_schema
-from toolsimlib.request.gbnf import TooLarge, call_grammar
+from toolsimlib.request.gbnf import call_grammar
+from toolsimlib.request.gbnf_rules import TooLarge
 from toolsimlib.request.record import value_line
 
 _SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
@@ -45,18 +47,21 @@ def constraint(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_cal
     return None
 
 
-def grammar_fields(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_call: bool) -> dict[str, Any]:
+def grammar_fields(
+    tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_call: bool, untagged: bool
+) -> dict[str, Any]:
     """Return the fields of a backend's body that hold a grammar; none where the answer's form is no grammar.
 
-    Nor where the tools are too many for one: calls are then asked for in words.
+    Nor where the tools are too many for one: calls are then asked for in words. ``untagged``: whether calls without the
+    tag count.
     """
     if policy.constrain != "gbnf" or not tools:
         return {}
     schemas = [(tool, _arguments(tool)) for tool in tools]
+    limit = 1 if one_call else policy.tool_block_max
+    required = choice.mode == "required"
     try:
-        return {
-            "grammar": call_grammar(schemas, policy.sentinel, required=choice.mode == "required", one_call=one_call)
-        }
+        return {"grammar": call_grammar(schemas, policy.sentinel, required=required, untagged=untagged, limit=limit)}
     except TooLarge:
         return {}
 

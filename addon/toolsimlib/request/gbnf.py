@@ -1,17 +1,21 @@
 """Grammars for llama.cpp (GBNF): text without a call, and then calls by their tools' schemas.
 
-    root  := text calls?              or calls, where the answer must call
-    calls := call (newline call)*     one call, where one is the limit
-    call  := "<tag>" newline? {"name": …, "arguments": …} newline? "</tag>"
+    root  := text calls?  or untagged     or calls, where the answer must call
+    calls := block (newline block)*       one block, where one call is the limit
+    block := "<tag>" newline? (call | list) newline? "</tag>"
+    list  := "[" call ("," call)* "]"     the form that the manifest asks for, tagged or not
+    call  := {"name": …, "arguments": …}
 
-1. *Text* is all that does not hold the opening tag. GBNF cannot say "not", so it is written out letter by letter: one
-   rule for each number of its characters that have been read. The tag has one ``<``, so no other state is needed.
+1. *Text* is all that does not hold the opening tag and does not begin as an untagged call: see ``gbnf_text.py``.
 2. Nothing may follow the calls, and where a call is demanded nothing may precede it: a small model that may talk first
    talks until it is cut off.
-3. *Whitespace* within JSON is at most one space: a model that has lost its way would write nothing else.
+3. *Whitespace* within JSON is at most one space or a line's indentation: a model that has lost its way would write
+   nothing else.
 4. *Arguments* are what a schema allows, as far as a grammar can say it: types, properties in their order, what is
    required, enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers.
    What it cannot (patterns, ``not``, conditions, numbers' bounds, formats) is left open; the judge looks at it later.
+5. *How many calls* a list holds is for the model to say, unless the client or the operator has set a limit. A grammar
+   cannot forbid a repetition; a model that repeats itself without end is stopped by ``response/same_call.py``.
 """
 
 from __future__ import annotations
@@ -21,16 +25,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolsimlib.plan import Tool
+from toolsimlib.request.gbnf_rules import Rules, literal
+from toolsimlib.request.gbnf_text import FreeText
 
-_MAX_RULES = 4000
-"""More rules than any real catalogue needs; a schema that refers to itself in ever new ways ends here."""
 _MAX_REPEAT = 500
 """llama.cpp writes ``x{0,n}`` out as n rules, and refuses a few thousand: longer strings and arrays are unbounded."""
 _MAX_RANGE = 200
 """Integers of a range that are listed one by one."""
 
 _COMMON = {
-    "ws": '" "?',
+    "ws": '( " " | "\\n" [ ]{0,40} )?',
+    "space": "[ \\t\\r\\n]*",
     "nl": '"\\n"?',
     "value": "object | array | string | number | boolean | null",
     "object": '"{" ws ( pair ( ws "," ws pair )* )? ws "}"',
@@ -47,71 +52,44 @@ _COMMON = {
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
-class TooLarge(ValueError):
-    """A grammar that has more rules than a server would take."""
-
-
-def call_grammar(tools: Sequence[tuple[Tool, Mapping[str, Any]]], tag: str, *, required: bool, one_call: bool) -> str:
+def call_grammar(
+    tools: Sequence[tuple[Tool, Mapping[str, Any]]], tag: str, *, required: bool, untagged: bool, limit: int
+) -> str:
     """Return the grammar of an answer with calls of ``tools``, each with the schema of its arguments.
 
-    Raises TooLarge.
+    ``untagged``: whether a call without the tag counts. ``limit``: the largest number of calls, 0 for any. Raises
+    TooLarge.
     """
-    rules = _Rules()
-    opening = f"<{tag}>"
-    bodies = [_body(rules, tool, schema) for tool, schema in tools]
-    rules.set("body", f"nl ( {' | '.join(bodies)} ) nl {_literal(f'</{tag}>')}")
-    rules.set("calls", "body" if one_call else f"body ( nl {_literal(opening)} body )*")
+    rules = Rules()
+    for name, body in _COMMON.items():
+        rules.set(name, body)
+    opening, closing = literal(f"<{tag}>"), literal(f"</{tag}>")
+    more = "" if limit == 1 else _repeat(0, limit - 1 if limit else None)
+    named = rules.add(" | ".join(_named(rules, tool, schema) for tool, schema in tools))
+    rules.set("call", f'"{{" ws {literal(_json("name"))} ws ":" ws "\\"" {named}')
+    rules.set("list", '"[" ws call ' + (f'( ws "," ws call ){more} ' if more else "") + 'ws "]"')
+    rules.set("body", f"nl ( call | list ) nl {closing}")
+    rules.set("calls", f"body ( nl {opening} body ){more}" if more else "body")
     if required:
-        rules.set("root", f"{_literal(opening)} calls")
-    else:
-        rules.set("root", "text-0")
-        for read, char in enumerate(opening):
-            then = f"text-{read + 1}" if read + 1 < len(opening) else "calls"
-            others = "[^<]" if read == 0 else f"[^<{_in_class(char)}]"
-            again = "" if read == 0 else ' | "<" text-1'
-            rules.set(f"text-{read}", f"( {others} text-0 | {_literal(char)} {then}{again} )?")
+        rules.set("root", f"{opening} calls")
+        return rules.text()
+    text = FreeText(rules, f"<{tag}>", "calls")
+    if untagged:
+        text.begin_with_call({_json(tool.name)[1:-1] for tool, _ in tools}, named, more)
+    rules.set("root", text.start)
     return rules.text()
 
 
-def _body(rules: _Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    value = _Values(rules, schema).rule(schema)
-    return rules.add(
-        f'{_literal("{" + _json("name") + ": " + _json(tool.name) + ", " + _json("arguments") + ": ")} {value} "}}"'
-    )
-
-
-class _Rules:
-    """Rules under construction, by name."""
-
-    def __init__(self) -> None:
-        self._rules: dict[str, str] = {}
-
-    def set(self, name: str, body: str) -> None:
-        if len(self._rules) >= _MAX_RULES:
-            raise TooLarge(f"expected at most {_MAX_RULES} rules")
-        self._rules[name] = body
-
-    def new(self) -> str:
-        """Return a new name, whose rule is still to be set."""
-        name = f"r{len(self._rules)}"
-        self.set(name, "")
-        return name
-
-    def add(self, body: str) -> str:
-        """Return the name of a new rule."""
-        name = self.new()
-        self._rules[name] = body
-        return name
-
-    def text(self) -> str:
-        rules = {**_COMMON, **self._rules}
-        return "\n".join(f"{name} ::= {body}" for name, body in rules.items()) + "\n"
+def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
+    """Return the rule of a call of one tool, behind the quote before its name."""
+    arguments = f'space "," space {literal(_json("arguments"))} space ":" ws {_Values(rules, schema).rule(schema)}'
+    return rules.add(f'{literal(_json(tool.name)[1:])} {arguments} ws "}}"')
 
 
 class _Values:
     """The rules of one tool's schema; its references point into ``root``."""
 
-    def __init__(self, rules: _Rules, root: Mapping[str, Any]) -> None:
+    def __init__(self, rules: Rules, root: Mapping[str, Any]) -> None:
         self._rules = rules
         self._root = root
         self._references: dict[str, str] = {}
@@ -123,9 +101,9 @@ class _Values:
         if isinstance(reference := schema.get("$ref"), str):
             return self._reference(reference)
         if "const" in schema:
-            return self._rules.add(_literal(_json(schema["const"])))
+            return self._rules.add(literal(_json(schema["const"])))
         if isinstance(listed := schema.get("enum"), list) and listed:
-            return self._rules.add(" | ".join(_literal(_json(each)) for each in listed))
+            return self._rules.add(" | ".join(literal(_json(each)) for each in listed))
         for keyword in ("anyOf", "oneOf"):
             if isinstance(branches := schema.get(keyword), list) and branches:
                 rest = {key: each for key, each in schema.items() if key != keyword}
@@ -191,7 +169,7 @@ class _Values:
     def _integer(self, schema: Mapping[str, Any]) -> str:
         least, most = schema.get("minimum"), schema.get("maximum")
         if isinstance(least, int) and isinstance(most, int) and 0 <= most - least <= _MAX_RANGE:
-            return self._rules.add(" | ".join(_literal(str(each)) for each in range(least, most + 1)))
+            return self._rules.add(" | ".join(literal(str(each)) for each in range(least, most + 1)))
         return "natural" if isinstance(least, int) and least >= 0 else "integer"
 
     def _array(self, schema: Mapping[str, Any]) -> str:
@@ -220,7 +198,7 @@ class _Values:
             later = self._rules.add(f'( ws "," ws {pair} )*')
             first = self._rules.add(f"( {pair} {later} )?")
         for name in reversed(properties):
-            pair = self._rules.add(f'{_literal(_json(name))} ws ":" ws {self.rule(properties[name])} {later}')
+            pair = self._rules.add(f'{literal(_json(name))} ws ":" ws {self.rule(properties[name])} {later}')
             if name in required:
                 later, first = self._rules.add(f'ws "," ws {pair}'), pair
             else:
@@ -242,13 +220,3 @@ def _count(value: object) -> int | None:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _literal(text: str) -> str:
-    """Return a text as a literal of the grammar."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{escaped}"'
-
-
-def _in_class(char: str) -> str:
-    return f"\\{char}" if char in "]\\^-" else char

@@ -188,6 +188,7 @@ def plan(
     native = policy.mode == "native" and backend.name == request.dialect
     named = frozenset[str]() if native else only_named(offered, request.items, policy)
     one_call = not (request.parallel and policy.parallel_tool_calls)
+    untagged = policy.untagged == "on" and request.answer_format is None
     stops = policy.stop_after_tools
     ends_turns = stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls)
     report.mode = policy.output_mode
@@ -213,7 +214,7 @@ def plan(
         answer_format=request.answer_format,
         constraint=constraint(offered, choice, policy=policy, one_call=one_call) if offered else None,
         fields=engine_fields(policy.engine, request.form.model)
-        | grammar_fields(offered, choice, policy=policy, one_call=one_call),
+        | grammar_fields(offered, choice, policy=policy, one_call=one_call, untagged=untagged),
         attempts=attempts,
         after_outputs=is_after_outputs(request),
     )

@@ -151,7 +151,7 @@ def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
     choice = Choice("required" if required else "auto")
     policy = Policy(constrain="gbnf", sentinel="acme")
     assert constraint(ALL, choice, policy=policy, one_call=False) is None
-    accepts = engine_grammar.gbnf(grammar_fields(ALL, choice, policy=policy, one_call=False)["grammar"])
+    accepts = engine_grammar.gbnf(grammar_fields(ALL, choice, policy=policy, one_call=False, untagged=True)["grammar"])
     assert accepts('<acme>{"name": "patch", "arguments": {"input": "x"}}</acme>')
     assert not accepts('<acme>{"name": "get_weather", "arguments": {"city": "Bonn", "invented": 1}}</acme>')
     assert accepts("text") != required
@@ -159,8 +159,8 @@ def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
 
 def test_no_grammar() -> None:
     """Where another form was chosen, nothing is on offer, or the tools are too many for one."""
-    assert grammar_fields(ALL, Choice(), policy=Policy(constrain="json_schema"), one_call=False) == {}
-    assert grammar_fields((), Choice(), policy=Policy(constrain="gbnf"), one_call=False) == {}
+    assert grammar_fields(ALL, Choice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}
+    assert grammar_fields((), Choice(), policy=Policy(constrain="gbnf"), one_call=False, untagged=True) == {}
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
     tools = [Tool("f", "f", parameters=wide)]
-    assert grammar_fields(tools, Choice(), policy=Policy(constrain="gbnf"), one_call=False) == {}
+    assert grammar_fields(tools, Choice(), policy=Policy(constrain="gbnf"), one_call=False, untagged=True) == {}

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import engine_grammar
 from toolsimlib.plan import Tool
-from toolsimlib.request import gbnf
-from toolsimlib.request.gbnf import TooLarge, call_grammar
+from toolsimlib.request import gbnf_rules
+from toolsimlib.request.gbnf import call_grammar
+from toolsimlib.request.gbnf_rules import TooLarge
 
 NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/a~1b"}, "v": {}}, "additionalProperties": False}
 CITY = {
@@ -27,7 +28,7 @@ CITY = {
 def accepts(schema: dict[str, Any]) -> Callable[[Any], bool]:
     """Return whether the grammar lets a call of ``f`` with these arguments through."""
     tool = Tool("f", "f")
-    engine = engine_grammar.gbnf(call_grammar([(tool, schema)], "t", required=True, one_call=True))
+    engine = engine_grammar.gbnf(call_grammar([(tool, schema)], "t", required=True, untagged=True, limit=1))
     return lambda arguments: engine(f'<t>{{"name": "f", "arguments": {json.dumps(arguments, ensure_ascii=False)}}}</t>')
 
 
@@ -149,8 +150,8 @@ TIME = '<tool_call>\n{"name": "a.time", "arguments": {}}\n</tool_call>'
 TOOLS = [(Tool("get_weather", "get_weather"), CITY), (Tool("a.time", "time"), {"type": "object"})]
 
 
-def engine(*, required: bool = False, one_call: bool = False) -> Callable[[str], bool]:
-    return engine_grammar.gbnf(call_grammar(TOOLS, "tool_call", required=required, one_call=one_call))
+def engine(*, required: bool = False, untagged: bool = True, limit: int = 0) -> Callable[[str], bool]:
+    return engine_grammar.gbnf(call_grammar(TOOLS, "tool_call", required=required, untagged=untagged, limit=limit))
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -174,29 +175,51 @@ def test_what_stands_in_a_tag_is_a_call() -> None:
     assert not accepted(TIME.replace("a.time", "get_weather"))
 
 
-def test_several_calls() -> None:
-    """One after the other, unless one is the limit."""
-    assert engine()(f"{WEATHER}\n{TIME}{WEATHER}")
-    assert not engine(one_call=True)(f"{WEATHER}\n{TIME}")
-    assert engine(one_call=True)(WEATHER)
+@pytest.mark.parametrize("between", ["", "\n"])
+def test_several_calls(between: str) -> None:
+    """One after the other, and as a list in one block, up to the limit."""
+    call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
+    two, listed = f"{WEATHER}{between}{TIME}", f"<tool_call>\n[{call},{between}{time}]\n</tool_call>"
+    for text in (two, listed):
+        assert engine()(text)
+        assert engine(required=True)(text)
+        assert engine(limit=2)(text)
+        assert not engine(limit=1)(text)
+    assert engine()(f"{listed}{between}{two}")
+    assert not engine(limit=2)(f"{two}{between}{TIME}")
+    assert not engine(limit=2)(listed.replace(time, f"{time}, {time}"))
+    for limit in (0, 1):
+        assert engine(limit=limit)(WEATHER)
+        assert engine(limit=limit)(f"<tool_call>[{call}]</tool_call>")
+    assert not engine()("<tool_call>[]</tool_call>")
+    assert not engine()(listed.replace("a.time", "other"))
+
+
+def test_whitespace_of_a_call() -> None:
+    """As models write it, on one line or indented, and never without end."""
+    spread = json.dumps({"name": "get_weather", "arguments": {"city": "Bonn"}}, indent=4)
+    assert engine()(f"<tool_call>\n{spread}\n</tool_call>")
+    assert not engine()(WEATHER.replace('{"city"', '{  "city"'))
+    assert not engine()(WEATHER.replace('{"city"', '{\n\n"city"'))
+    assert not engine()(WEATHER.replace('{"city"', "{\n" + " " * 41 + '"city"'))
 
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
 def test_any_text_without_the_tag(text: str) -> None:
     """Whatever does not hold the opening tag is text; what does is not, unless it is a call."""
-    assert engine()(text) == ("<tool_call>" not in text)
+    assert engine(untagged=False)(text) == engine()(text) == ("<tool_call>" not in text)
 
 
 @pytest.mark.parametrize("tag", ["x-call", "a_b.c", "ttt"])
 def test_other_tags(tag: str) -> None:
     """A private name of any spelling works the same."""
-    accepted = engine_grammar.gbnf(call_grammar(TOOLS, tag, required=False, one_call=False))
+    accepted = engine_grammar.gbnf(call_grammar(TOOLS, tag, required=False, untagged=True, limit=0))
     assert accepted(f"<{tag[:-1]}> " + WEATHER.replace("tool_call", tag))
     assert not accepted(f"<{tag}>")
 
 
 def test_a_catalogue_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raises, in place of a grammar that no server takes."""
-    monkeypatch.setattr(gbnf, "_MAX_RULES", 10)
+    monkeypatch.setattr(gbnf_rules, "_MAX_RULES", 10)
     with pytest.raises(TooLarge):
-        call_grammar(TOOLS, "tool_call", required=True, one_call=True)
+        call_grammar(TOOLS, "tool_call", required=True, untagged=True, limit=1)

@@ -1,0 +1,49 @@
+"""The notation is held against an engine that reads it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import engine_grammar
+from toolsimlib.request import gbnf_rules
+from toolsimlib.request.gbnf_rules import Rules, TooLarge, literal, none_of
+
+CHARS = st.sampled_from("ab\\\"'-]^[{}<>\t\n\r /é😀")
+
+
+@given(st.text(CHARS, min_size=1, max_size=8), st.text(CHARS, max_size=8))
+def test_a_literal_is_its_text(text: str, other: str) -> None:
+    """It stands for that text and for no other."""
+    accepts = engine_grammar.gbnf(f"root ::= {literal(text)}\n")
+    assert accepts(text)
+    assert accepts(other) == (other == text)
+
+
+@given(st.text(CHARS, min_size=1, max_size=8), CHARS)
+def test_none_of_these(chars: str, char: str) -> None:
+    """One character, which is none of those."""
+    accepts = engine_grammar.gbnf(f"root ::= {none_of(chars)}\n")
+    assert accepts(char) == (char not in chars)
+    assert not accepts("")
+    assert not accepts("zz")
+
+
+def test_rules_may_refer_to_one_another() -> None:
+    """A new name can be used before its rule is set."""
+    rules = Rules()
+    name = rules.new()
+    rules.set("root", rules.add(f'"(" {name} ")"'))
+    rules.set(name, '"x" root?')
+    accepts = engine_grammar.gbnf(rules.text())
+    assert accepts("(x(x))")
+    assert not accepts("(x(x)")
+
+
+def test_rules_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more raises."""
+    monkeypatch.setattr(gbnf_rules, "_MAX_RULES", 1)
+    rules = Rules()
+    rules.add('"x"')
+    with pytest.raises(TooLarge):
+        rules.add('"y"')
