@@ -226,6 +226,8 @@ def test_what_is_left_of_it(backend: TextBackend, tmp_path: Path) -> None:
     assert whole.comment.startswith("no call · 1 dropped call: SECOND_OPINION:get_weather · 3 rounds"), whole.comment
     assert [flow.metadata["toolsim"]["part_of"] for flow in rounds] == [whole.id] * 3
     assert b"A function: get_weather(city): The weather." in (rounds[1].request.content or b"")
+    # The question belongs to no conversation, and begins none.
+    assert ["#1 turn 1" in flow.comment for flow in rounds] == [True, False, True]
     assert whole.response is not None
     assert WORDS.encode() in b"".join(re.findall(rb'"content":"([^"]*)"', whole.response.content or b""))
     replay = [sys.executable, "-m", "toolsimlib.recordings.replay", str(folder)]

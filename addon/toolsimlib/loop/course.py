@@ -42,7 +42,8 @@ class Round:
     """One round: a request as the client could have sent it, and how it is treated.
 
     ``number`` counts from 1. ``asks``: the reasons for which it may be followed by another. ``begun``: the call with
-    which its answer goes on. ``hosted``: the names of the tools that are run behind it.
+    which its answer goes on. ``hosted``: the names of the tools that are run behind it. ``is_aside``: it is a question
+    of ours, apart from the conversation.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Round:
     asks: frozenset[str] = frozenset()
     begun: str = ""
     hosted: frozenset[str] = frozenset()
+    is_aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ class Course:
             # The backend drops what other roles say.
             rule, question = "", f"{rule}\n\n{question}"
         self._number += 1
-        return Round(self._number, self._api.aside(self._body, rule, question), self._policy)
+        return Round(self._number, self._api.aside(self._body, rule, question), self._policy, is_aside=True)
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
         """Return the round that asks again without tools, None if an error with this ``status`` is not worth it."""

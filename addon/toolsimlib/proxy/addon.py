@@ -348,7 +348,8 @@ class ToolSim:
 
     def _locate(self, exchange: Exchange, done: Done) -> None:
         exchange.topic = topic = done.topic or topic_of(done.items)
-        exchange.place = topic.where(self._conversations.number(topic))
+        if exchange.part is None or not exchange.part.is_aside:
+            exchange.place = topic.where(self._conversations.number(topic))
 
     def _policy(self, flow: HTTPFlow) -> Policy:
         is_builtin = self._builtin.is_at(flow.request.host, flow.request.port)

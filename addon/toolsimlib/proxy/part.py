@@ -24,6 +24,7 @@ class Part:
     report: Report = field(default_factory=Report)
     policy: Policy | None = None
     listener: Listener | None = None
+    is_aside: bool = False
 
     def planned(self, plan: Plan) -> Plan:
         """Return the plan of the round's request, as that of a round."""
@@ -31,7 +32,7 @@ class Part:
 
     def note(self) -> dict[str, Any]:
         """Return what a recording has to hold, so that it can be replayed."""
-        where = {"number": self.report.round, "of": self.report.part_of}
+        where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_aside}
         return {**where, "asks": sorted(self.asks), "begun": self.begun, "hosted": sorted(self.hosted)}
 
 
@@ -47,4 +48,5 @@ def part_of(flow: HTTPFlow) -> Part | None:
     if note is None or flow.live:
         return None
     report = Report(round=note["number"], part_of=note["of"])
-    return Part(frozenset(note["asks"]), note["begun"], frozenset(note.get("hosted", ())), report)
+    hosted, is_aside = frozenset(note.get("hosted", ())), note.get("is_aside") is True
+    return Part(frozenset(note["asks"]), note["begun"], hosted, report, is_aside=is_aside)

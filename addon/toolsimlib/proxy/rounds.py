@@ -178,7 +178,9 @@ class Rounds:
 
         flow = origin.flow(round_)
         report = Report(round=round_.number, part_of=origin.id)
-        part = PARTS[flow.id] = Part(round_.asks, round_.begun, round_.hosted, report, round_.policy, listen)
+        part = PARTS[flow.id] = Part(
+            round_.asks, round_.begun, round_.hosted, report, round_.policy, listen, round_.is_aside
+        )
         handler = RoundHandler(flow, ctx.options)
         task = self._spawn(handler.run())
         task.add_done_callback(lambda _: heard.put_nowait(None))

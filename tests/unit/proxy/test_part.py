@@ -10,7 +10,8 @@ def test_a_round_is_known_by_its_flow_alone() -> None:
     """While it is under way by its id; a client cannot make its flow one, nor can a note in a live flow."""
     flow = tflow.tflow()
     assert part_of(flow) is None
-    PARTS[flow.id] = part = Part(frozenset({"NO_CALL"}), "<tool", frozenset({"a__b"}), Report(round=2, part_of="x"))
+    report = Report(round=2, part_of="x")
+    PARTS[flow.id] = part = Part(frozenset({"NO_CALL"}), "<tool", frozenset({"a__b"}), report, is_aside=True)
     try:
         assert part_of(flow) is part
     finally:
