@@ -158,7 +158,8 @@ class _Read:
 def read_history(messages: list[Any]) -> tuple[tuple[Item, ...], int]:
     """Return the items of ``messages``, and the highest number among the ids of their calls. Raises BadRequest."""
     known = beginning_of(messages)
-    before = known.read if known is not None and isinstance(known.read, _Read) else _Read()
+    kept = known.read if known is not None else None
+    before = kept if isinstance(kept, _Read) else _Read()
     reader = _MessagesReader()
     more = messages[before.count :] if before.count else messages
     items = (*before.items, *reader.read(more, before.count))

@@ -67,7 +67,8 @@ def read_history(value: object) -> _Read:
             known = beginning_of(value)
         case _:
             raise wrong_type(value, "a string or an array", "input")
-    before = known.read if known is not None and isinstance(known.read, _Read) else _Read()
+    kept = known.read if known is not None else None
+    before = kept if isinstance(kept, _Read) else _Read()
     for index in range(before.count, len(value)):
         expect(value[index], dict, f"input[{index}]")
     reader = _InputReader(value, before)
