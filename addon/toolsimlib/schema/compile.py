@@ -8,13 +8,12 @@ from functools import lru_cache, partial
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema import exceptions as jsonschema_exceptions
 from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
-from toolsimlib.schema.errors import SchemaError, message
+from toolsimlib.schema.errors import SchemaError, best, message
 from toolsimlib.schema.keywords import fenced
 from toolsimlib.schema.patterns import check_pattern
 from toolsimlib.schema.validator import Validator
@@ -96,8 +95,6 @@ def _compile(text: str) -> Validator:
             # jsonschema would search the patterns on its own, without a limit.
             schema = _without_unevaluated(schema)
         return Validator(partial(fenced(base), schema, registry=_NOTHING), atoms)
-    except jsonschema_exceptions.SchemaError as error:
-        raise SchemaError(message(error)) from error
     except RecursionError as error:
         raise SchemaError("the schema is nested too deeply") from error
 
@@ -117,7 +114,14 @@ def _check_wellformed(schema: Any, base: Any) -> None:
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
         raise SchemaError("the schema is not well-formed by its dialect, and too large to say where")
-    base.check_schema(schema, format_checker=None)
+    # ``check_schema`` names whichever error it meets first: in a set's order, another one in each process.
+    errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
+    if (first := min(errors, key=_path, default=None)) is not None:
+        raise SchemaError(message(best([first])))
+
+
+def _path(error: Any) -> list[str]:
+    return list(map(str, error.absolute_path))
 
 
 def _uri(base: Any) -> str:

@@ -137,6 +137,13 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
     assert 0 < len(str(caught.value)) <= MAX_MESSAGE
 
 
+def test_of_several_errors_the_first_is_named() -> None:
+    """By their places in the schema: in every process the same."""
+    broken = {"properties": {name: {"minimum": name} for name in "gbfaced"}, "required": "a"}
+    with pytest.raises(SchemaError, match=r"^/properties/a/minimum: got string, expected number$"):
+        compile_schema(broken)
+
+
 def test_nested_too_deeply() -> None:
     """A schema nested without measure is refused, a value nested without measure is unsettled; neither raises."""
     schema: dict[str, Any] = {"type": "object"}
