@@ -16,8 +16,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from toolsimlib.events import (
     CallDelta,
@@ -183,13 +184,24 @@ class ClientCalls:
         """End the call that is open, if there is one, as incomplete; return whether there was."""
         if self._open is None:
             return False
+        self._open.give_up()  # Where it stands in a block that goes on, it is not announced again.
         self.broken = True
         self._end("incomplete")
         return True
 
     def _end(self, status: ItemStatus) -> None:
-        self._out += [CallEnded(status, self._choice), *self._behind]
+        self._out += [CallEnded(status, self._choice), *_joined(self._behind)]
         self._open, self._behind = None, []
 
     def _started(self, tool: Tool) -> CallStarted:
         return CallStarted(next(self._numbers), tool.wire_name, tool.kind, tool.namespace, self._choice)
+
+
+def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
+    """Yield events that are told at once: texts that follow one another as one, for there may be a hundred thousand."""
+    for kind, same in groupby(events, type):
+        if kind is TextDelta:
+            texts = [event for event in same if isinstance(event, TextDelta)]
+            yield TextDelta("".join([event.text for event in texts]), texts[0].choice)
+        else:
+            yield from same

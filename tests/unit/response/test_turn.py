@@ -17,6 +17,7 @@ from toolsimlib.events import (
     Counted,
     Deltas,
     Ended,
+    EndReason,
     Failed,
     Finished,
     FinishReason,
@@ -24,6 +25,7 @@ from toolsimlib.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredDelta,
     TextDelta,
     Usage,
 )
@@ -282,14 +284,25 @@ def test_what_comes_within_an_announced_call_is_told_behind_it(other: BackendEve
     assert all(event in told for event in behind)
 
 
-def test_any_number_of_calls_may_wait_for_one() -> None:
-    """They are told one after the other behind it, without a call of ours for each that is still under way."""
-    waiting = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2_000)]
-    events = [TextDelta(CALL[:-16]), *waiting, TextDelta(CALL[-16:]), Closed()]
-    told, report, _ = tell(responses(policy=INCREMENTAL), events)
-    assert told[-1] == Ended({0: "tool_calls"})
-    assert [event.number for event in told if isinstance(event, CallStarted)] == list(range(1, 2_001))
-    assert "DUPLICATE_CALL:add" in report.warnings
+@pytest.mark.parametrize(("waiting", "reason"), [(turn.MAX_WAITING, "tool_calls"), (2_000, "length")])
+def test_only_so_many_calls_wait_for_one(waiting: int, reason: EndReason) -> None:
+    """They are told behind it; one that more wait for has broken. So no step takes long, and none of them is lost."""
+    calls = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2, waiting + 2)]
+    answer = Answer(responses(policy=INCREMENTAL), Report())
+    steps = [answer.feed(event) for event in (TextDelta(CALL[:-16]), *calls, TextDelta(CALL[-16:]), Closed())]
+    told = [event for step in steps for event in step]
+    assert max(map(len, steps)) <= 3 * (turn.MAX_WAITING + 2)
+    assert [event.status for event in told if isinstance(event, CallEnded)].count("completed") == waiting + 1
+    assert [event.text for event in told if isinstance(event, CallDelta)].count('{"a":2}') == 1
+    assert told[-1] == Ended({0: reason})
+
+
+def test_texts_that_wait_for_a_call_are_told_as_one() -> None:
+    """There may be any number of them, and they are told in one step."""
+    behind: list[BackendEvent] = [TextDelta("a"), TextDelta("b"), ReasoningDelta("hm"), TextDelta("c")]
+    first = StructuredDelta("0", "add", '{"a"', is_first=True)
+    told, _, _ = tell(responses(policy=INCREMENTAL), [first, *behind, StructuredCall("add", ARGS, key="0"), Closed()])
+    assert told[3:] == [CallEnded("completed"), TextDelta("ab"), ReasoningDelta("hm"), TextDelta("c"), told[-1]]
 
 
 def test_an_early_end_breaks_the_announced_call() -> None:
