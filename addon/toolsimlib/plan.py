@@ -186,6 +186,7 @@ class HeldCatalogue(NamedTuple):
     answer: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one answer needs to know about its request.

@@ -1,4 +1,4 @@
-"""Frozen values that are made by the thousand: a history of 200 items is 600 of them, read and written."""
+"""Frozen values that are made by the thousand (a history of 200 items is 600 of them), or have fields by the dozen."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsimlib.pages.topic import Conversations, topic_of
 from toolsimlib.plan import FIND_TOOLS, Policy
-from toolsimlib.proxy import chunks, counting, cut, dispatch, heap, resend, route, sides, startup, turns
+from toolsimlib.proxy import chunks, counting, cut, dispatch, heap, resend, route, sides, startup, turns, whole_request
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.closing import close
@@ -103,6 +103,7 @@ class ToolSim:
         flow_list.show_comments(loader.master.options)
         cut.install()
         chunks.install()
+        whole_request.install()
         sides.check()
 
     def configure(self, updated: Iterable[str]) -> None:
@@ -143,6 +144,7 @@ class ToolSim:
         self._is_running = False
         cut.uninstall()
         chunks.uninstall()
+        whole_request.uninstall()
         self._log.restore()
         self._greeting.stop()
         if self._crew is not None:

@@ -88,7 +88,7 @@ def direct_way(
     """Open the direct way for a stream of ``layer``, if there is one (rule 2); its client speaks HTTP/1."""
     client = layer.connections.get(stream.context.server)
     reader = client.child_layer if type(client) is HttpClient else None
-    if type(reader) is not Http1Client or not isinstance(reader.body_reader, JoiningReader):
+    if not isinstance(reader, Http1Client) or not isinstance(reader.body_reader, JoiningReader):
         return None
     if stream.context.layers[1:] != [layer, stream]:
         return None

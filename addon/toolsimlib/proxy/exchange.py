@@ -32,7 +32,7 @@ from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides
 from toolsimlib.proxy.attempt import Attempt
 from toolsimlib.proxy.clocks import Clocks
-from toolsimlib.proxy.head import WITHOUT_BODY, copied, error_response, internal_error, set_head, told_problem
+from toolsimlib.proxy.head import WITHOUT_BODY, change, copied, error_response, internal_error, set_head, told_problem
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
@@ -43,15 +43,17 @@ from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.rounds import HandedOver
 from toolsimlib.proxy.streamed import StreamedAnswer
-from toolsimlib.proxy.turns import when_sent
+from toolsimlib.proxy.turns import at_leisure, when_sent
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
-from toolsimlib.response.rewrite import JSON
+from toolsimlib.response.rewrite import EVENT_STREAM, JSON
 from toolsimlib.wire.responses.actions import Action, turn_path
 
 logger = logging.getLogger(__name__)
 
 MODE_HEADER = "x-proxy-output-mode"
+# They mean nothing for the body that we make.
+_CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
 
 _EVENT_STREAM = "text/event-stream"
 
@@ -95,6 +97,7 @@ class Exchange:
         self.action: Action | None = None
         self.prepared, self.holder = b"", ""
         self.streamed: StreamedAnswer | None = None
+        self._ready: StreamedAnswer | None = None
         self.client_id = client_id
         self.ours = True
         self.recorder = BodyRecorder()
@@ -137,22 +140,19 @@ class Exchange:
                 flow.response = self.refuse(done.error)
             return
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
-        sides.begin(flow)
-        request = flow.request
+        came_in = copied(flow.request)
+        self.leave(lambda: sides.begin(flow, came_in))
         self.prepared = done.prepared
-        for name in ("content-encoding", "transfer-encoding", MODE_HEADER):
-            request.headers.pop(name, None)
-        request.headers["accept-encoding"] = "identity"
         self._send(flow, done.rewritten)
         if self.resent is not None and self.resent.words is not None:
-            request.content = self.resent.words
+            flow.request.content = self.resent.words
             self._attempt = None  # Made anew, the request would lose them.
 
     def leave(self, work: Callable[[], None]) -> None:
-        """Leave what people want to know, and the backend does not, until the request is sent."""
+        """Leave what people want to know, and neither the backend nor the client, until there is time for it."""
         self._left.append(work)
         if len(self._left) == 1:
-            when_sent(self.catch_up)
+            at_leisure(self.catch_up)
 
     def catch_up(self) -> None:
         """Do what was left."""
@@ -164,9 +164,27 @@ class Exchange:
         self.plan = self.part.planned(rewritten.plan) if self.part is not None else rewritten.plan
         if not self.plan.attempts:
             self._attempt = None
-        flow.request.path = rewritten.path
-        flow.request.content = rewritten.body
-        self.leave(lambda: resend.note_sent(flow, rewritten.body))
+        request, body = flow.request, rewritten.body
+        request.path, request.raw_content = rewritten.path, body
+        given = {"accept-encoding": "identity", "content-length": str(len(body))}
+        change(request.headers, without=_CLIENTS_OWN, given=given)
+        self._ready = None
+        if self.plan.stream:
+            when_sent(self._make_ready)
+        self.leave(lambda: resend.note_sent(flow, body))
+
+    def _make_ready(self) -> None:
+        """Make what an answer needs that is streamed, as most are: its backend is still thinking about it."""
+        if self.plan is not None and self._ready is None:
+            self._ready = StreamedAnswer(
+                self.plan,
+                self.report,
+                limits=self.limits,
+                clocks=self.clocks,
+                recorder=self.recorder,
+                memory=self.memory,
+                listener=self.part.listener if self.part is not None else None,
+            )
 
     def _take(self, done: Done) -> None:
         self.report = done.report
@@ -211,19 +229,12 @@ class Exchange:
             # A stream that is compressed although we asked for none cannot be read in pieces: it is rewritten whole.
             response.stream = False
             return
-        self.streamed = StreamedAnswer(
-            self.plan,
-            self.report,
-            content_type=content_type,
-            limits=self.limits,
-            clocks=self.clocks,
-            recorder=self.recorder,
-            memory=self.memory,
-            listener=self.part.listener if self.part is not None else None,
-        )
+        self._make_ready()
+        assert self._ready is not None
+        self.streamed = self._ready
         self.recorder.begin(response)  # A copy is changed: mitmproxy judges the connection by the backend's headers.
         response = flow.response = copied(response)
-        set_head(response, self.streamed.content_type)
+        set_head(response, EVENT_STREAM)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.streamed.feed

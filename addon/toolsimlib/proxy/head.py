@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from copy import copy
+from collections.abc import Iterable, Mapping
 
-from mitmproxy.http import Response
+from mitmproxy.http import Headers, Message, Response
 
 from toolsimlib.errors import ApiError
 from toolsimlib.wire.errors import NO_WORDS, read_error
@@ -17,7 +16,7 @@ from toolsimlib.wire.sse import UNBUFFERED
 logger = logging.getLogger(__name__)
 
 # Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
-_HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding")
+_HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
 
 # Statuses whose answers have no body: nothing can be streamed in them.
 WITHOUT_BODY = (204, 205)
@@ -40,23 +39,34 @@ def internal_error() -> ApiError:
     return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
 
 
-def copied(response: Response) -> Response:
-    """Return what ``response.copy()`` returns, in a tenth of its time: most of that checks the types of all fields."""
-    other = copy(response)
-    other.data = copy(response.data)
-    other.data.headers = response.headers.copy()
-    other.data.trailers = response.trailers and response.trailers.copy()
+def copied[M: Message](message: M) -> M:
+    """Return what ``message.copy()`` returns, in a tenth of its time: most of that checks the types of all fields."""
+    other = _twin(message)
+    other.data = data = _twin(message.data)
+    data.headers = Headers(data.headers.fields)
+    data.trailers = data.trailers and Headers(data.trailers.fields)
     other.stream = False
     return other
 
 
+def _twin[T](thing: T) -> T:
+    """Return what ``copy.copy`` returns for an object whose attributes are all that it is."""
+    twin = object.__new__(type(thing))
+    vars(twin).update(vars(thing))
+    return twin
+
+
+def change(headers: Headers, *, without: Iterable[bytes], given: Mapping[str, str]) -> None:
+    """Take some headers away, by their lower-case names, and set others, in one go: mitmproxy looks at all for each."""
+    fields = [(name.encode(), value.encode()) for name, value in given.items()]
+    gone = {*without, *(name for name, _ in fields)}
+    headers.fields = (*(field for field in headers.fields if field[0].lower() not in gone), *fields)
+
+
 def set_head(response: Response, content_type: str) -> None:
     """Make a backend's head one of an answer of this type, whose body is ours."""
-    for name in _HOP_HEADERS:
-        response.headers.pop(name, None)
-    response.headers["content-type"] = content_type
-    if content_type.startswith("text/event-stream"):
-        response.headers.update(UNBUFFERED)
+    buffering = UNBUFFERED if content_type.startswith("text/event-stream") else {}
+    change(response.headers, without=_HOP_HEADERS, given={"content-type": content_type, **buffering})
     if response.http_version == "HTTP/1.0":
         response.http_version = "HTTP/1.1"
 

@@ -27,6 +27,7 @@ from toolsimlib.request.rewrite import Rewritten, rewrite_request
 from toolsimlib.response.again import AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimlib.values import quick
 from toolsimlib.wire.dialect import APIS
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.request_body import read_body
@@ -42,6 +43,7 @@ LOOP_BYTES = 32 * 1024
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class RequestJob:
     """A request to rewrite. ``data``: its body as it came, in ``encoding``; ``limit``: its size in bytes, decoded."""
@@ -118,6 +120,7 @@ class PageJob:
 Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Done:
     """What came of a job. ``report``: the job's, with what was found added to it.

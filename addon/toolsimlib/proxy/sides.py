@@ -47,15 +47,16 @@ def incoming_response(flow: HTTPFlow) -> Response | None:
     return _message(Response, state)
 
 
-def begin(flow: HTTPFlow) -> None:
-    """Let the flow as it stands be what came in, whatever an edit or an earlier run has backed up."""
+def begin(flow: HTTPFlow, request: Request) -> None:
+    """Let ``request`` be what came in, whatever an edit or an earlier run has backed up; there is no answer yet."""
     drop(flow)
-    client, server = flow.client_conn, flow.server_conn
+    client, server, sent, answer = flow.client_conn, flow.server_conn, flow.request, flow.response
     flow.client_conn, flow.server_conn = _Stated(client), _Stated(server)  # type: ignore[assignment]
+    flow.request, flow.response = request, None
     try:
         flow.backup()  # type: ignore[no-untyped-call]
     finally:
-        flow.client_conn, flow.server_conn = client, server
+        flow.client_conn, flow.server_conn, flow.request, flow.response = client, server, sent, answer
 
 
 class _Stated:

@@ -24,14 +24,14 @@ from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.turns import in_turns
 from toolsimlib.report import Report
-from toolsimlib.response.rewrite import Listener, ResponseRewriter
+from toolsimlib.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsimlib.wire.responses.kept import without_promise
 
 
 class StreamedAnswer:
     """The answer to the request of a ``plan``. ``memory``: what is remembered of it.
 
-    ``content_type``: the backend's, and then the client's. ``cut`` and ``end`` as in the rules.
+    ``cut`` and ``end`` as in the rules.
     """
 
     def __init__(
@@ -39,7 +39,6 @@ class StreamedAnswer:
         plan: Plan,
         report: Report,
         *,
-        content_type: str,
         limits: Limits,
         clocks: Clocks,
         recorder: BodyRecorder,
@@ -48,9 +47,8 @@ class StreamedAnswer:
     ) -> None:
         self._is_kept = bool(plan.form.id)
         self._rewriter = ResponseRewriter(
-            plan, report, content_type=content_type, max_event_bytes=limits.max_event_bytes, listener=listener
+            plan, report, content_type=EVENT_STREAM, max_event_bytes=limits.max_event_bytes, listener=listener
         )
-        self.content_type = self._rewriter.content_type
         self.report = report
         self.limits = limits
         self.memory = memory

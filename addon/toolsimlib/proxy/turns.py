@@ -17,6 +17,10 @@ TURN_SECONDS = 0.003
 PAUSE_SECONDS = 0.006
 
 
+# The fastest backends answer in less than a millisecond, models seldom in less than fifty.
+LEISURE_SECONDS = 0.005
+
+
 class Turns:
     """An addon for the hook that stands between two turns of a stream."""
 
@@ -53,9 +57,22 @@ def when_sent(work: Callable[[], None]) -> None:
     mitmproxy goes on in the loop's next round, in a task that is put in line when the hook is over: so this waits for
     two. Without a loop nobody is in a hurry.
     """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
+    if (loop := _loop()) is None:
         work()
     else:
         loop.call_soon(loop.call_soon, work)
+
+
+def at_leisure(work: Callable[[], None]) -> None:
+    """Do what nobody waits for, when the answer to what was sent has begun or is not to be expected yet."""
+    if (loop := _loop()) is None:
+        work()
+    else:
+        loop.call_later(LEISURE_SECONDS, work)
+
+
+def _loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

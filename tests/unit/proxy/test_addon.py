@@ -226,8 +226,7 @@ async def test_what_a_stream_waits_for_concerns_nobody_else(hook: type, addon: A
     manager.chain = [addon, Other()]
     limits = Limits(10.0)
     plan, clocks = Plan("responses", "responses", AnswerForm(stream=True)), Clocks(limits)
-    kind = "text/event-stream"
-    answer = StreamedAnswer(plan, Report(), content_type=kind, limits=limits, clocks=clocks, recorder=BodyRecorder())
+    answer = StreamedAnswer(plan, Report(), limits=limits, clocks=clocks, recorder=BodyRecorder())
     await manager.handle_lifecycle(hook(answer))
     assert asked_for == []
 

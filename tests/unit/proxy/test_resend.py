@@ -14,7 +14,7 @@ def finished() -> HTTPFlow:
     """Return a flow that was rewritten and answered."""
     flow = tflow.tflow()
     flow.request.content, flow.request.path = OWN, "/v1/responses"
-    sides.begin(flow)
+    sides.begin(flow, flow.request)
     flow.request.content, flow.request.path = SENT, "/v1/chat/completions"
     resend.note_sent(flow, SENT)
     flow.response = Response.make(200, b"to the client")

@@ -42,7 +42,7 @@ def test_a_flow_begins_anew() -> None:
     """What was backed up before, by an edit or an earlier run, does not come back."""
     flow = rewritten()
     flow.request.content = b"sent again"
-    sides.begin(flow)
+    sides.begin(flow, flow.request)
     request = sides.incoming_request(flow)
     assert request is not None
     assert request.content == b"sent again"
@@ -52,13 +52,13 @@ def test_a_flow_begins_anew() -> None:
 
 def test_the_backup_is_mitmproxys_own() -> None:
     """However often a connection is used, what is backed up is the state that mitmproxy tells, and can be reverted."""
-    flow = tflow.tflow(resp=True)
+    flow = tflow.tflow()
     for error in (None, "lost", "lost again"):
         flow.server_conn.error = error
         flow.client_conn.cipher_list = [error or "none"]
         for _ in range(2):
             state = flow.get_state()
-            sides.begin(flow)
+            sides.begin(flow, flow.request)
             assert sides.incoming(flow) == state | {"backup": None}
             flow.request.content = b"rewritten"
             flow.revert()  # type: ignore[no-untyped-call]

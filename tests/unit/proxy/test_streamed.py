@@ -33,8 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def streamed(max_answer_bytes: int = 1_000, tools: tuple[Tool, ...] = ()) -> tuple[StreamedAnswer, Clocks]:
     limits = Limits(keepalive=10, connect_timeout=5, idle_timeout=60, max_answer_bytes=max_answer_bytes)
     plan, clocks = Plan("chat", "chat", AnswerForm(True, "m"), tools=tools), Clocks(limits)
-    kind = "text/event-stream"
-    made = StreamedAnswer(plan, Report(), content_type=kind, limits=limits, clocks=clocks, recorder=BodyRecorder())
+    made = StreamedAnswer(plan, Report(), limits=limits, clocks=clocks, recorder=BodyRecorder())
     return made, clocks
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from toolsimlib.proxy.turns import in_turns, when_sent
+from toolsimlib.proxy.turns import LEISURE_SECONDS, at_leisure, in_turns, when_sent
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +65,21 @@ def test_without_a_loop_nobody_waits() -> None:
     told: list[str] = []
     when_sent(lambda: told.append("done"))
     assert told == ["done"]
+
+
+async def test_what_nobody_waits_for_is_done_at_leisure() -> None:
+    """It comes behind everything that is ready, and not at all late."""
+    told: list[str] = []
+    at_leisure(lambda: told.append("noted"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert told == []
+    await asyncio.sleep(LEISURE_SECONDS * 2)
+    assert told == ["noted"]
+
+
+def test_without_a_loop_there_is_leisure_at_once() -> None:
+    """A recording that is replayed by hand has nobody who waits."""
+    told: list[str] = []
+    at_leisure(lambda: told.append("noted"))
+    assert told == ["noted"]

@@ -1,0 +1,114 @@
+"""A request that was read whole leaves in one write, and says what mitmproxy's own two would have said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mitmproxy import connection, options
+from mitmproxy.http import Headers, Request
+from mitmproxy.proxy.commands import CloseConnection, SendData
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.events import Start
+from mitmproxy.proxy.layers import http
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestData,
+    RequestEndOfMessage,
+    RequestHeaders,
+    RequestProtocolError,
+)
+from mitmproxy.proxy.layers.http._http1 import Http1Client
+from toolsimlib.proxy import whole_request
+from toolsimlib.proxy.whole_request import WholeRequestClient
+
+BODY = b'{"model": "m"}'
+LARGE = bytes(64 * 1024 + 1)
+
+
+def client(kind: type[Http1Client]) -> Http1Client:
+    """Return what speaks to a backend that is connected."""
+    sockname = ("127.0.0.1", 1)
+    person = connection.Client(peername=("127.0.0.1", 2), sockname=sockname, state=connection.ConnectionState.OPEN)
+    context = Context(person, options.Options())
+    context.server = connection.Server(address=("127.0.0.1", 3))
+    context.server.state = connection.ConnectionState.OPEN
+    made = kind(context)
+    assert [*made.handle_event(Start())] == []
+    return made
+
+
+def request(body: bytes | None, version: bytes = b"HTTP/1.1", *, stream: bool = False) -> Request:
+    headers = Headers(content_type="application/json", host="127.0.0.1")
+    if body is not None:
+        headers["content-length"] = str(len(body))
+    made = Request("127.0.0.1", 3, b"POST", b"http", b"", b"/v1/responses", version, headers, body, None, 1, 2)
+    made.stream = stream
+    return made
+
+
+def commands(made: Http1Client, asked: Request, pieces: list[bytes]) -> Iterator[object]:
+    """Yield what comes of a request with this body."""
+    yield from made.handle_event(RequestHeaders(1, asked, not pieces))
+    for piece in pieces:
+        yield from made.handle_event(RequestData(1, piece))
+    yield from made.handle_event(RequestEndOfMessage(1))
+
+
+def writes(kind: type[Http1Client], asked: Request, pieces: list[bytes]) -> list[bytes]:
+    return [command.data for command in commands(client(kind), asked, pieces) if isinstance(command, SendData)]
+
+
+@given(st.binary(max_size=100), st.sampled_from([b"HTTP/1.1", b"HTTP/2.0"]))
+def test_one_write(body: bytes, version: bytes) -> None:
+    """Head and body are one write, of the bytes that mitmproxy writes."""
+    pieces = [body] if body else []
+    (told,) = writes(WholeRequestClient, request(body, version), pieces)
+    assert told == b"".join(writes(Http1Client, request(body, version), pieces))
+    assert told.endswith(b"\r\n\r\n" + body)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pieces"),
+    [(request(None, stream=True), [b"{", b"}"]), (request(LARGE), [LARGE]), (request(BODY, stream=True), [BODY])],
+)
+def test_what_is_not_at_hand_waits_for_nobody(asked: Request, pieces: list[bytes]) -> None:
+    """The head of a request that is streamed, or too large to be copied, goes out as mitmproxy sends it."""
+    told = writes(WholeRequestClient, asked, pieces)
+    assert told == writes(Http1Client, asked, pieces)
+    assert len(told) == 1 + len(pieces)
+
+
+def test_one_request_after_another() -> None:
+    """Nothing of a request is left for the next one on the same connection."""
+    made = client(WholeRequestClient)
+    first = [*made.handle_event(RequestHeaders(1, request(BODY), end_stream=False))]
+    assert first == []
+    told = [*made.handle_event(RequestData(1, BODY)), *made.handle_event(RequestEndOfMessage(1))]
+    made.stream_id = made.request = None  # As it is once the answer has come.
+    told += commands(made, request(BODY), [BODY])
+    sent = [command.data for command in told if isinstance(command, SendData)]
+    assert len(sent) == 2
+    assert sent[0] == sent[1]
+
+
+def test_a_request_that_is_broken_off() -> None:
+    """What is never sent is no reason to stay connected."""
+    made = client(WholeRequestClient)
+    assert [*made.handle_event(RequestHeaders(1, request(BODY), end_stream=False))] == []
+    told = [*made.handle_event(RequestProtocolError(1, "gone", ErrorCode.CANCEL))]
+    assert [type(each) for each in told] == [CloseConnection]
+
+
+def test_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what mitmproxy uses while the addon is loaded; another client than mitmproxy's own is left alone."""
+    assert http.Http1Client is Http1Client  # type: ignore[attr-defined]
+    whole_request.install()
+    assert http.Http1Client is WholeRequestClient  # type: ignore[attr-defined]
+    whole_request.uninstall()
+    assert http.Http1Client is Http1Client  # type: ignore[attr-defined]
+    monkeypatch.setattr(http, "Http1Client", None)
+    whole_request.install()
+    assert http.Http1Client is None  # type: ignore[attr-defined]
