@@ -104,7 +104,7 @@ def test_a_request_that_is_broken_off() -> None:
 
 def test_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what mitmproxy uses while the addon is loaded; another client than mitmproxy's own is left alone."""
-    assert http.Http1Client is Http1Client  # type: ignore[attr-defined]
+    monkeypatch.setattr(http, "Http1Client", Http1Client)
     whole_request.install()
     assert http.Http1Client is WholeRequestClient  # type: ignore[attr-defined]
     whole_request.uninstall()
