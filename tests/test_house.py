@@ -165,6 +165,7 @@ LEANS_ON_INTERNALS = {
     "proxy/rounds.py": "mitmproxy: the events by which a client's connection brings a request, or breaks off",
     "proxy/sides.py": "mitmproxy: the backup of a flow",
     "proxy/reporting/view.py": "mitmproxy: the registry of content views has no way to remove one",
+    "proxy/whole_request.py": "mitmproxy: how HTTP/1 sends a request",
     "schema/validator.py": "jsonschema: the resolver of a validator",
 }
 
