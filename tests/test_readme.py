@@ -1,4 +1,4 @@
-"""README is held against the code: each option, command and snippet in it."""
+"""README and its pages are held against the code: each option, command and snippet in them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,19 @@ from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter
 
 README = (ROOT / "README.md").read_text()
+PAGES = (
+    "README.md",
+    *(f"addon/{page}.md" for page in ("figures", "mcp", "memory", "options", "recordings", "security")),
+)
+"""README and the pages that it sends its readers to."""
+TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
 MAKEFILE = (ROOT / "Makefile").read_text()
 NODE = ROOT / "tests" / "clients" / "node"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -163,8 +169,7 @@ def test_every_option_is_documented() -> None:
     assert OPTIONS_PAGE.read_text() == options_page()
     known = {option.full_name for option in OPTIONS} | {"toolsim_replay"}
     assert hasattr(pytest_plugin, "toolsim_replay")
-    for page in (README, (ROOT / "addon/figures.md").read_text()):
-        assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", page)) <= known
+    assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", TEXT)) <= known
 
 
 def write_options() -> None:
@@ -177,9 +182,9 @@ def write_options() -> None:
 
 
 def test_options_are_set_as_they_can_be() -> None:
-    """What README tells to set is an option, and a value that it takes."""
+    """What the pages tell to set is an option, and a value that it takes."""
     by_name = {option.full_name: option for option in OPTIONS}
-    said = re.findall(r"--set (toolsim_\w+)=(\S+?)`?(?=[\s,.:])", README)
+    said = re.findall(r"--set (toolsim_\w+)=(\S+?)`?(?=[\s,.:])", TEXT)
     assert said
     for name, value in said:
         assert not by_name[name].choices or value in by_name[name].choices, f"{name}={value}"
@@ -192,9 +197,9 @@ def test_every_stage_direction_is_documented() -> None:
 
 
 def test_every_make_target_is_documented() -> None:
-    """Each target that ``make help`` shows is in README, and each one in README exists."""
+    """Each target that ``make help`` shows is told of, and each one that is told of exists."""
     targets = set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE)) - {"help", "setup"}
-    told = set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", README, re.MULTILINE))
+    told = set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", TEXT, re.MULTILINE))
     assert {first or second for first, second in told} - {"setup", "help"} == targets
 
 
@@ -210,7 +215,7 @@ def test_the_flags_of_the_evaluation_exist() -> None:
         assert suites.load(suite)
 
 
-@pytest.mark.parametrize("page", ["README.md", "addon/figures.md", "addon/options.md", "addon/security.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_files_and_anchors_exist(page: str) -> None:
     """What a page links to is there."""
     here = ROOT / page
@@ -274,10 +279,10 @@ def test_versions_are_those_that_are_tested() -> None:
 
 
 def commands() -> list[str]:
-    """Return the command lines in README that begin with toolsim and a command."""
-    blocks_of_shell = re.findall(r"^ *```sh\n(.*?)^ *```$", README, re.DOTALL | re.MULTILINE)
+    """Return the command lines that begin with toolsim and a command."""
+    blocks_of_shell = re.findall(r"^ *```sh\n(.*?)^ *```$", TEXT, re.DOTALL | re.MULTILINE)
     shell = [line.strip() for block in blocks_of_shell for line in block.splitlines()]
-    inline = re.findall(r"`(toolsim [a-z][^`]*)`", README)
+    inline = re.findall(r"`(toolsim [a-z][^`]*)`", TEXT)
     return sorted({line for line in (*shell, *inline) if line.startswith("toolsim ")})
 
 
@@ -319,7 +324,7 @@ def test_the_recipes_are_those_of_the_issue() -> None:
 
 def test_every_mitmproxy_command_listens_here() -> None:
     """What is started by hand is for this machine alone; what only reads a file does not listen."""
-    lines = re.findall(r"^ *(mitm(?:dump|web|proxy) -.*)$", README, re.MULTILINE)
+    lines = re.findall(r"^ *(mitm(?:dump|web|proxy) -.*)$", TEXT, re.MULTILINE)
     assert lines
     assert [line for line in lines if "--listen-host 127.0.0.1" not in line and " -nr " not in line] == []
 

@@ -57,6 +57,17 @@ def test_figures_by_model_and_way() -> None:
     assert seen == 16
 
 
+def test_readme_sums_up_what_the_page_says() -> None:
+    """Each model's row is the one that stands under its name there."""
+    sums: dict[str, list[str]] = {}
+    model = ""
+    for name, *figures in table("| cases | toolsim | the server's `tools` |"):
+        model = name.strip("*") if name.startswith("**") else model
+        if name == "together":
+            sums[model] = [figure.split()[0] for figure in figures]
+    assert {name: figures for name, *figures in table("| together | toolsim |")} == sums
+
+
 def test_figures_before_and_after() -> None:
     """Before the manifest had forms and now: as the joined report says."""
     report = {

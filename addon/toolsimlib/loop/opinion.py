@@ -2,7 +2,7 @@
 
 A small model calls a tool that lies about, for a question that it was not made for. Shown the tool and the request
 alone, in a conversation of its own, the same model sometimes says so; asked behind its call, in the same conversation,
-never (README has the figures).
+never (addon/figures.md).
 
 1. From the first call of a turn on everything is held, up to the turn's end: most backends answer one request at a
    time, and a question beside the turn would wait for it anyway.

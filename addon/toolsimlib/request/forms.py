@@ -1,6 +1,6 @@
 """The forms of the manifest, as data: how it shows a tool, and in which words it asks for a call.
 
-Chosen by figures (README), most of them over a coder model of 0.5 billion parameters, some over one of 1.5:
+Chosen by figures (addon/figures.md), most of them over a coder model of 0.5 billion parameters, some over one of 1.5:
 
 1. A weak model copies whatever looks like a call: a negative example, ``name(key: type)``, a string of arguments with
    its escapes. So no form shows what is not to be written, and arguments are an object wherever a call is shown.
