@@ -5,20 +5,25 @@ with forty addons, 0.1 ms a hook. A hook about a flow is followed by another one
 handles at all. A request has three such pairs before its first text.
 
 So whoever has no handler is passed over at a glance. For the others all is as it was: each is asked at each hook anew,
-in the same order, and called by mitmproxy itself. Of most, a glance at their own attributes is enough: their class has
-no handler for this hook, and neither addons nor a way of its own to look up attributes (``_is_plain``). A class that is
-given one while the proxy runs is heard once the chain of addons has changed.
+in the same order. Of most, a glance at their own attributes is enough: their class has neither addons nor a way of its
+own to look up attributes (``_is_plain``), so that it is known whether it has a handler for this hook; that is called
+right away. All others are left to mitmproxy itself. A class that is given a handler while the proxy runs is heard once
+the chain of addons has changed.
 
 What this leans on, in ``mitmproxy.addonmanager`` 12.2:
 
 1. ``AddonManager.trigger_event`` calls ``invoke_addon`` for each addon of its ``chain``, in ``safecall``, up to the
    first that raises ``AddonHalt``.
-2. A handler is an attribute with the hook's name, and not false, of an addon or of any of its ``addons``.
+2. A handler is an attribute with the hook's name, and not false, of an addon or of any of its ``addons``. It is called
+   with ``Hook.args``, and awaited if what it returns can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from inspect import isawaitable
+from types import FunctionType
 
 from mitmproxy.addonmanager import AddonManager, Loader, safecall
 from mitmproxy.exceptions import AddonHalt
@@ -28,13 +33,17 @@ from mitmproxy.hooks import Hook
 _LOOK_UP = frozenset({"__getattr__", "__getattribute__"})
 
 
+# An addon; with its own attributes, if its class is plain, and with the function that is its class's handler.
+_Seen = tuple[object, Mapping[str, object] | None, Callable[..., object] | None]
+
+
 class Dispatch:
     """An addon that shortens the way of all hooks while it is loaded."""
 
     def __init__(self) -> None:
         self._manager: AddonManager | None = None
         self._chain: list[object] = []
-        self._seen: dict[str, list[tuple[object, Mapping[str, object] | None]]] = {}
+        self._seen: dict[str, list[_Seen]] = {}
 
     def load(self, loader: Loader) -> None:
         """Take over from mitmproxy."""
@@ -43,11 +52,18 @@ class Dispatch:
 
         async def trigger_event(event: Hook) -> None:
             hook = event.name
-            for addon, own in self._look(manager.chain, hook):
-                if not (hook in own if own is not None and "addons" not in own else hears(addon, hook)):
+            for addon, own, handler in self._look(manager.chain, hook):
+                if own is None or hook in own or "addons" in own:
+                    if not hears(addon, hook):
+                        continue
+                    handler = None
+                elif handler is None:
                     continue
                 try:
-                    await manager.invoke_addon(addon, event)
+                    if handler is None:
+                        await manager.invoke_addon(addon, event)
+                    elif (result := handler(addon, *event.args())) is not None and isawaitable(result):
+                        await result
                 except AddonHalt:
                     return
                 except Exception:
@@ -61,21 +77,28 @@ class Dispatch:
         if self._manager is not None:
             vars(self._manager).pop("trigger_event", None)
 
-    def _look(self, chain: list[object], hook: str) -> list[tuple[object, Mapping[str, object] | None]]:
-        """Return the addons, each with its own attributes if these alone say whether it hears a hook."""
+    def _look(self, chain: list[object], hook: str) -> list[_Seen]:
+        """Return the addons, with what is known of each."""
         if chain != self._chain:
             self._chain, self._seen = [*chain], {}
         seen = self._seen.get(hook)
         if seen is None:
-            seen = [(addon, vars(addon) if _is_plain(type(addon), hook) else None) for addon in chain]
+            seen = [
+                (addon, vars(addon), getattr(type(addon), hook, None))
+                if _is_plain(type(addon), hook)
+                else (addon, None, None)
+                for addon in chain
+            ]
             self._seen[hook] = seen
         return seen
 
 
 def _is_plain(kind: type, hook: str) -> bool:
-    """Return whether the attributes of its own alone say if an addon of this class hears a hook."""
+    """Return whether an addon of this class has the class's handler of a hook, or none, but for its own attributes."""
     looks_up = any(not _LOOK_UP.isdisjoint(vars(each)) for each in kind.__mro__[:-1])
-    return not (looks_up or hasattr(kind, hook) or hasattr(kind, "addons")) and kind.__dictoffset__ != 0
+    handler = inspect.getattr_static(kind, hook, None)
+    is_known = handler is None or isinstance(handler, FunctionType)
+    return is_known and not looks_up and not hasattr(kind, "addons") and kind.__dictoffset__ != 0
 
 
 def hears(addon: object, hook: str) -> bool:

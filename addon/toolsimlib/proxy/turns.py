@@ -17,8 +17,8 @@ TURN_SECONDS = 0.003
 PAUSE_SECONDS = 0.006
 
 
-# The fastest backends answer in less than a millisecond, models seldom in less than fifty.
-LEISURE_SECONDS = 0.005
+# Behind the first text of the fastest backends, which comes within a few milliseconds, and before most models have any.
+LEISURE_SECONDS = 0.05
 
 
 class Turns:

@@ -32,6 +32,23 @@ class _Addon:
         return self._act()
 
 
+class _Plain:
+    """Has a handler in its class, and nothing else that could be one."""
+
+    def __init__(self, name: str, told: list[str], act: Callable[[], Any] = lambda: None) -> None:
+        self.name, self.told, self.act = name, told, act
+
+    def request(self, flow: HTTPFlow) -> Any:
+        self.told.append(self.name)
+        return self.act()
+
+
+class _Static(_Plain):
+    @staticmethod
+    def request(flow: HTTPFlow) -> None:  # type: ignore[override]
+        raise ValueError("static")
+
+
 class _Deaf:
     """Has no handler, but may hold those who have."""
 
@@ -78,10 +95,18 @@ def _manager() -> tuple[AddonManager, list[str]]:
         SimpleNamespace(name="import", request=logging),  # A module of a hook's name is no handler.
         SimpleNamespace(name="wrong", request=7),  # Nor is this one, which is an error.
         module,
+        _Plain("plain", told),
+        _Plain("plain and awaited", told, wait),
+        _Plain("plain and failing", told, _fail),
+        (own := _Plain("with a handler of its own", told)),
+        (above := _Plain("plain, but with addons", told)),
+        _Static("static", told),
         _Addon("above", told, addons=(_Addon("below", told),)),
         _Addon("halting", told, _halt),
         _Addon("never", told),
     )
+    vars(own)["request"] = lambda flow: told.append("its own")
+    vars(above)["addons"] = [_Addon("below a plain one", told)]
     return manager, told
 
 
@@ -99,8 +124,12 @@ async def test_all_is_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
         return list(told), [record.getMessage() for record in caplog.records]
 
     own = await heard()
-    assert own[0] == ["first", "late", "deep", "awaited", "failing", "in a script", "above", "below", "halting"]
-    assert len(own[1]) == 2
+    assert own[0] == [
+        *("first", "late", "deep", "awaited", "failing", "in a script"),
+        *("plain", "plain and awaited", "awaited", "plain and failing"),
+        *("its own", "plain, but with addons", "below a plain one", "above", "below", "halting"),
+    ]
+    assert len(own[1]) == 4
 
     dispatch = Dispatch()
     dispatch.load(Loader(addons.master))
