@@ -118,9 +118,7 @@ class EndableStream(HttpStream):
             # An empty HTTP/2 frame is no end of input.
             if not data:
                 return
-            told = self.direct.taken() if self.direct is not None else None
-            if told is None:
-                told = fed.at_once(data)
+            told = self.direct.taken(data) if self.direct is not None else fed.at_once(data)
             if told is None or fed.finished:
                 yield from self.feed(fed, data, told)
             else:

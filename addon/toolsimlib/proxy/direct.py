@@ -51,6 +51,7 @@ class DirectWay:
         self._sending = sending
         self._is_first = False  # Whether nothing that came earlier is still on its way.
         self._told: list[bytes] | None = None
+        self._asked: bytes | None = None
         self._top: Layer = stream.context.layers[0]
         self._long_way = self._top.handle_event
         self._top.handle_event = self._handle_event  # type: ignore[method-assign]
@@ -59,10 +60,11 @@ class DirectWay:
         """Leave everything to the layers from now on."""
         self._top.handle_event = self._long_way  # type: ignore[method-assign]
 
-    def taken(self) -> list[bytes] | None:
-        """Return what came of the piece that is at the stream now, if the exchange has taken it already."""
-        told, self._told = self._told, None
-        return told
+    def taken(self, data: bytes) -> list[bytes] | None:
+        """Return what comes at once of the piece that is at the stream now; None: nothing was done."""
+        told, asked, self._told, self._asked = self._told, self._asked, None, None
+        # Nobody is asked twice.
+        return self._answer.at_once(data) if told is None and data != asked else told
 
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
         if type(event) is DataReceived and event.connection is self._server and (self._is_first or self._is_free()):
@@ -74,7 +76,7 @@ class DirectWay:
                     yield self._sending(chunk)
                 return
             # At its end the stream has more to do than to tell this.
-            self._told = told
+            self._told, self._asked = told, data
         self._is_first = False
         yield from self._long_way(event)
 
