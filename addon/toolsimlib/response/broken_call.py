@@ -60,6 +60,11 @@ class BrokenCalls:
         """Whether text is being held back."""
         return bool(self._held) or self._inner.in_block
 
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open tagged block have come, 0 if none is open."""
+        return self._inner.open_size
+
     def feed(self, text: str) -> Sequence[Piece]:
         """Return what ``text`` completes."""
         pieces = self._inner.feed(text)

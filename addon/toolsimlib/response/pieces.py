@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +59,17 @@ def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
         yield piece
     if prose:
         yield "".join(prose)
+
+
+def split_end[Other](pieces: Sequence[str | Other], size: int) -> tuple[Sequence[str | Other], Sequence[str | Other]]:
+    """Return what stands before the last ``size`` characters, and these; where they are not prose, all is the end."""
+    at = len(pieces)
+    while size > 0 and at and isinstance(piece := pieces[at - 1], str):
+        at, size = at - 1, size - len(piece)
+    if size > 0 or at == len(pieces):
+        return [], pieces
+    text = str(pieces[at])
+    return [*pieces[:at], *filter(None, [text[:-size]])] if size else pieces[:at], [text[-size:], *pieces[at + 1 :]]
 
 
 def utf8_length(text: str) -> int:

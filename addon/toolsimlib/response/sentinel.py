@@ -100,6 +100,11 @@ class Sentinel:
         """Whether a block is open, so that text is being held back for it."""
         return bool(self._opening)
 
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open block have come, 0 if none is open."""
+        return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
+
     def pass_on(self, texts: Sequence[str]) -> int:
         """Take those first ``texts`` that are prose to their ends; return how many, which must not be fed."""
         return self._tags.free(texts) if self._is_idle else 0

@@ -50,7 +50,7 @@ from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
-from toolsimlib.response.pieces import Block, Fragment, Oversize, joined
+from toolsimlib.response.pieces import Block, Fragment, Oversize, joined, split_end
 from toolsimlib.response.preview import grown
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.untagged import Piece
@@ -273,8 +273,11 @@ class Turn:
         if self._parser is not None:
             if self._begun is not None:
                 self._take(self._parser.feed(self._begun.end()))
-            was_open = self._parser.in_block
+            was_open, size = self._parser.in_block, self._parser.open_size
             pieces = self._parser.finish(cut=reason == "length")
+            # What was held back before an open block is no part of the call that the model is to go on with.
+            said, pieces = split_end(pieces, size)
+            self._take(said)
             if was_open and not self.over and self._may_ask and self.again.unfinished(pieces, reason, self._gap):
                 self._end(None)
                 return

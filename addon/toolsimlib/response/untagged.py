@@ -82,6 +82,12 @@ class Untagged:
         """Whether text is being held back because it may be a call."""
         return self._sentinel.in_block or bool(self._held)
 
+    @property
+    def open_size(self) -> int:
+        """How many characters of the open tagged block have come; 0 if none is open, or it is content of a form."""
+        is_content = self.state == self.state_form and self._form.is_in_string
+        return 0 if is_content else self._sentinel.open_size
+
     def feed(self, text: str) -> list[Piece]:
         """Return what ``text`` completes."""
         pieces = self._sentinel.feed(text)

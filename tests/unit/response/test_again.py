@@ -136,6 +136,30 @@ def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
     assert again.fault.begun == text
 
 
+@pytest.mark.parametrize("how", ["buffered", "incremental"])
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ('{"name":"add","arguments":{"a":2}} ', [TextDelta('{"name":"add","arguments":{"a":2}} ')]),
+        ('```json\n{"name":"add","arguments":{"a":1}}\n```\n', whole_call(1)),
+    ],
+)
+def test_what_stands_before_a_call_is_no_part_of_it(before: str, told: list[ClientEvent], how: str) -> None:
+    """Though it was held back up to the end of the text: a model that begins the call anew does not repeat it."""
+    half = '<tool_call>{"name":"sub","arguments":{"a":'
+    the_plan = round_of(policy={"stream_arguments": how})
+    for pieces in ([before + half], [*(before + half)]):
+        events, again, *_ = hear(the_plan, *pieces, finish="length")
+        assert again is not None
+        said = again.otherwise[0]
+        assert isinstance(said, TextDelta)
+        assert again.fault.begun == half == said.text.lstrip()
+        assert events[:-1] == told
+    events, again, *_ = hear(the_plan, before + half)
+    assert again is not None
+    assert (again.fault.reason, events[:-1]) == ("MALFORMED_JSON", told)
+
+
 def test_an_answer_that_had_to_call() -> None:
     """Its text stays, and the model is asked for a call; one that refuses or is filtered is not."""
     required = {"choice": Choice("required")}

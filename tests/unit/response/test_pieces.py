@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from toolsimlib.response.pieces import Block, characters_within, joined, utf8_length
+from toolsimlib.response.pieces import Block, characters_within, joined, split_end, utf8_length
 
 
 @pytest.mark.parametrize("closing", ["", "</t>", "</t", "</function>"])
@@ -17,6 +19,27 @@ def test_characters_within(text: str) -> None:
         number = characters_within(text, size)
         assert utf8_length(text[:number]) <= size
         assert number == len(text) or utf8_length(text[: number + 1]) > size
+
+
+BLOCK = Block("json", "<t>", "{}", "</t>")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "size", "before", "end"),
+    [
+        (["ab", "cd"], 3, ["a"], ["b", "cd"]),
+        (["ab", "cd"], 2, ["ab"], ["cd"]),
+        ([BLOCK, "ab"], 2, [BLOCK], ["ab"]),
+        ([BLOCK, "ab"], 1, [BLOCK, "a"], ["b"]),
+        (["ab", "cd"], 0, [], ["ab", "cd"]),
+        (["ab"], 3, [], ["ab"]),
+        (["ab", BLOCK], 1, [], ["ab", BLOCK]),
+        ([], 1, [], []),
+    ],
+)
+def test_the_end_is_split_off(pieces: list[str | Block], size: int, before: list[Any], end: list[Any]) -> None:
+    """By characters; if these are not all prose, nothing is before them."""
+    assert split_end(pieces, size) == (before, end)
 
 
 def test_neighbouring_prose_is_one() -> None:
