@@ -46,7 +46,7 @@ from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.proxy.rounds import Rounds
 from toolsimlib.proxy.streamed import StreamedAnswer
-from toolsimlib.proxy.via import LOOP, Via
+from toolsimlib.proxy.via import LOOP, VIA, Via
 from toolsimlib.proxy.worker import Crew
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import Api
@@ -164,14 +164,16 @@ class ToolSim:
             return
         resent = resend.Resent(flow) if resend.is_resent(flow) else None
         request, client = flow.request, flow.client_conn
-        has_passed = resent is None and self._via.has_passed(request.headers, client)
+        asked = incoming(flow)
+        via = asked.headers.get(VIA, "")
+        has_passed = resent is None and self._via.has_passed(via, client)
         if has_passed or self._connections.is_circle(client):
             flow.response = error_response(LOOP)
             return
         needs_owner = self._memory.is_on or self._servers.is_used
         partition = partition_of(request.headers.fields) if needs_owner else ""
         self._servers.begin(flow, partition)
-        decision = route.decide(incoming(flow), self._settings, self._builtin.port)
+        decision = route.decide(asked, self._settings, self._builtin.port)
         if isinstance(decision, route.Answer):
             flow.response = self._answer(decision)
             if decision.page:
@@ -194,7 +196,7 @@ class ToolSim:
         if decision.to_builtin:
             self._builtin.admit(flow)
         elif is_named and flow.live:
-            self._via.sign(request.headers, client)
+            request.headers[VIA] = self._via.signed(via, client)
         action = decision.action
         api = route.api_of(request.method, request.path, action)
         if api or route.endpoint(request.path):
@@ -267,7 +269,7 @@ class ToolSim:
         assert response is not None
         exchange = OPEN.get(flow.id)
         if exchange is not None or route.endpoint(flow.request.path):
-            add_cors(response.headers, self._cors(flow))
+            add_cors(response.headers, exchange.cors if exchange is not None else self._cors(flow))
         if exchange is not None:
             exchange.begin(flow)
         elif response.raw_content is None:

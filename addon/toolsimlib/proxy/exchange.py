@@ -101,7 +101,7 @@ class Exchange:
         self.client_id = client_id
         self.ours = True
         self.recorder = BodyRecorder()
-        self._cors = cors
+        self.cors = cors
         self.limits = limits
         self.may_ask = self.is_request_too_large = False
         self._problem = ""
@@ -316,7 +316,7 @@ class Exchange:
         self.ours = False
         self._problem = error.message
         self.report.error = error.code or error.type
-        return error_response(error, self._cors)
+        return error_response(error, self.cors)
 
 
 OPEN: dict[str, Exchange] = {}

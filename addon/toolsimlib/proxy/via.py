@@ -15,13 +15,12 @@ from functools import lru_cache
 from hashlib import sha256
 
 from mitmproxy.connection import Client
-from mitmproxy.http import Headers
 
 from toolsimlib.errors import ApiError
 
 LOOP = ApiError("The request has come back to the proxy that sent it.", code="loop_detected", status=508)
 
-_HEADER = "via"
+VIA = "via"
 
 
 class Via:
@@ -30,15 +29,15 @@ class Via:
     def __init__(self) -> None:
         self._seed = secrets.token_hex(16)
 
-    def has_passed(self, headers: Headers, client: Client) -> bool:
-        """Return whether a request has passed the client's listener before."""
-        return self._name(client) in _names(headers)
+    def has_passed(self, via: str, client: Client) -> bool:
+        """Return whether a request with this header has passed the client's listener before; "" = it has none."""
+        return bool(via) and self._name(client) in _names(via)
 
-    def sign(self, headers: Headers, client: Client) -> None:
-        """Add the listener's name; one that is there already, as in a flow that is sent again, is replaced."""
+    def signed(self, via: str, client: Client) -> str:
+        """Return the header with the listener's name; one that is there already (a flow sent again) is replaced."""
         own = self._name(client)
-        others = [each for each in _entries(headers) if own not in each.split()]
-        headers[_HEADER] = ", ".join([*others, f"1.1 {own}"])
+        others = [each for each in _entries(via) if own not in each.split()]
+        return ", ".join([*others, f"1.1 {own}"])
 
     def _name(self, client: Client) -> str:
         host, port = (client.sockname or ("", 0))[:2]
@@ -50,9 +49,9 @@ def _name(seed: str, host: str, port: int) -> str:
     return f"toolsim-{sha256(f'{seed} {host} {port}'.encode()).hexdigest()[:16]}"
 
 
-def _names(headers: Headers) -> set[str]:
-    return {word for entry in _entries(headers) for word in entry.split()[1:2]}
+def _names(via: str) -> set[str]:
+    return {word for entry in _entries(via) for word in entry.split()[1:2]}
 
 
-def _entries(headers: Headers) -> list[str]:
-    return [entry.strip() for value in headers.get_all(_HEADER) for entry in value.split(",") if entry.strip()]
+def _entries(via: str) -> list[str]:
+    return [entry.strip() for entry in via.split(",") if entry.strip()]

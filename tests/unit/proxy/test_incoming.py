@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mitmproxy.http import Headers
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
 from toolsimlib.proxy.incoming import incoming
@@ -21,3 +22,11 @@ def test_which_way_a_flow_came() -> None:
     flow.is_replay = "request"
     seen = incoming(flow)
     assert (seen.is_reverse, seen.is_resent) == (True, True)
+
+
+def test_headers_are_those_of_the_request() -> None:
+    """Under lower-case names, whatever their case, and those of one name together."""
+    flow = tflow.tflow()
+    flow.request.headers = Headers([(b"Via", b"1.0 a"), (b"X-Odd", b"\xff"), (b"VIA", b"1.1 b, 1.1 c")])
+    assert incoming(flow).headers == {"via": "1.0 a, 1.1 b, 1.1 c", "x-odd": "\udcff"}
+    assert all(flow.request.headers[name] == value for name, value in incoming(flow).headers.items())
