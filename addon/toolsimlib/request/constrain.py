@@ -4,7 +4,8 @@ Told in words, a small model calls when it likes and as it likes. An engine that
 
 - ``json_schema``: the whole answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. For answers
   that must call (``tool_choice`` required, or a named function). Enforced by llama.cpp, vLLM, SGLang, Ollama, LM Studio
-  and most hosted APIs.
+  and most hosted APIs. Where any tool will do and several calls may be made, it is a list of such objects at the
+  engines that are known to take one; hosted APIs demand an object.
 - ``structural_tag``: text is free until the sentinel's opening tag; then come the tool's name and its schema. For every
   answer with tools, so that a call is sound whenever the model makes one. Enforced by engines that sample with xgrammar
   (vLLM and SGLang), over chat completions.
@@ -21,7 +22,7 @@ ours every call would be whole, and a file's content cut short without a word.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from toolsimlib.plan import Choice, Policy, Tool
@@ -30,6 +31,8 @@ from toolsimlib.request.gbnf import call_grammar
 from toolsimlib.request.gbnf_rules import TooLarge
 from toolsimlib.request.record import value_line
 
+# Engines that enforce a schema whose root is no object.
+_TAKE_LISTS = ("llama.cpp", "ollama", "sglang", "vllm")
 _SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
 _LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "prefixItems"})
 _OPENING = frozenset(
@@ -41,7 +44,10 @@ def constraint(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_cal
     """Return the form that an answer has to take, None where it is free. ``tools``: those on offer, at least one."""
     match policy.constrain:
         case "json_schema" if choice.mode == "required":
-            return {"type": "json_schema", "name": "tool_call", "strict": True, "schema": call_schema(tools)}
+            is_named = choice.names is not None and len(choice.names) == 1
+            several = not one_call and not is_named and policy.engine in _TAKE_LISTS
+            schema = calls_schema(tools, policy.tool_block_max) if several else call_schema(tools)
+            return {"type": "json_schema", "name": "tool_call", "strict": True, "schema": schema}
         case "structural_tag":
             return {"type": "structural_tag", "format": _tagged(tools, choice, policy.sentinel, one_call=one_call)}
     return None
@@ -89,6 +95,13 @@ def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
         )
     whole = calls[0] if len(calls) == 1 else {"anyOf": calls}
     return {**whole, "$defs": moved} if moved else whole
+
+
+def calls_schema(tools: Iterable[Tool], most: int) -> dict[str, Any]:
+    """Return the schema of a list of one or more calls of any of ``tools``, ``most`` at most; 0: any number."""
+    call = call_schema(tools)
+    moved = {"$defs": call.pop("$defs")} if "$defs" in call else {}
+    return {"type": "array", "items": call, "minItems": 1, **({"maxItems": most} if most else {}), **moved}
 
 
 def _tagged(tools: Iterable[Tool], choice: Choice, sentinel: str, *, one_call: bool) -> dict[str, Any]:
@@ -162,8 +175,3 @@ def _moved(schema: Any, root: str) -> Any:
 def _escaped(name: str) -> str:
     """Return a name as one step of a JSON pointer; tools' names have no character that needs it but ``~`` and ``/``."""
     return name.replace("~", "~0").replace("/", "~1")
-
-
-def forced(form: Mapping[str, Any] | None) -> bool:
-    """Return whether an answer of this form is one call and nothing else."""
-    return form is not None and form["type"] == "json_schema"

@@ -71,7 +71,11 @@ def call_grammar(
     rules.set("body", f"nl ( call | list ) nl {closing}")
     rules.set("calls", f"body ( nl {opening} body ){more}" if more else "body")
     if required:
-        rules.set("root", f"{opening} calls")
+        ways = [f"{opening} calls"]
+        if untagged:
+            rules.set("bare", f'( call ( "\\n" call ){more} | list )' if more else "( call | list )")
+            ways += ["bare nl", '"```" "json"? "\\n" ws bare nl "```" nl']
+        rules.set("root", " | ".join(ways))
         return rules.text()
     text = FreeText(rules, f"<{tag}>", "calls")
     if untagged:

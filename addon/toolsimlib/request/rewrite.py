@@ -188,6 +188,7 @@ def plan(
     native = policy.mode == "native" and backend.name == request.dialect
     named = frozenset[str]() if native else only_named(offered, request.items, policy)
     one_call = not (request.parallel and policy.parallel_tool_calls)
+    enforces_one = one_call or request.form.legacy_functions
     untagged = policy.untagged == "on" and request.answer_format is None
     stops = policy.stop_after_tools
     ends_turns = stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls)
@@ -212,9 +213,9 @@ def plan(
         policy=policy,
         first_number=first_number(request),
         answer_format=request.answer_format,
-        constraint=constraint(offered, choice, policy=policy, one_call=one_call) if offered else None,
+        constraint=constraint(offered, choice, policy=policy, one_call=enforces_one) if offered else None,
         fields=engine_fields(policy.engine, request.form.model)
-        | grammar_fields(offered, choice, policy=policy, one_call=one_call, untagged=untagged),
+        | grammar_fields(offered, choice, policy=policy, one_call=enforces_one, untagged=untagged),
         attempts=attempts,
         after_outputs=is_after_outputs(request),
     )

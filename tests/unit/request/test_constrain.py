@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from support import engine_grammar
 from toolsimlib.plan import Choice, Policy, Tool
-from toolsimlib.request.constrain import call_schema, constraint, forced, grammar_fields
+from toolsimlib.request.constrain import call_schema, calls_schema, constraint, grammar_fields
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TREE = {
@@ -21,6 +21,7 @@ PLANT = Tool("a.plant", "a.plant", parameters=TREE)
 PATCH = Tool("patch", "patch", kind="custom", grammar="lark:\nstart: x")
 TIME = Tool("get_time", "get_time")
 ALL = (WEATHER, PLANT, PATCH, TIME)
+BONN_CALL = {"name": "get_weather", "arguments": {"city": "Bonn"}}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,6 @@ def test_where_a_form_is_enforced(kind: Any, choice: Choice, type_: str | None) 
     """A whole answer is forced to be a call only where it must be one; a tag leaves text free."""
     form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
     assert (form and form["type"]) == type_
-    assert forced(form) == (type_ == "json_schema")
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -135,6 +135,50 @@ def test_what_an_engine_makes_of_a_structural_tag(text: str, free: bool, require
         )
         assert form is not None
         assert engine_grammar.structural_tag(form)(text) == accepted, choice
+
+
+@pytest.mark.parametrize(
+    ("engine", "named", "one_call", "several"),
+    [
+        ("llama.cpp", False, False, True),
+        ("vllm", False, False, True),
+        ("sglang", False, False, True),
+        ("ollama", False, False, True),
+        ("llama.cpp", False, True, False),
+        ("llama.cpp", True, False, False),
+        ("lmstudio", False, False, False),
+        ("unknown", False, False, False),
+    ],
+)
+def test_where_several_calls_may_be_enforced(engine: Any, named: bool, one_call: bool, several: bool) -> None:
+    """Not of a named function, nor where one is the limit, nor where a schema's root may have to be an object."""
+    choice = Choice("required", frozenset({"get_weather"}) if named else None)
+    policy = Policy(constrain="json_schema", engine=engine, tool_block_max=2)
+    form = constraint([WEATHER, TIME], choice, policy=policy, one_call=one_call)
+    assert form is not None
+    assert form["schema"] == (calls_schema([WEATHER, TIME], 2) if several else call_schema([WEATHER, TIME]))
+
+
+@pytest.mark.parametrize(
+    ("calls", "most", "fits"),
+    [
+        ([BONN_CALL], 0, True),
+        ([BONN_CALL] * 5, 0, True),
+        ([BONN_CALL] * 2, 2, True),
+        ([BONN_CALL] * 3, 2, False),
+        ([], 0, False),
+        (BONN_CALL, 0, False),
+        ([BONN_CALL, {"name": "other", "arguments": {}}], 0, False),
+        ([BONN_CALL, {"name": "a.plant", "arguments": {"all": {"root": {"next": {}}}}}], 0, False),
+        ([BONN_CALL, {"name": "a.plant", "arguments": {"all": {}}}], 0, True),
+    ],
+)
+def test_a_schema_of_several_calls(calls: Any, most: int, fits: bool) -> None:
+    """One or more, each by its tool's schema, references included; an engine lets the same through."""
+    validator = jsonschema.Draft202012Validator(calls_schema(ALL, most))
+    validator.check_schema(validator.schema)
+    assert validator.is_valid(calls) is fits
+    assert engine_grammar.json_schema(calls_schema(ALL, most))(json.dumps(calls)) is fits
 
 
 def test_what_an_engine_makes_of_a_call_schema() -> None:

@@ -195,6 +195,19 @@ def test_several_calls(between: str) -> None:
     assert not engine()(listed.replace("a.time", "other"))
 
 
+@pytest.mark.parametrize("around", ["{}", "{}\n", "```\n{}\n```", "```json\n{}\n```\n"])
+def test_a_demanded_call_without_the_tag(around: str) -> None:
+    """The model may choose its form, if calls without the tag count: a list, objects on lines of their own, a fence."""
+    call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
+    for calls, number in ((call, 1), (f"[{call}]", 1), (f"[{call}, {time}]", 2), (f"{time}\n{call}", 2)):
+        text = around.format(calls)
+        assert engine(required=True)(text)
+        assert engine(required=True, limit=1)(text) == (number == 1)
+        assert not engine(required=True, untagged=False)(text)
+        assert not engine(required=True)(f"{text}\nDone.")
+        assert not engine(required=True)(text.replace("get_weather", "other").replace("a.time", "other"))
+
+
 def test_whitespace_of_a_call() -> None:
     """As models write it, on one line or indented, and never without end."""
     spread = json.dumps({"name": "get_weather", "arguments": {"city": "Bonn"}}, indent=4)

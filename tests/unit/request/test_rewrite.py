@@ -676,6 +676,21 @@ def test_a_call_that_the_operator_demands_is_enforced_like_a_clients_own():
     assert "response_format" not in sent(chat(Policy(engine="llama.cpp", constrain="auto"), tools=[F]))
 
 
+@pytest.mark.parametrize(
+    ("fields", "root"),
+    [
+        ({"tools": [F]}, "array"),
+        ({"tools": [F], "parallel_tool_calls": False}, "object"),
+        ({"tools": [F], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "object"),
+        ({"functions": [{"name": "f", "parameters": SCHEMA}]}, "object"),
+    ],
+)
+def test_how_many_calls_are_enforced(fields, root):
+    """A list of them, unless the client wants one at a time, names a function, or speaks the API that has only one."""
+    policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
+    assert sent(chat(policy, **fields))["response_format"]["json_schema"]["schema"]["type"] == root
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("tools", [[], [F]])

@@ -149,6 +149,15 @@ def test_an_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | Non
     assert told == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
+def test_several_enforced_calls_need_no_tag_either() -> None:
+    """A list of calls, however it arrives, is those calls and no text."""
+    text = '[\n  {"name": "add", "arguments": {"a":1}},\n  {"name": "add", "arguments": {"a":1}}\n]'
+    for cut in range(len(text)):
+        pieces = [TextDelta(each) for each in (text[:cut], text[cut:]) if each]
+        told, _, _ = tell(chat(constraint={"type": "json_schema"}), [*pieces, Finished("stop"), Closed()])
+        assert told == [*whole_call(1), *whole_call(2), Ended({0: "tool_calls"})]
+
+
 def test_a_call_behind_the_end_is_warned_of() -> None:
     """A call that comes when its choice is over is not told, since the client may have left; the report has it. One
     behind text that ended the turn is what was cut off."""

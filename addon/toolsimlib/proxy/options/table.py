@@ -104,7 +104,8 @@ OPTIONS = (
         "json_schema where an answer must call; for strict tools gbnf at llama.cpp, structural_tag at vLLM and SGLang. "
         "off: nothing, calls are asked for in words. "
         "json_schema: where an answer must call (tool_choice required, or a named function), it is one JSON "
-        "object by the tools' schemas; llama.cpp, vLLM, SGLang, Ollama, LM Studio and most hosted APIs can. "
+        "object by the tools' schemas; llama.cpp, vLLM, SGLang, Ollama, LM Studio and most hosted APIs can, and all "
+        "but the last two a list of them, where several calls may be made. "
         "gbnf: every call in the tag obeys its tool's schema, and so does one without it that an answer begins with; "
         "other text stays free; llama.cpp can. structural_tag: the same for calls in the tag, which vLLM and SGLang "
         "can.",
