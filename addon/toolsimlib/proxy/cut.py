@@ -119,7 +119,7 @@ class EndableStream(HttpStream):
             if not data:
                 return
             told = self.direct.taken(data) if self.direct is not None else fed.at_once(data)
-            if told is None or fed.finished:
+            if told is None or fed.finished or fed.cut:
                 yield from self.feed(fed, data, told)
             else:
                 for chunk in told:

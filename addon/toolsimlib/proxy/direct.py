@@ -70,7 +70,7 @@ class DirectWay:
         if type(event) is DataReceived and event.connection is self._server and (self._is_first or self._is_free()):
             data = whole_chunks(event.data)
             told = self._answer.at_once(data) if data else None
-            if told is not None and not self._answer.finished:
+            if told is not None and not (self._answer.finished or self._answer.cut):
                 self._is_first = True
                 for chunk in told:
                     yield self._sending(chunk)

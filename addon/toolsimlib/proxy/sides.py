@@ -8,8 +8,8 @@ mitmproxy has methods to make a backup and to revert to it, but none to look int
 on, in ``mitmproxy.flow`` 12.2, is checked when the addon is loaded:
 
 1. ``flow.backup()`` stores ``flow.get_state()`` in ``flow._backup``, a dict, and None means that there is none.
-2. Its keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked`` and
-   ``metadata`` are the flow's own.
+2. Its keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked``,
+   ``metadata``, ``error`` and ``intercepted`` are the flow's own.
 3. ``flow.revert()`` takes the whole state back and leaves no backup.
 4. A connection's state follows from its attributes, and of a connection a flow's state holds its ``get_state()``.
 """
@@ -48,15 +48,16 @@ def incoming_response(flow: HTTPFlow) -> Response | None:
 
 
 def begin(flow: HTTPFlow, request: Request) -> None:
-    """Let ``request`` be what came in, whatever an edit or an earlier run has backed up; there is no answer yet."""
+    """Let ``request`` be what came in, whatever an edit or an earlier run has backed up, or has happened since."""
     drop(flow)
-    client, server, sent, answer = flow.client_conn, flow.server_conn, flow.request, flow.response
-    flow.client_conn, flow.server_conn = _Stated(client), _Stated(server)  # type: ignore[assignment]
-    flow.request, flow.response = request, None
+    client, server, sent = flow.client_conn, flow.server_conn, flow.request
+    flow.client_conn, flow.server_conn, flow.request = _Stated(client), _Stated(server), request  # type: ignore[assignment]
     try:
         flow.backup()  # type: ignore[no-untyped-call]
     finally:
-        flow.client_conn, flow.server_conn, flow.request, flow.response = client, server, sent, answer
+        flow.client_conn, flow.server_conn, flow.request = client, server, sent
+    if (backup := _backup(flow)) is not None:
+        backup |= {"response": None, "error": None, "intercepted": False}
 
 
 class _Stated:
@@ -113,6 +114,9 @@ def check() -> None:
         logger.error("This mitmproxy is not one that toolsim knows (mitmproxy>=12.2,<13): %s.", problem)
 
 
+_KEYS = {"request", "response", "comment", "marked", "metadata", "error", "intercepted"}
+
+
 def _problem() -> str:
     flow = HTTPFlow(Client(peername=("", 0), sockname=("", 0)), Server(address=None))
     flow.request = Request.make("GET", "http://before/")
@@ -120,7 +124,7 @@ def _problem() -> str:
         flow.backup()  # type: ignore[no-untyped-call]
         flow.request = Request.make("GET", "http://after/")
         backup = flow._backup
-        if not isinstance(backup, dict) or not {"request", "response", "comment", "marked", "metadata"} <= set(backup):
+        if not isinstance(backup, dict) or not set(backup) >= _KEYS:
             return "flow.backup() does not store the flow's state in flow._backup"
         set_incoming_response(flow, Response.make(200))
         before, after = split(flow)

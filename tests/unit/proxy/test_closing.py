@@ -42,7 +42,7 @@ def test_a_turn_of_ours_is_counted_and_told() -> None:
 
 
 async def test_what_was_left_is_done_at_the_end() -> None:
-    """A comment says what the request was about, though there was no time to look for that before; it is done once."""
+    """A comment says what the request was about, though there was no time to look before; once, whatever else fails."""
     exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
     exchange.plan = Plan("chat", "chat", AnswerForm())
     done: list[str] = []
@@ -51,6 +51,10 @@ async def test_what_was_left_is_done_at_the_end() -> None:
         exchange.topic, exchange.place = Topic("Where is Bonn?", 1, 1, ()), "#1 turn 1"
         done.append("located")
 
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    exchange.leave(fail)
     exchange.leave(locate)
     exchange.leave(lambda: done.append("second"))
     assert not done

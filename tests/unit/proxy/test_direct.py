@@ -28,6 +28,7 @@ from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.jobs import run
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.report import Report
+from toolsimlib.response.rewrite import ResponseRewriter
 
 Cut = Callable[[bytes], list[bytes]]
 
@@ -270,6 +271,28 @@ def test_nothing_passes_what_waits_for_its_turn(options: Options, monkeypatch: p
     short, _ = told(options, "chat", Policy(), reads, long=False)
     assert short == told(options, "chat", Policy(), reads, long=True)[0]
     assert [] in short  # A turn was taken.
+
+
+@pytest.mark.parametrize("shortly", [True, False])
+def test_a_bug_that_cannot_be_told_ends_the_stream(
+    options: Options, monkeypatch: pytest.MonkeyPatch, shortly: bool
+) -> None:
+    """Where even the error cannot be written, the answer is cut at once, whichever way the bytes came."""
+
+    def bug(*_: Any) -> list[bytes]:
+        raise ZeroDivisionError
+
+    if not shortly:
+        monkeypatch.setattr(cut, "direct_way", lambda *_: None)
+    reads = chunked(frames_of("chat", TEXTS["prose"], 4))
+    proxy = Proxy(options, "chat", Policy())
+    proxy.ask()
+    for data in (HEAD, *reads[:30]):
+        proxy.read(data)
+    for name in ("at_once", "fail"):
+        monkeypatch.setattr(ResponseRewriter, name, bug)
+    stopped, *_, end = proxy.read(reads[30])
+    assert (stopped, end) == (("closed", b""), ("client", b"0\r\n\r\n"))
 
 
 @pytest.mark.parametrize("between", [0, 1])

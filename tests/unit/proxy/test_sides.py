@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mitmproxy.flow import Error
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from toolsimlib.proxy import sides
@@ -42,7 +43,12 @@ def test_a_flow_begins_anew() -> None:
     """What was backed up before, by an edit or an earlier run, does not come back."""
     flow = rewritten()
     flow.request.content = b"sent again"
-    sides.begin(flow, flow.request)
+    came_in, flow.request = flow.request, tflow.treq(content=b"rewritten")
+    flow.error, flow.intercepted, flow.response = Error("lost"), True, tflow.tresp()
+    sides.begin(flow, came_in)
+    state = sides.incoming(flow)
+    assert (state["error"], state["intercepted"], state["response"]) == (None, False, None)
+    assert flow.request.content == b"rewritten"
     request = sides.incoming_request(flow)
     assert request is not None
     assert request.content == b"sent again"
