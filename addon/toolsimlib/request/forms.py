@@ -136,16 +136,18 @@ def typescript(schema: object, depth: int = 0) -> str:
 
 def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
-    return _compact_line(value_line(schema), schema)
+    line = value_line(schema)
+    return value_line(compact_schema(schema)) if _may_shrink(line) else line
 
 
 def _parameters_line(tool: Tool) -> str:
-    return _compact_line(parameters_line(tool), tool.shown_parameters)
+    line = parameters_line(tool)
+    return value_line(compact_schema(tool.shown_parameters)) if _may_shrink(line) else line
 
 
-def _compact_line(line: str, schema: Mapping[str, Any]) -> str:
+def _may_shrink(line: str) -> bool:
     # Both of _DROPPED_KEYWORDS.
-    return value_line(compact_schema(schema)) if "title" in line or "$schema" in line else line
+    return "title" in line or "$schema" in line
 
 
 def compact_schema(schema: Any) -> Any:

@@ -101,7 +101,7 @@ class Shown:
                     self._note(prefix, name, inner)
                 value = f"<{kind}, optional>" if optional else f"<{kind}>"
             elif ("properties" in inner and _is_object(inner, depth + 1)) or (
-                "items" in inner and _is_list_of_objects(inner, depth + 1)
+                _has_properties(inner.get("items")) and _is_list_of_objects(inner, depth + 1)
             ):
                 path = self._note(prefix, name, inner, optional=optional)
                 value = self._value(inner, f"{path}.", depth + 1, optional=optional)
@@ -146,7 +146,9 @@ def _is_expressible(schema: object, depth: int = 0) -> bool:
 
 def _are_expressible_keywords(schema: Mapping[str, Any], depth: int, *, but: str = "") -> bool:
     for keyword, value in schema.items():
-        if keyword not in _FREE and keyword != but and not _is_expressible_keyword(keyword, value, depth):
+        if keyword in _FREE or keyword == but or (keyword == "type" and type(value) is str and value in _TYPES):
+            continue
+        if not _is_expressible_keyword(keyword, value, depth):
             return False
     return True
 
@@ -180,13 +182,13 @@ def _has_properties(schema: object) -> bool:
 
 def _is_item(schema: object, depth: int) -> bool:
     """Return whether a slot's ``type[]``, or a template of its own, says all of the items' schema."""
-    if isinstance(schema, dict) and "items" in schema and schema.keys() <= _LIST:
+    if isinstance(schema, dict) and "items" in schema and _LIST.issuperset(schema):
         return depth <= _MAX_DEPTH and not _has_properties(schema["items"]) and _is_item(schema["items"], depth + 1)
     return _is_plain(schema) or (_has_properties(schema) and _is_expressible(schema, depth))
 
 
 def _is_plain(schema: object) -> bool:
-    return isinstance(schema, dict) and schema.keys() <= _SCALAR and _is_expressible(schema)
+    return isinstance(schema, dict) and _SCALAR.issuperset(schema) and _is_expressible(schema)
 
 
 def _is_object(schema: Mapping[str, Any], depth: int) -> bool:
@@ -206,18 +208,19 @@ def slot_type(schema: Mapping[str, Any], depth: int = 0) -> str:
     if not _CHOICES.isdisjoint(schema):
         if "const" in schema:
             return _json(schema["const"])
-        for keyword, write in (("enum", _json), ("anyOf", _option), ("oneOf", _option)):
-            choices = schema.get(keyword)
-            if isinstance(choices, list) and choices:
-                return " | ".join(map(write, choices))
+        if isinstance(choices := schema.get("enum"), list) and choices:
+            return " | ".join([encode_basestring(each) if type(each) is str else _json(each) for each in choices])
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(choices := schema.get(keyword), list) and choices:
+                return " | ".join(map(_option, choices))
     kind = schema.get("type")
+    if type(kind) is str and kind != "array":
+        return kind
     if kind == "array":
         items = schema.get("items")
         item = slot_type(items, depth + 1) if isinstance(items, dict) and depth <= _MAX_DEPTH else "any"
         return f"({item})[]" if " | " in item else f"{item}[]"
-    if isinstance(kind, list):
-        return " | ".join(map(str, kind))
-    return kind if isinstance(kind, str) else "any"
+    return " | ".join(map(str, kind)) if isinstance(kind, list) else "any"
 
 
 def _option(schema: object) -> str:

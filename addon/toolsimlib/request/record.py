@@ -58,7 +58,8 @@ def as_text(text: str, *, errors: bool = True) -> str:
 
 def call_record(call: Call) -> str:
     """Return the record of ``call``. A custom tool's input is shown as the one argument that the model knows."""
-    item_id, call_id = _word(call.item_id or call.call_id), _word(call.call_id)
+    call_id = _word(call.call_id)
+    item_id = _word(call.item_id) if call.item_id else call_id
     return f"[function_call id={item_id} call_id={call_id} name={_word(call.name)} arguments={call_arguments(call)}]"
 
 
@@ -116,7 +117,9 @@ def _json_line(text: str) -> str:
     begun = _MAY_BE_JSON(text)
     if begun is None or not _is_json(text, begun.end() - 1):
         return value_line(text)
-    return _on_one_line("".join(_BETWEEN_SPACE.findall(text)) if _SPACE(text) else text)
+    if " " in text or _SPACE(text):
+        text = "".join(_BETWEEN_SPACE.findall(text))
+    return text if text.isascii() else _on_one_line(text)
 
 
 _known_line = lru_cache(maxsize=_MAX_KNOWN)(_json_line)
@@ -131,11 +134,12 @@ def parameters_line(tool: Tool) -> str:
 
 def value_line(value: Any) -> str:
     """Return a JSON value as text on one line."""
-    return _on_one_line(encode(value))
+    text = encode(value)
+    return text if text.isascii() else _on_one_line(text)
 
 
 def _on_one_line(text: str) -> str:
-    return text if text.isascii() else text.translate(_LINE_ENDS)
+    return text.translate(_LINE_ENDS)
 
 
 def _word(text: str) -> str:

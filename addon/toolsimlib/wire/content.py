@@ -6,7 +6,7 @@ stays in its own shape (``Raw``) for a backend of the same dialect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Item, Message, Part, Raw, Role, Text, Thought
@@ -71,15 +71,19 @@ def translate_item(item: Item, to: Dialect, notes: list[str]) -> Item:
         case Message():
             # Chat servers that know no developer role are many; the system role is the one that it took over.
             role: Role = "system" if to == "chat" and item.role == "developer" else item.role
-            return Message(role, translate_parts(item.parts, to, notes), item.name)
+            parts = translate_parts(item.parts, to, notes)
+            return item if parts is item.parts and role == item.role else Message(role, parts, item.name)
         case CallOutput():
-            return CallOutput(item.call_id, translate_parts(item.parts, to, notes), item.name)
+            parts = translate_parts(item.parts, to, notes)
+            return item if parts is item.parts else CallOutput(item.call_id, parts, item.name)
         case Call() | Thought() | HostedItem():
             return item
 
 
-def translate_parts(parts: Iterable[Part], to: Dialect, notes: list[str]) -> tuple[Part, ...]:
+def translate_parts(parts: tuple[Part, ...], to: Dialect, notes: list[str]) -> tuple[Part, ...]:
     """Return ``parts`` as a backend of the dialect ``to`` takes them; ``notes`` gets what it has no form for."""
+    if not any(isinstance(part, Raw) for part in parts):
+        return parts
     translated = [_translate(part, to) for part in parts]
     notes.extend("content part" for part in translated if part is None)
     return tuple(part for part in translated if part is not None)
@@ -130,10 +134,10 @@ def responses_content(role: Role, parts: Sequence[Part]) -> list[dict[str, Any]]
 
 def _responses_part(role: Role, part: Part) -> dict[str, Any]:
     match part:
-        case Text(text) if role == "assistant":
-            return {"type": "output_text", "text": text, "annotations": []}
-        case Text(text):
-            return {"type": "input_text", "text": text}
+        case Text():
+            if role == "assistant":
+                return {"type": "output_text", "text": part.text, "annotations": []}
+            return {"type": "input_text", "text": part.text}
         case Image(url, detail):
             return {"type": "input_image", "image_url": url, "detail": detail or "auto"}
         case Raw():

@@ -7,7 +7,7 @@ Either dialect's shape is read on either endpoint: flat (``{type, name, paramete
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -143,7 +143,7 @@ def _echo_tool(declared: Any) -> Any:
     if not isinstance(declared, dict) or declared.get("type", "function") != "function":
         return _without_secrets(declared) if isinstance(declared, dict) else declared
     nested = declared.get("function")
-    fields = nested if isinstance(nested, dict) else {key: each for key, each in declared.items() if key != "type"}
+    fields = nested if isinstance(nested, dict) else declared
     return {"type": "function", "name": None, "description": None, "parameters": None, "strict": None, **fields}
 
 
@@ -234,7 +234,8 @@ def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
     return "messages" not in body and isinstance(declared, dict) and is_local(declared)
 
 
-def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Iterator[_Declaration | Hosted]:
+def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Iterable[_Declaration | Hosted]:
+    """Return what a declaration declares: one tool, or all of a namespace's."""
     kind = fields.get("type")
     if kind is None and ("function" in fields or "name" in fields):
         kind = "function"  # Left out by hand-written clients; there is only one thing it can be.
@@ -244,24 +245,24 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
         case "function":
             nested = optional(fields, "function", dict, param)
             if nested is None:
-                yield _function(fields, param, namespace)
-            else:
-                # Some clients leave the name outside.
-                beside = _beside(fields) if len(fields) > 1 + ("type" in fields) else None
-                yield _function({**beside, **nested} if beside else nested, f"{param}.function", namespace)
+                return (_function(fields, param, namespace),)
+            # Some clients leave the name outside.
+            beside = _beside(fields) if len(fields) > 1 + ("type" in fields) else None
+            return (_function({**beside, **nested} if beside else nested, f"{param}.function", namespace),)
         case "custom":
             nested = optional(fields, "custom", dict, param)
             if nested is None:
-                yield _custom(fields, param, namespace)
-            else:
-                yield _custom(nested, f"{param}.custom", namespace)
+                return (_custom(fields, param, namespace),)
+            return (_custom(nested, f"{param}.custom", namespace),)
         case "namespace" if namespace is None:
-            inner = _name(fields, param)
+            name = _name(fields, param)
+            inner: list[_Declaration | Hosted] = []
             for index, each in enumerate(required(fields, "tools", list, param)):
                 path = f"{param}.tools[{index}]"
-                yield from _read_tool(expect(each, dict, path), path, inner)
+                inner += _read_tool(expect(each, dict, path), path, name)
+            return inner
         case str():
-            yield fields
+            return (fields,)
         case _:
             raise wrong_type(kind, "a string", f"{param}.type")
 

@@ -78,8 +78,14 @@ def test_translate_parts(part, to, translated):
     """Files and audio change their shape with the dialect; what the other one lacks is noted."""
     notes = []
     expected = () if translated is None else (translated,)
-    assert translate_parts([part, Text("y")], to, notes) == (*expected, Text("y"))
+    assert translate_parts((part, Text("y")), to, notes) == (*expected, Text("y"))
     assert notes == ["content part"] * (translated is None)
+
+
+@pytest.mark.parametrize("item", [Message("user", (Text("x"), Image("u"))), CallOutput("c", (Text("x"),))])
+def test_translate_item_unchanged(item):
+    """An item that says the same in both dialects is passed on as the very same object."""
+    assert translate_item(item, "chat", []) is item
 
 
 def test_chat_content():

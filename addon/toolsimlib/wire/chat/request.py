@@ -40,6 +40,8 @@ _OF_ANSWER = frozenset(
 )
 
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
+# Fields of an assistant's message that most of a long history are without.
+_RARE = frozenset({"refusal", "reasoning_content", "reasoning", "function_call"})
 
 # Those that are taken up in another shape, or whose absence changes nothing.
 _TRANSLATED = frozenset(
@@ -208,15 +210,17 @@ class _MessagesReader:
                 items.append(Message(known, parts, _name(message)))
 
     def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str, items: list[Item]) -> None:
-        if refusal := string(message.get("refusal")):
-            parts = (*parts, Text(refusal))
-        if thought := string(message.get("reasoning_content")) or string(message.get("reasoning")):
-            items.append(Thought(thought))
+        is_plain = _RARE.isdisjoint(message)
+        if not is_plain:
+            if refusal := string(message.get("refusal")):
+                parts = (*parts, Text(refusal))
+            if thought := string(message.get("reasoning_content")) or string(message.get("reasoning")):
+                items.append(Thought(thought))
         calls = []
         for index, call in enumerate(optional(message, "tool_calls", list, param) or ()):
             path = f"{param}.tool_calls[{index}]" if param else ""
             calls.append(self._call(expect(call, dict, path), path))
-        legacy = optional(message, "function_call", dict, param)
+        legacy = None if is_plain else optional(message, "function_call", dict, param)
         if legacy is not None:
             calls.append(self._legacy_call(legacy, f"{param}.function_call"))
         if not calls or (parts and any(not isinstance(part, Text) or part.text for part in parts)):

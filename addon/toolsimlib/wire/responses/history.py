@@ -21,7 +21,7 @@ from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mappings, string
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
 from toolsimlib.wire.request_body import beginning_of
-from toolsimlib.wire.strict import expect, optional, required, wrong_type
+from toolsimlib.wire.strict import optional, required, wrong_type
 from toolsimlib.wire.tools import TOOL_ITEMS, model_name
 
 _ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"})
@@ -70,7 +70,8 @@ def read_history(value: object) -> _Read:
     kept = known.read if known is not None else None
     before = kept if isinstance(kept, _Read) else _Read()
     for index in range(before.count, len(value)):
-        expect(value[index], dict, f"input[{index}]")
+        if not isinstance(value[index], dict):
+            raise wrong_type(value[index], "an object", f"input[{index}]")
     reader = _InputReader(value, before)
     read = reader.read()
     if known is not None and not reader.refers:
@@ -97,7 +98,13 @@ class _InputReader:
         """Return what all the items say."""
         before = self._before
         more = self._items[before.count :] if before.count else self._items
-        read = [self._item(item, f"input[{index}]") for index, item in enumerate(more, before.count)]
+        read: list[Item | None] = []
+        for index, item in enumerate(more, before.count):
+            try:
+                read.append(self._item(item, ""))
+            except BadRequest:
+                # Paths are put together only where one is to be named.
+                read.append(self._item(item, f"input[{index}]"))
         return _Read(
             len(self._items),
             (*before.items, *(item for item in read if item is not None)),
