@@ -9,8 +9,7 @@ Told in words, a small model calls when it likes and as it likes. An engine that
 - ``structural_tag``: text is free until the sentinel's opening tag; then come the tool's name and its schema. For every
   answer with tools, so that a call is sound whenever the model makes one. Enforced by engines that sample with xgrammar
   (vLLM and SGLang), over chat completions.
-- ``gbnf``: the same as a grammar in llama.cpp's own notation, in a field of its own (``gbnf.py``). It also holds to
-  its schema a call without the tag, where an answer begins with one.
+- ``gbnf``: the same as a grammar in llama.cpp's own notation, in a field of its own (``gbnf.py``).
 
 The first two are forms of the answer in the flat shape of ``text.format``, which ``compose`` writes in the backend's
 API. The answer is judged as any other: a server that ignores the form is only as good as its model.

@@ -1,20 +1,24 @@
 """Grammars for llama.cpp (GBNF): text without a call, and then calls by their tools' schemas.
 
-    root  := text calls?  or untagged     or calls, where the answer must call
-    calls := block (newline block)*       one block, where one call is the limit
+    root  := text calls?                  or calls, where the answer must call
+    calls := block (newline block)*       or bare or fenced, where the answer must call
     block := "<tag>" newline? (call | list) newline? "</tag>"
-    list  := "[" call ("," call)* "]"     the form that the manifest asks for, tagged or not
+    bare  := call (newline call)* | list
+    list  := "[" call ("," call)* "]"     the form that the manifest asks for
     call  := {"name": …, "arguments": …}
 
-1. *Text* is all that does not hold the opening tag and does not begin as an untagged call: see ``gbnf_text.py``.
-2. Nothing may follow the calls, and where a call is demanded nothing may precede it: a small model that may talk first
+1. *Text* is all that does not hold the opening tag. GBNF cannot say "not", so it is written out letter by letter: one
+   rule for each number of its characters that have been read. The tag has one ``<``, so no other state is needed.
+2. *A call without the tag* is text to the grammar where the answer is free. Where it must call, the model may choose
+   its form: one that never writes the tag by itself, made to, makes fewer calls than it should.
+3. Nothing may follow the calls, and where a call is demanded nothing may precede it: a small model that may talk first
    talks until it is cut off.
-3. *Whitespace* within JSON is at most one space or a line's indentation: a model that has lost its way would write
+4. *Whitespace* within JSON is at most one space or a line's indentation: a model that has lost its way would write
    nothing else.
-4. *Arguments* are what a schema allows, as far as a grammar can say it: types, properties in their order, what is
+5. *Arguments* are what a schema allows, as far as a grammar can say it: types, properties in their order, what is
    required, enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers.
    What it cannot (patterns, ``not``, conditions, numbers' bounds, formats) is left open; the judge looks at it later.
-5. *How many calls* a list holds is for the model to say, unless the client or the operator has set a limit. A grammar
+6. *How many calls* a list holds is for the model to say, unless the client or the operator has set a limit. A grammar
    cannot forbid a repetition; a model that repeats itself without end is stopped by ``response/same_call.py``.
 """
 
@@ -25,8 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolsimlib.plan import Tool
-from toolsimlib.request.gbnf_rules import Rules, literal
-from toolsimlib.request.gbnf_text import FreeText
+from toolsimlib.request.gbnf_rules import Rules, literal, none_of
 
 _MAX_REPEAT = 500
 """llama.cpp writes ``x{0,n}`` out as n rules, and refuses a few thousand: longer strings and arrays are unbounded."""
@@ -35,7 +38,6 @@ _MAX_RANGE = 200
 
 _COMMON = {
     "ws": '( " " | "\\n" [ ]{0,40} )?',
-    "space": "[ \\t\\r\\n]*",
     "nl": '"\\n"?',
     "value": "object | array | string | number | boolean | null",
     "object": '"{" ws ( pair ( ws "," ws pair )* )? ws "}"',
@@ -63,31 +65,33 @@ def call_grammar(
     rules = Rules()
     for name, body in _COMMON.items():
         rules.set(name, body)
-    opening, closing = literal(f"<{tag}>"), literal(f"</{tag}>")
+    opening, closing = f"<{tag}>", literal(f"</{tag}>")
     more = "" if limit == 1 else _repeat(0, limit - 1 if limit else None)
     named = rules.add(" | ".join(_named(rules, tool, schema) for tool, schema in tools))
-    rules.set("call", f'"{{" ws {literal(_json("name"))} ws ":" ws "\\"" {named}')
+    rules.set("call", f'"{{" ws {literal(_json("name"))} ws ":" ws {named}')
     rules.set("list", '"[" ws call ' + (f'( ws "," ws call ){more} ' if more else "") + 'ws "]"')
     rules.set("body", f"nl ( call | list ) nl {closing}")
-    rules.set("calls", f"body ( nl {opening} body ){more}" if more else "body")
+    rules.set("calls", f"body ( nl {literal(opening)} body ){more}" if more else "body")
     if required:
-        ways = [f"{opening} calls"]
+        ways = [f"{literal(opening)} calls"]
         if untagged:
             rules.set("bare", f'( call ( "\\n" call ){more} | list )' if more else "( call | list )")
             ways += ["bare nl", '"```" "json"? "\\n" ws bare nl "```" nl']
         rules.set("root", " | ".join(ways))
         return rules.text()
-    text = FreeText(rules, f"<{tag}>", "calls")
-    if untagged:
-        text.begin_with_call({_json(tool.name)[1:-1] for tool, _ in tools}, named, more)
-    rules.set("root", text.start)
+    rules.set("root", "text-0")
+    for read, char in enumerate(opening):
+        then = f"text-{read + 1}" if read + 1 < len(opening) else "calls"
+        others = none_of("<" if read == 0 else f"<{char}")
+        again = "" if read == 0 else ' | "<" text-1'
+        rules.set(f"text-{read}", f"( {others} text-0 | {literal(char)} {then}{again} )?")
     return rules.text()
 
 
 def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    """Return the rule of a call of one tool, behind the quote before its name."""
-    arguments = f'space "," space {literal(_json("arguments"))} space ":" ws {_Values(rules, schema).rule(schema)}'
-    return rules.add(f'{literal(_json(tool.name)[1:])} {arguments} ws "}}"')
+    """Return the rule of a call of one tool, from its name on."""
+    arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
+    return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
 
 
 class _Values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_MAX_RULES = 8000
+_MAX_RULES = 4000
 """More rules than any real catalogue needs; a schema that refers to itself in ever new ways ends here."""
 
 

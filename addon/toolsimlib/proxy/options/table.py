@@ -106,9 +106,8 @@ OPTIONS = (
         "json_schema: where an answer must call (tool_choice required, or a named function), it is one JSON "
         "object by the tools' schemas; llama.cpp, vLLM, SGLang, Ollama, LM Studio and most hosted APIs can, and all "
         "but the last two a list of them, where several calls may be made. "
-        "gbnf: every call in the tag obeys its tool's schema, and so does one without it that an answer begins with; "
-        "other text stays free; llama.cpp can. structural_tag: the same for calls in the tag, which vLLM and SGLang "
-        "can.",
+        "gbnf: every call in the tag obeys its tool's schema, and text stays free, unless the answer must call; "
+        "llama.cpp can. structural_tag: the same, which vLLM and SGLang can.",
         ("auto", "off", "json_schema", "gbnf", "structural_tag"),
     ),
     Option(
