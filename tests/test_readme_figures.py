@@ -118,3 +118,19 @@ def test_the_other_cases_are_in_no_other_report() -> None:
     }
     unseen = runs.pop("second-opinion-unseen-1.5b")
     assert not unseen & set().union(*runs.values())
+
+
+def test_figures_of_a_demanded_call() -> None:
+    """Left to the model as the reports of its model say, demanded as one call and as a list as the one of both says."""
+    free = {
+        cell["suite"]: of(cell["ok"], cell["runs"])
+        for report in ("qwen2.5-coder-0.5b", "questions-0.5b")
+        for cell in cells(report)
+        if cell["way"] == "toolsim"
+    }
+    demanded = {(cell["suite"], cell["setting"]): of(cell["ok"], cell["runs"]) for cell in cells("required-0.5b")}
+    rows = table("| cases, 0.5B | left to it | one call demanded | a list demanded |")
+    assert len(rows) == len(demanded) / 2 == 4
+    for name, *figures in rows:
+        suite = name.strip("`")
+        assert figures == [free[suite], demanded[suite, "one call"], demanded[suite, "a list"]], name
