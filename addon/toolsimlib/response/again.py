@@ -137,16 +137,18 @@ class Again:
         """Find no fault from now on: the answer has failed for another reason."""
         self._asks = frozenset()
 
-    def broken(self, verdict: Verdict, gap: Gap) -> bool:
-        """Return whether a verdict is a fault; ``gap`` is the white space before it, which is told with its text."""
+    def broken(self, verdict: Verdict, gap: Gap | None) -> bool:
+        """Return whether a verdict is a fault.
+
+        ``gap``, here and below: the white space before it, which is told with its text; None where text is dropped.
+        """
         if isinstance(verdict, Call):
             return self._finds and verdict.tool.name == FIND_TOOLS and self._find(verdict.arguments)
         if verdict.reason not in self._asks or not verdict.expected:
             return False
         otherwise: tuple[ClientEvent, ...]
         if isinstance(verdict, Rejected):
-            text = gap.take() + verdict.raw
-            otherwise = (TextDelta(text),) if text else ()
+            otherwise = _said(gap, verdict.raw)
         elif self._says_errors:
             otherwise = (TextDelta(verdict.error.message),)
         else:
@@ -167,7 +169,7 @@ class Again:
         self.fault = Fault(FIND_TOOLS, "tools", arguments=arguments, otherwise=(Failed(error),))
         return True
 
-    def unfinished(self, pieces: Sequence[Piece | BrokenCall], reason: FinishReason, gap: Gap) -> bool:
+    def unfinished(self, pieces: Sequence[Piece | BrokenCall], reason: FinishReason, gap: Gap | None) -> bool:
         """Return whether a call without its end is a fault; ``pieces``: what the parser made of what it held back.
 
         So is an answer that is nothing but a broken call without the tag (see ``broken_call``).
@@ -181,18 +183,18 @@ class Again:
         broken = reason == "stop" and MALFORMED_JSON in self._asks and _CALL_BEGINS.match(raw) is not None
         if not cut_off and not broken:
             return False
-        otherwise = (TextDelta(gap.take() + raw),)
+        otherwise = _said(gap, raw)
         if cut_off:
             self.fault = Fault(CUT_OFF, WHOLE, begun=raw, otherwise=otherwise, finish="length")
         else:
             self.fault = Fault(MALFORMED_JSON, WHOLE, otherwise=otherwise)
         return True
 
-    def _is_broken_call(self, answer: BrokenCall, reason: FinishReason, gap: Gap) -> bool:
+    def _is_broken_call(self, answer: BrokenCall, reason: FinishReason, gap: Gap | None) -> bool:
         refused = answer.refused
         if refused is None or refused.reason not in self._asks or reason not in ("stop", "length"):
             return False
-        self._blame(refused, (TextDelta(gap.take() + answer.raw),), reason)
+        self._blame(refused, _said(gap, answer.raw), reason)
         return True
 
     def missing(self, plan: Plan, finish: FinishReason) -> bool:
@@ -202,3 +204,8 @@ class Again:
         elif plan.after_outputs and self.is_silent and EMPTY_ANSWER in self._asks:
             self.fault = Fault(EMPTY_ANSWER, "an answer in words", finish=finish)
         return self.fault is not None
+
+
+def _said(gap: Gap | None, raw: str) -> tuple[ClientEvent, ...]:
+    text = gap.take() + raw if gap is not None else ""
+    return (TextDelta(text),) if text else ()

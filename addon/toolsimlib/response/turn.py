@@ -278,7 +278,7 @@ class Turn:
             # What was held back before an open block is no part of the call that the model is to go on with.
             said, pieces = split_end(pieces, size)
             self._take(said)
-            if was_open and not self.over and self._may_ask and self.again.unfinished(pieces, reason, self._gap):
+            if was_open and not self.over and self._may_ask and self.again.unfinished(pieces, reason, self._told_gap):
                 self._end(None)
                 return
             self._take(pieces)
@@ -371,9 +371,15 @@ class Turn:
         """Whether the model can be asked for another call: not beside one that was announced, nor for one too many."""
         return not (self._calls.is_open or self._calls.broken or self._calls.is_spent)
 
+    @property
+    def _told_gap(self) -> Gap | None:
+        """The white space that is told with the text which follows; None if that is not told (rule 2)."""
+        drops = self._plan.stops_after_tools or self._plan.policy.suppress_tail_after_tools
+        return None if drops and self.state == self.state_calling else self._gap
+
     def _ask_again(self, verdict: Verdict) -> bool:
         """End the turn at a call that the model is asked to write once more; return whether it is."""
-        if self.over or not self._may_ask or not self.again.broken(verdict, self._gap):
+        if self.over or not self._may_ask or not self.again.broken(verdict, self._told_gap):
             return False
         self.cut = True
         self._end(None)

@@ -160,6 +160,19 @@ def test_what_stands_before_a_call_is_no_part_of_it(before: str, told: list[Clie
     assert (again.fault.reason, events[:-1]) == ("MALFORMED_JSON", told)
 
 
+@pytest.mark.parametrize("policy", [{"suppress_tail_after_tools": True}, {"stop_after_tools": "on"}, {}])
+@pytest.mark.parametrize("broken", [MALFORMED, MALFORMED[:40]])
+def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, policy: dict[str, Any]) -> None:
+    """If nobody asks again, the client hears of it as of any text there; wherever it is cut."""
+    text = f"{CALL}\n {broken}"
+    for pieces in ([text], [*text]):
+        told, again, *_ = hear(round_of(policy=policy), *pieces, finish="length")
+        assert again is not None
+        assert told[:-1] == whole_call(1)
+        said = [event.text for event in again.otherwise if isinstance(event, TextDelta)]
+        assert said == ([] if policy else [f"\n {broken}"])
+
+
 def test_an_answer_that_had_to_call() -> None:
     """Its text stays, and the model is asked for a call; one that refuses or is filtered is not."""
     required = {"choice": Choice("required")}
