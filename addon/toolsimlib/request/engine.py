@@ -88,8 +88,10 @@ def settle(
         constrain = "off" if (model, "constraint") in refused else _constraint(policy.engine, request, backend)
         if constrain != "off" and mode == "inject":
             attempts.add("constraint")
-    settled = varied(policy, sentinel=_tag(policy, model), mode=mode, constrain=constrain)
-    return settled, frozenset(attempts)
+    sentinel = _tag(policy, model)
+    if (sentinel, mode, constrain) != (policy.sentinel, policy.mode, policy.constrain):
+        policy = varied(policy, sentinel=sentinel, mode=mode, constrain=constrain)
+    return policy, frozenset(attempts)
 
 
 def engine_fields(engine: str, model: str) -> dict[str, Any]:

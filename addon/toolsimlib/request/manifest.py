@@ -57,7 +57,8 @@ def manifest(
     whole = [tool for tool in tools if tool.name not in named] if named else tools
     catalogue = "\n".join(filter(None, [shape.intro, entries(whole, shape.entry, sentinel), shape.outro]))
     wording = shape.rule_for_one if one_call and shape.rule_for_one else shape.rule
-    rule = wording.format(tag=sentinel, example=_example(whole[0], sentinel))
+    example = _example(whole[0], sentinel) if "{example}" in wording else ""
+    rule = wording.format(tag=sentinel, example=example)
     further = " ".join(filter(None, [shape.single if one_call else shape.several, _strict_rule(tools), CLOSING]))
     sections = [
         HEADING,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Part, Role, Text, Thought
@@ -72,22 +71,25 @@ def place(
     ``developer`` it closes all of the instructions at the beginning. As ``user`` it opens the first user message.
     """
     placed = list(messages)
-    roles = [each.role if isinstance(each, Message) else "hosted" for each in placed]
-    head = next((index for index, each in enumerate(roles) if each not in ("system", "developer")), len(roles))
-    same = {index: each for index, each in enumerate(placed) if isinstance(each, Message) and each.role == role}
-    first = min(same, default=-1)
+    head = 0
+    while head < len(placed) and _role(placed[head]) in ("system", "developer"):
+        head += 1
     match role:
-        case "user" if same:
-            placed[first] = _opened(same[first], text)
-        case "system" if 0 <= first < head:
-            placed[first] = _closed(same[first], text)
-        case "developer" if head - 1 in same:
-            placed[head - 1] = _closed(same[head - 1], text)
+        case "user":
+            index = next((index for index, each in enumerate(placed) if _role(each) == role), -1)
         case "system":
-            placed.insert(0, Message(role, (Text(text),)))
-        case _:
-            placed.insert(head, Message(role, (Text(text),)))
+            index = next((index for index in range(head) if _role(placed[index]) == role), -1)
+        case "developer":
+            index = head - 1 if head and _role(placed[head - 1]) == role else -1
+    if index >= 0 and isinstance(found := placed[index], Message):
+        placed[index] = _opened(found, text) if role == "user" else _closed(found, text)
+    else:
+        placed.insert(0 if role == "system" else head, Message(role, (Text(text),)))
     return placed
+
+
+def _role(item: Message | HostedItem) -> Role | None:
+    return item.role if isinstance(item, Message) else None
 
 
 def remind(messages: Sequence[Message | HostedItem], line: str) -> list[Message | HostedItem]:
@@ -108,23 +110,30 @@ def _is_longer(text: str, size: int) -> bool:
 
 def _marked(message: Message, *, errors: bool) -> Message:
     """Return a user's message in which no line looks like a record."""
-    parts = (Text(as_text(part.text, errors=errors)) if isinstance(part, Text) else part for part in message.parts)
-    return replace(message, parts=tuple(parts))
+    return _with_parts(
+        message,
+        *[Text(as_text(part.text, errors=errors)) if isinstance(part, Text) else part for part in message.parts],
+    )
 
 
 def _opened(message: Message, text: str) -> Message:
     first = message.parts[0] if message.parts else None
     if isinstance(first, Text):
-        return replace(message, parts=(Text(f"{text}\n\n{first.text}"), *message.parts[1:]))
-    return replace(message, parts=(Text(text), *message.parts))
+        return _with_parts(message, Text(f"{text}\n\n{first.text}"), *message.parts[1:])
+    return _with_parts(message, Text(text), *message.parts)
 
 
 def _closed(message: Message, text: str) -> Message:
     last = message.parts[-1] if message.parts else None
     if isinstance(last, Text):
         joined = f"{last.text}\n\n{text}" if last.text else text
-        return replace(message, parts=(*message.parts[:-1], Text(joined)))
-    return replace(message, parts=(*message.parts, Text(text)))
+        return _with_parts(message, *message.parts[:-1], Text(joined))
+    return _with_parts(message, *message.parts, Text(text))
+
+
+def _with_parts(message: Message, *parts: Part) -> Message:
+    """Return a message with other parts: as ``replace``, which takes five times as long."""
+    return Message(message.role, parts, message.name)
 
 
 class _Draft:

@@ -176,8 +176,8 @@ def is_plainly_wellformed(schema: Any, dialect: str) -> bool:
     if shapes is None:
         return False
     below = [schema]
-    while below:
-        schema = below.pop()
+    # It grows on the way.
+    for schema in below:
         if not isinstance(schema, dict):
             if not isinstance(schema, bool):
                 return False

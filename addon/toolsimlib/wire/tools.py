@@ -231,7 +231,9 @@ def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
 
 def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
     """Return whether a tool is one of the Responses API's that the client runs; chat has no items for their calls."""
-    return "messages" not in body and isinstance(declared, dict) and is_local(declared)
+    if "messages" in body or not isinstance(declared, dict) or declared.get("type") == "function":
+        return False
+    return is_local(declared)
 
 
 def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Iterable[_Declaration | Hosted]:
