@@ -146,7 +146,9 @@ def _is_expressible(schema: object, depth: int = 0) -> bool:
 
 def _are_expressible_keywords(schema: Mapping[str, Any], depth: int, *, but: str = "") -> bool:
     for keyword, value in schema.items():
-        if keyword in _FREE or keyword == but or (keyword == "type" and type(value) is str and value in _TYPES):
+        if keyword in _FREE or keyword == but or (keyword == "additionalProperties" and isinstance(value, bool)):
+            continue
+        if keyword == "type" and type(value) is str and value in _TYPES:
             continue
         if not _is_expressible_keyword(keyword, value, depth):
             return False

@@ -184,7 +184,7 @@ def plan(
     if choice.mode == "required" and not offered:
         message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
-    names = {tool.name for tool in offered}
+    offered_names = [tool.name for tool in offered]
     native = policy.mode == "native" and backend.name == request.dialect
     named = frozenset[str]() if native else only_named(offered, request.items, policy)
     one_call = not (request.parallel and policy.parallel_tool_calls)
@@ -194,7 +194,7 @@ def plan(
     ends_turns = stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls)
     report.mode = policy.output_mode
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
-    report.tools.extend(tool.name for tool in offered)
+    report.tools.extend(offered_names)
     if named:
         # First: where a form shows an example, it is of the first tool.
         offered = (FINDER, *offered)
@@ -203,7 +203,7 @@ def plan(
         backend=backend.name,
         form=request.form,
         tools=offered,
-        masked=frozenset(tool.name for tool in request.tools if tool.name not in names),
+        masked=frozenset(tool.name for tool in request.tools).difference(offered_names),
         named=named,
         any_strict=any(tool.strict for tool in request.tools),
         choice=choice,

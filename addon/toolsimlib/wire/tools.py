@@ -274,8 +274,11 @@ def _beside(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:
-    name = _name(fields, param)
-    parameters = optional(fields, "parameters", dict, param)
+    name, parameters = fields.get("name"), fields.get("parameters")
+    if type(name) is not str or _NAME.fullmatch(name) is None:
+        name = _name(fields, param)
+    if type(parameters) is not dict:
+        parameters = optional(fields, "parameters", dict, param)
     kind = "object" if parameters is None else parameters.get("type")
     if kind != "object" and isinstance(kind, str):
         message = f"Invalid schema for function '{name}': expected a schema of type 'object', but got '{kind}' instead."

@@ -191,11 +191,16 @@ class _MessagesReader:
         return items
 
     def _message(self, message: dict[str, Any], param: str, items: list[Item]) -> None:
-        role = required(message, "role", str, param)
-        parts = parts_of(message, "content", "chat", param)
+        role, content = message.get("role"), message.get("content")
+        if type(role) is not str:
+            role = required(message, "role", str, param)
+        parts = (Text(content),) if type(content) is str else parts_of(message, "content", "chat", param)
         match role:
             case "tool":
-                items.append(CallOutput(required(message, "tool_call_id", str, param), parts, _name(message)))
+                call_id = message.get("tool_call_id")
+                if type(call_id) is not str:
+                    call_id = required(message, "tool_call_id", str, param)
+                items.append(CallOutput(call_id, parts, _name(message)))
             case "assistant":
                 self._assistant(message, parts, param, items)
             case "function":
@@ -228,9 +233,11 @@ class _MessagesReader:
         items += calls
 
     def _call(self, call: dict[str, Any], param: str) -> Call:
-        call_id = required(call, "id", str, param)
         kind: ToolKind = "custom" if call.get("type") == "custom" else "function"
-        fields = required(call, kind, dict, param)
+        call_id, fields = call.get("id"), call.get(kind)
+        if type(call_id) is not str or type(fields) is not dict:
+            call_id = required(call, "id", str, param)
+            fields = required(call, kind, dict, param)
         name, text = fields.get("name"), fields.get("input" if kind == "custom" else "arguments")
         if type(name) is not str or type(text) is not str:
             path = f"{param}.{kind}"
