@@ -100,7 +100,10 @@ class Weighed:
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], AskAgain]:
         """Return what is told of a round without any call, and that the model is to answer in words (rule 4)."""
         told = [event for event in self.told if not isinstance(event, TextDelta)]
-        otherwise = [event for event in self.whole if event not in told]
+        # Not by looking for each among those that are told: there may be tens of thousands of both.
+        otherwise = [
+            event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
+        ]
         fault = Fault(SECOND_OPINION, name=self.refused[0])
         return told, AskAgain(fault, "", (*otherwise, Ended(end.reasons)), end.usage)
 
@@ -168,8 +171,9 @@ class SecondOpinion:
                     arguments += text
                 case CallEnded() if tool is not None:
                     pass
-                case TextDelta(text=text) if tool is not None and text.endswith(use_tool_text(tool, arguments)):
-                    # In the output mode obsidian-xml a call is followed by its text.
+                case TextDelta(text=text) if tool is not None:
+                    # In the output mode obsidian-xml a call is followed by its text. To write that takes its time.
+                    told += [] if text.endswith(use_tool_text(tool, arguments)) else [event]
                     tool = None
                 case _:
                     told.append(event)

@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from support import rounds
 from support.answers import read
 from support.rounds import Script, body_of, job_of, run
-from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, KeepAlive, TextDelta, Usage
+from toolsimlib.events import (
+    CallDelta,
+    CallEnded,
+    CallStarted,
+    ClientEvent,
+    Ended,
+    KeepAlive,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.loop import opinion
 from toolsimlib.loop.course import Bounds, Round, wants_opinion
 from toolsimlib.loop.opinion import NO_OPINION, SecondOpinion, question_about, verdict_of, wish_of
 from toolsimlib.loop.runner import ROUND_FAILED
@@ -279,6 +290,28 @@ async def test_an_answer_without_its_end_is_none() -> None:
     come = await weighed(refuse)
     assert (list(come.told), come.refused, come.usage) == ([], ["echo"], Usage(total_tokens=3))
     assert list((await weighed(refuse, poses=False)).told) == CALL
+
+
+async def test_what_stands_behind_a_refused_call_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much it is: nothing is compared with all the rest, and a call's text is written once at the most."""
+    thoughts = [ReasoningDelta("hm") for _ in range(5_000)]
+    texts = [TextDelta(f" {number}") for number in range(5_000)]
+    written = list[str]()
+    monkeypatch.setattr(opinion, "use_tool_text", lambda _, arguments: written.append(arguments) or "?")
+    for kind in (ReasoningDelta, TextDelta):
+        monkeypatch.setattr(kind, "__eq__", lambda *_: pytest.fail("compared"))
+
+    async def refuse(_: Round) -> AsyncGenerator[object]:
+        yield TextDelta("no")
+        yield Ended()
+
+    asks = SecondOpinion(CHAT.read(body_of("chat", False)), ON, refuse, Report())
+    asks.hear([*CALL, *thoughts, *texts])
+    come = await asks.weigh(lambda *_: Round(2, {}, ON))
+    told, again = come.in_words(Ended({0: "tool_calls"}))
+    assert written == ["{}"]
+    assert list(map(id, told)) == list(map(id, thoughts))
+    assert list(map(id, again.otherwise[:-1])) == list(map(id, [*CALL, *texts]))
 
 
 async def test_what_a_failed_round_held_is_told() -> None:
