@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.plan import Feature, Plan, varied
+from toolsimlib.plan import Feature, HeldCatalogue, Plan, Policy, varied
 from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.jobs import RequestJob
 from toolsimlib.proxy.known import Backend
@@ -32,20 +33,28 @@ _WARNINGS: Mapping[Feature, str] = {
 }
 
 
+class Known(NamedTuple):
+    """What a request's job takes from what is known of its backend by now."""
+
+    policy: Policy
+    refused: frozenset[tuple[str, Feature]]
+    told: Mapping[str, HeldCatalogue]
+
+
+def known_of(backend: Backend, policy: Policy, data: bytes) -> Known:
+    """Return what is known of the ``backend`` that a request with this body goes to, under the operator's policy."""
+    if policy.engine == "auto":
+        policy = varied(policy, engine=backend.engine or "unknown")
+    return Known(policy, frozenset(backend.refused), backend.told.before(backend.root, data))
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A client's request as it came in, under the operator's policy, and the ``backend`` that it goes to."""
+    """How a client's request was rewritten, the operator's ``policy``, and the ``backend`` that it goes to."""
 
-    incoming: RequestJob
+    job: RequestJob
+    policy: Policy
     backend: Backend
-
-    def job(self, report: Report) -> RequestJob:
-        """Return how it is rewritten by what is known of the backend by now."""
-        policy = self.incoming.policy
-        if policy.engine == "auto":
-            policy = varied(policy, engine=self.backend.engine or "unknown")
-        told = self.backend.told.before(self.backend.root, self.incoming.data)
-        return replace(self.incoming, policy=policy, report=report, refused=frozenset(self.backend.refused), told=told)
 
     def without_refused(self, flow: HTTPFlow, plan: Plan, *, again: bool) -> RequestJob | None:
         """Return how it is rewritten without what the flow's response refuses of the attempts of ``plan``.
@@ -57,9 +66,10 @@ class Attempt:
             self.backend.refuses(plan.form.model, feature)
         if not refused or not again:
             return None
-        report = Report(client=self.incoming.dialect)
+        report = Report(client=self.job.dialect)
         report.warnings.extend(entry("REFUSED", feature) for feature in refused)
-        return self.job(report)
+        known = known_of(self.backend, self.policy, self.job.data)
+        return replace(self.job, policy=known.policy, report=report, refused=known.refused, told=known.told)
 
 
 def note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:

@@ -30,7 +30,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Topic
 from toolsimlib.plan import Dialect, Plan, Policy
 from toolsimlib.proxy import resend, sides
-from toolsimlib.proxy.attempt import Attempt
+from toolsimlib.proxy.attempt import Attempt, known_of
 from toolsimlib.proxy.clocks import Clocks
 from toolsimlib.proxy.head import WITHOUT_BODY, change, copied, error_response, internal_error, set_head, told_problem
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
@@ -116,7 +116,7 @@ class Exchange:
 
     def request_job(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> RequestJob | None:
         """Return what has to be done with a request; None if it has been answered already, with an error."""
-        request, limit, action, told = flow.request, self.limits.max_request_bytes, self.action, was_told(flow)
+        request, limit, action = flow.request, self.limits.max_request_bytes, self.action
         if self.is_request_too_large:
             flow.response = self.refuse(request_too_large(limit))
             return None
@@ -124,12 +124,24 @@ class Exchange:
         body, kept = request.raw_content or b"", self.memory.kept if self.memory and not action else None
         if self.memory is not None and self.memory.body is not None:
             body, encoding = self.memory.body, ""
-        path = turn_path(request.path) if action else request.path
+        known = known_of(self.backend, policy, body)
         job = RequestJob(
-            dialect, path, encoding, body, limit, policy, mode, self.report, kept=kept, action=action, was_told=told
+            dialect,
+            turn_path(request.path) if action else request.path,
+            encoding,
+            body,
+            limit,
+            known.policy,
+            mode,
+            self.report,
+            known.refused,
+            kept=kept,
+            action=action,
+            told=known.told,
+            was_told=was_told(flow),
         )
-        self._attempt = Attempt(job, self.backend)
-        return self._attempt.job(self.report)
+        self._attempt = Attempt(job, policy, self.backend)
+        return job
 
     def take_request(self, flow: HTTPFlow, done: Done) -> None:
         """Make the request what came of it for its backend, or answer it with an error."""
@@ -149,10 +161,8 @@ class Exchange:
             self._attempt = None  # Made anew, the request would lose them.
 
     def leave(self, work: Callable[[], None]) -> None:
-        """Leave what people want to know, and neither the backend nor the client, until there is time for it."""
+        """Leave what people want to know, and neither the backend nor the client, until the request is long sent."""
         self._left.append(work)
-        if len(self._left) == 1:
-            at_leisure(self.catch_up)
 
     def catch_up(self) -> None:
         """Do what was left. What fails of it is a bug of ours, and keeps nobody from the rest."""
@@ -172,9 +182,14 @@ class Exchange:
         given = {"accept-encoding": "identity", "content-length": str(len(body))}
         change(request.headers, without=_CLIENTS_OWN, given=given)
         self._ready = None
-        if self.plan.stream:
-            when_sent(self._make_ready)
+        when_sent(self._sent)
         self.leave(lambda: resend.note_sent(flow, body))
+
+    def _sent(self) -> None:
+        """Use the time in which the backend thinks."""
+        at_leisure(self.catch_up)
+        if self.plan is not None and self.plan.stream:
+            self._make_ready()
 
     def _make_ready(self) -> None:
         """Make what an answer needs that is streamed, as most are: its backend is still thinking about it."""

@@ -9,7 +9,7 @@ import pytest
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.attempt import Attempt, note_missed_calls
+from toolsimlib.proxy.attempt import Attempt, known_of, note_missed_calls
 from toolsimlib.proxy.jobs import RequestJob, run
 from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.notes import policy_as_dict
@@ -25,10 +25,13 @@ BODY = {
 AUTO = Policy(engine="auto", mode="auto", constrain="auto", sentinel="auto")
 
 
-def read(policy: Policy = AUTO) -> Attempt:
-    backend = Backend(Root("http", "h", 1), engine="llama.cpp")
+def read(policy: Policy = AUTO, backend: Backend | None = None) -> Attempt:
+    backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
     body = json.dumps(BODY).encode()
-    return Attempt(RequestJob("chat", "/v1/chat/completions", "", body, 10_000, policy, None, Report()), backend)
+    known = known_of(backend, policy, body)
+    path = "/v1/chat/completions"
+    job = RequestJob("chat", path, "", body, 10_000, known.policy, None, Report(), known.refused, told=known.told)
+    return Attempt(job, policy, backend)
 
 
 def made(job: RequestJob | None) -> Rewritten:
@@ -47,9 +50,9 @@ def refused(status: int, said: bytes, **headers: str) -> HTTPFlow:
 def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
     """Tools are refused, then the schema: what is sent in the end asks in words, and each was logged once."""
     request = read()
-    first = made(request.job(Report()))
+    first = made(request.job)
     assert first.plan.attempts == {"tools"}
-    assert first.body == request.incoming.data
+    assert first.body == request.job.data
     again = request.without_refused(refused(500, b"tools param requires --jinja flag"), first.plan, again=True)
     second = made(again)
     assert again is not None
@@ -68,7 +71,7 @@ def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_compressed_refusal_is_read() -> None:
     """The error counts as decoded."""
     request = read()
-    first = made(request.job(Report()))
+    first = made(request.job)
     flow = refused(400, b"", content_encoding="gzip")
     assert flow.response is not None
     flow.response.raw_content = gzip.compress(b"m does not support tools")
@@ -81,7 +84,7 @@ def test_a_compressed_refusal_is_read() -> None:
 def test_other_answers_change_nothing(status: int, said: bytes) -> None:
     """They are the client's, and nothing is remembered."""
     request = read()
-    first = made(request.job(Report()))
+    first = made(request.job)
     assert request.without_refused(refused(status, said), first.plan, again=True) is None
     assert request.backend.refused == set()
 
@@ -89,15 +92,15 @@ def test_other_answers_change_nothing(status: int, said: bytes) -> None:
 def test_what_cannot_be_sent_again_is_remembered() -> None:
     """The client gets this error, and the next request goes without."""
     request = read()
-    first = made(request.job(Report()))
+    first = made(request.job)
     assert request.without_refused(refused(400, b"no support: does not support tools"), first.plan, again=False) is None
-    assert made(request.job(Report())).plan.attempts == {"constraint"}
+    assert made(read(backend=request.backend).job).plan.attempts == {"constraint"}
 
 
 def test_a_missed_call_is_remembered() -> None:
     """A native answer that held a call as text: its model's calls are asked for as text from then on."""
     request = read()
-    first = made(request.job(Report()))
+    first = made(request.job)
     block = {"choice": 0, "start": 0, "end": 1, "verdicts": ["text UNKNOWN_TOOL"], "repairs": []}
     note_missed_calls(request.backend, first.plan, Report(blocks=[block]))
     assert request.backend.refused == set()
