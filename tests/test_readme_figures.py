@@ -134,3 +134,6 @@ def test_figures_of_a_demanded_call() -> None:
     for name, *figures in rows:
         suite = name.strip("`")
         assert figures == [free[suite], demanded[suite, "one call"], demanded[suite, "a list"]], name
+    larger = {cell["suite"]: f"{cell['ok']} of {cell['runs']}" for cell in cells("required-1.5b")}
+    said = [larger[f"bfcl:{suite}"] for suite in SUITES[:3]]
+    assert f"is right in {said[0]}, {said[1]} and {said[2]} of the first three (`required-1.5b`)" in PAGES
