@@ -292,7 +292,7 @@ class ToolSim:
             if done is not None:
                 exchange.take_answer(flow, counting.compacted(exchange, done))
             assert flow.response is not None
-            add_cors(flow.response.headers, self._cors(flow))
+            add_cors(flow.response.headers, exchange.cors)
             self._close(flow.id, flow, flow.response.status_code)
 
         if exchange.action == "input_tokens":

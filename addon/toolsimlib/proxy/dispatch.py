@@ -6,7 +6,7 @@ handles at all. A request has three such pairs before its first text.
 
 So whoever has no handler is passed over at a glance. For the others all is as it was: each is asked at each hook anew,
 in the same order. Of most, a glance at their own attributes is enough: their class has neither addons nor a way of its
-own to look up attributes (``_is_plain``), so that it is known whether it has a handler for this hook; that is called
+own to look up attributes (``_look_at``), so that it is known whether it has a handler for this hook; that is called
 right away. All others are left to mitmproxy itself. A class that is given a handler while the proxy runs is heard once
 the chain of addons has changed.
 
@@ -20,9 +20,8 @@ What this leans on, in ``mitmproxy.addonmanager`` 12.2:
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from inspect import isawaitable
+from inspect import getattr_static, isawaitable
 from types import FunctionType
 
 from mitmproxy.addonmanager import AddonManager, Loader, safecall
@@ -31,7 +30,6 @@ from mitmproxy.hooks import Hook
 
 # By these a class finds attributes in a way of its own.
 _LOOK_UP = frozenset({"__getattr__", "__getattribute__"})
-
 
 # An addon; with its own attributes, if its class is plain, and with the function that is its class's handler.
 _Seen = tuple[object, Mapping[str, object] | None, Callable[..., object] | None]
@@ -83,22 +81,19 @@ class Dispatch:
             self._chain, self._seen = [*chain], {}
         seen = self._seen.get(hook)
         if seen is None:
-            seen = [
-                (addon, vars(addon), getattr(type(addon), hook, None))
-                if _is_plain(type(addon), hook)
-                else (addon, None, None)
-                for addon in chain
-            ]
-            self._seen[hook] = seen
+            seen = self._seen[hook] = [_look_at(addon, hook) for addon in chain]
         return seen
 
 
-def _is_plain(kind: type, hook: str) -> bool:
-    """Return whether an addon of this class has the class's handler of a hook, or none, but for its own attributes."""
+def _look_at(addon: object, hook: str) -> _Seen:
+    """Return what is known of an addon. A plain class has one handler or none, and no say in what is looked up."""
+    kind = type(addon)
     looks_up = any(not _LOOK_UP.isdisjoint(vars(each)) for each in kind.__mro__[:-1])
-    handler = inspect.getattr_static(kind, hook, None)
-    is_known = handler is None or isinstance(handler, FunctionType)
-    return is_known and not looks_up and not hasattr(kind, "addons") and kind.__dictoffset__ != 0
+    if looks_up or hasattr(kind, "addons") or kind.__dictoffset__ == 0:
+        return addon, None, None
+    handler = getattr_static(kind, hook, None)
+    is_plain = handler is None or isinstance(handler, FunctionType)
+    return (addon, vars(addon), handler) if is_plain else (addon, None, None)
 
 
 def hears(addon: object, hook: str) -> bool:

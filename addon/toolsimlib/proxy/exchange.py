@@ -55,7 +55,7 @@ MODE_HEADER = "x-proxy-output-mode"
 # They mean nothing for the body that we make.
 _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
 
-_EVENT_STREAM = "text/event-stream"
+_STREAM_TYPE = "text/event-stream"
 
 
 class Exchange:
@@ -189,13 +189,13 @@ class Exchange:
         """Use the time in which the backend thinks."""
         at_leisure(self.catch_up)
         if self.plan is not None and self.plan.stream:
-            self._make_ready()
+            self._made_ready(self.plan)
 
-    def _make_ready(self) -> None:
-        """Make what an answer needs that is streamed, as most are: its backend is still thinking about it."""
-        if self.plan is not None and self._ready is None:
+    def _made_ready(self, plan: Plan) -> StreamedAnswer:
+        """Return what an answer needs that is streamed, as most are: made once, while its backend thinks."""
+        if self._ready is None:
             self._ready = StreamedAnswer(
-                self.plan,
+                plan,
                 self.report,
                 limits=self.limits,
                 clocks=self.clocks,
@@ -203,6 +203,7 @@ class Exchange:
                 memory=self.memory,
                 listener=self.part.listener if self.part is not None else None,
             )
+        return self._ready
 
     def _take(self, done: Done) -> None:
         self.report = done.report
@@ -233,7 +234,7 @@ class Exchange:
         if self.plan is None or is_error:
             self.ours = False
             response.stream = not is_present
-            if self.handed_over is not None and not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
+            if self.handed_over is not None and not response.headers.get("content-type", "").startswith(_STREAM_TYPE):
                 response.headers.update(summary.headers(self.report))
             if (self.plan or self.handed_over or response.status_code >= 400) and not is_present:
                 self.recorder.begin(copied(response))
@@ -241,15 +242,13 @@ class Exchange:
             return
         content_type = response.headers.get("content-type", "")
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        is_stream = content_type.partition(";")[0].strip().lower() == _EVENT_STREAM
+        is_stream = content_type.partition(";")[0].strip().lower() == _STREAM_TYPE
         is_empty = response.status_code in WITHOUT_BODY
         if not (self.plan.stream and is_stream and encoding == "identity") or is_present or is_empty:
             # A stream that is compressed although we asked for none cannot be read in pieces: it is rewritten whole.
             response.stream = False
             return
-        self._make_ready()
-        assert self._ready is not None
-        self.streamed = self._ready
+        self.streamed = self._made_ready(self.plan)
         self.recorder.begin(response)  # A copy is changed: mitmproxy judges the connection by the backend's headers.
         response = flow.response = copied(response)
         set_head(response, EVENT_STREAM)

@@ -1,4 +1,4 @@
-"""Turns of a stream: what takes long is done in pieces, between which everyone else goes on."""
+"""When work is done: what takes long in turns, between which everyone else goes on, and what can wait, later."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _json_line(text: str) -> str:
         return value_line(text)
     if " " in text or _SPACE(text):
         text = "".join(_BETWEEN_SPACE.findall(text))
-    return text if text.isascii() else _on_one_line(text)
+    return text if text.isascii() else text.translate(_LINE_ENDS)
 
 
 _known_line = lru_cache(maxsize=_MAX_KNOWN)(_json_line)
@@ -135,11 +135,7 @@ def parameters_line(tool: Tool) -> str:
 def value_line(value: Any) -> str:
     """Return a JSON value as text on one line."""
     text = encode(value)
-    return text if text.isascii() else _on_one_line(text)
-
-
-def _on_one_line(text: str) -> str:
-    return text.translate(_LINE_ENDS)
+    return text if text.isascii() else text.translate(_LINE_ENDS)
 
 
 def _word(text: str) -> str:
