@@ -14,7 +14,7 @@ which asks the ``Exchange`` that it carries, and its
 5. ``HttpLayer.connections`` holds failed connections with their ``error``, and answers from it whoever wants the same
    address again. We keep the client's connection over such a failure, so we have to forget it.
 6. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended. A hook
-   runs in a task of its own: everything else that is ready comes before what follows it.
+   runs in a task of its own, but for those of ``prompt``: everything else that is ready comes before what follows it.
 7. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the event loop has
    turned: ``Http1Client`` is then as it was at the beginning. Over HTTP/2 each stream is one request: a refusal is only
    remembered there, and is the client's answer.
@@ -59,6 +59,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 from toolsimlib.proxy.direct import DirectWay, direct_way
 from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.jobs import answer_too_large
+from toolsimlib.proxy.prompt import PromptStream
 from toolsimlib.proxy.streamed import StreamedAnswer
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class ToolsimKeepHook(StartHook):  # type: ignore[no-untyped-call]
     answer: StreamedAnswer
 
 
-class EndableStream(HttpStream):
+class EndableStream(PromptStream):
     """A stream whose answer we can end: early, in time, and when the backend dies."""
 
     ended = False

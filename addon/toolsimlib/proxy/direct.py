@@ -12,7 +12,8 @@ What this leans on, in mitmproxy 12.2:
    this way too (``NextLayer``). Whatever is below the topmost is asked by it, and not by anyone else.
 2. Directly on one another, the layers of the mode, of HTTP, ``HttpClient`` and ``Http1Client`` change no bytes: there
    is no TLS on either side, and no other proxy behind this one.
-3. ``Http1Client`` keeps in ``buf`` what it has not read yet, and its ``body_reader`` is where ``chunks`` says.
+3. ``Http1Client`` keeps in ``buf`` what it has not read yet. Behind an answer's head it makes a new ``body_reader``,
+   which is where ``chunks`` says.
 4. A stream that waits for a hook is ``_paused``, and its events queue up.
 5. HTTP/1 has one stream at a time on each connection.
 """
@@ -34,7 +35,7 @@ from toolsimlib.proxy.streamed import StreamedAnswer
 class DirectWay:
     """Stands before the topmost layer while ``answer`` is fed by ``stream``.
 
-    ``reader`` reads the backend's bytes, ``body`` their chunks; ``sending`` makes the command that tells the client.
+    ``reader`` reads the backend's bytes; ``sending`` makes the command that tells the client.
     """
 
     def __init__(
@@ -42,12 +43,10 @@ class DirectWay:
         stream: HttpStream,
         answer: StreamedAnswer,
         reader: Http1Client,
-        body: JoiningReader,
         sending: Callable[[bytes], Command],
     ) -> None:
         self._stream, self._answer = stream, answer
-        self._reader, self._body = reader, body
-        self._server = reader.conn
+        self._reader, self._server = reader, reader.conn
         self._sending = sending
         self._is_first = False  # Whether nothing that came earlier is still on its way.
         self._told: list[bytes] | None = None
@@ -81,7 +80,10 @@ class DirectWay:
         yield from self._long_way(event)
 
     def _is_free(self) -> bool:
-        return not self._reader.buf and self._body.is_between_chunks and self._stream._paused is None
+        reader = self._reader
+        if reader.buf or not isinstance(reader.body_reader, JoiningReader):
+            return False
+        return reader.body_reader.is_between_chunks and self._stream._paused is None
 
 
 def direct_way(
@@ -90,8 +92,6 @@ def direct_way(
     """Open the direct way for a stream of ``layer``, if there is one (rule 2); its client speaks HTTP/1."""
     client = layer.connections.get(stream.context.server)
     reader = client.child_layer if type(client) is HttpClient else None
-    if not isinstance(reader, Http1Client) or not isinstance(reader.body_reader, JoiningReader):
+    if not isinstance(reader, Http1Client) or stream.context.layers[1:] != [layer, stream]:
         return None
-    if stream.context.layers[1:] != [layer, stream]:
-        return None
-    return DirectWay(stream, answer, reader, reader.body_reader, sending)
+    return DirectWay(stream, answer, reader, sending)

@@ -4,35 +4,43 @@ mitmproxy enters and leaves a context, a coroutine and two generators for each a
 with forty addons, 0.1 ms a hook. A hook about a flow is followed by another one, ``update``, which in mitmdump nobody
 handles at all. A request has three such pairs before its first text.
 
-So whoever has no handler is passed over at a glance. For the others all is as it was: each is asked at each hook anew,
-in the same order. Of most, a glance at their own attributes is enough: their class has neither addons nor a way of its
-own to look up attributes (``_look_at``), so that it is known whether it has a handler for this hook; that is called
-right away. All others are left to mitmproxy itself. A class that is given a handler while the proxy runs is heard once
-the chain of addons has changed.
+So who has a handler is found out once, and again whenever an addon has come or gone, or one was given an attribute. Of
+most addons their class says it, and their own attributes (``_is_plain``). The others (scripts among them) are asked at
+each hook anew. The order is mitmproxy's. What an addon is given while a hook is under way is heard from the next on,
+what a class is given once an addon has come or gone.
+
+A hook can also be run where it is met (``begin``), for streams that would rather not wait (``prompt``).
 
 What this leans on, in ``mitmproxy.addonmanager`` 12.2:
 
 1. ``AddonManager.trigger_event`` calls ``invoke_addon`` for each addon of its ``chain``, in ``safecall``, up to the
    first that raises ``AddonHalt``.
-2. A handler is an attribute with the hook's name, and not false, of an addon or of any of its ``addons``. It is called
-   with ``Hook.args``, and awaited if what it returns can be.
+2. ``AddonManager.handle_lifecycle`` triggers a hook and, if its first argument is a flow, ``update``. A connection
+   awaits it for each of its hooks.
+3. A handler is an attribute with the hook's name, and not false, of an addon or of any of its ``addons``. It is called
+   with ``Hook.args``, and awaited if what it returns can be. One that raises keeps those behind it, in the same addon
+   of the chain, from being called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from inspect import getattr_static, isawaitable
-from types import FunctionType
+from types import FunctionType, ModuleType
+from typing import Any
 
-from mitmproxy.addonmanager import AddonManager, Loader, safecall
-from mitmproxy.exceptions import AddonHalt
-from mitmproxy.hooks import Hook
+from mitmproxy.addonmanager import AddonManager, Loader, safecall, traverse
+from mitmproxy.exceptions import AddonHalt, AddonManagerError
+from mitmproxy.flow import Flow
+from mitmproxy.hooks import Hook, UpdateHook
 
 # By these a class finds attributes in a way of its own.
 _LOOK_UP = frozenset({"__getattr__", "__getattribute__"})
 
-# An addon; with its own attributes, if its class is plain, and with the function that is its class's handler.
-_Seen = tuple[object, Mapping[str, object] | None, Callable[..., object] | None]
+# Who may hear a hook of one addon of the chain and those that it holds: each with its class's handler, None if it is to
+# be asked.
+_Hearers = list[tuple[object, Callable[..., object] | None]]
 
 
 class Dispatch:
@@ -40,68 +48,111 @@ class Dispatch:
 
     def __init__(self) -> None:
         self._manager: AddonManager | None = None
-        self._chain: list[object] = []
-        self._seen: dict[str, list[_Seen]] = {}
+        self._seen = _Seen([])
+        self.begun: dict[Hook, asyncio.Task[None]] = {}
+        """Hooks that run already, and in which task: there mitmproxy waits for it, and runs none of them again."""
 
     def load(self, loader: Loader) -> None:
         """Take over from mitmproxy."""
-        manager: AddonManager = loader.master.addons
-        self._manager = manager
-
-        async def trigger_event(event: Hook) -> None:
-            hook = event.name
-            for addon, own, handler in self._look(manager.chain, hook):
-                if own is None or hook in own or "addons" in own:
-                    if not hears(addon, hook):
-                        continue
-                    handler = None
-                elif handler is None:
-                    continue
-                try:
-                    if handler is None:
-                        await manager.invoke_addon(addon, event)
-                    elif (result := handler(addon, *event.args())) is not None and isawaitable(result):
-                        await result
-                except AddonHalt:
-                    return
-                except Exception:
-                    with safecall():  # Says what was raised, as it always does.
-                        raise
-
-        manager.trigger_event = trigger_event  # type: ignore[method-assign]
+        self._manager = loader.master.addons
+        self._manager.trigger_event = self._trigger_event  # type: ignore[method-assign]
+        self._manager.handle_lifecycle = self._handle_lifecycle  # type: ignore[method-assign]
 
     def done(self) -> None:
         """Give the hooks back to mitmproxy."""
         if self._manager is not None:
             vars(self._manager).pop("trigger_event", None)
+            vars(self._manager).pop("handle_lifecycle", None)
 
-    def _look(self, chain: list[object], hook: str) -> list[_Seen]:
-        """Return the addons, with what is known of each."""
-        if chain != self._chain:
-            self._chain, self._seen = [*chain], {}
-        seen = self._seen.get(hook)
-        if seen is None:
-            seen = self._seen[hook] = [_look_at(addon, hook) for addon in chain]
-        return seen
+    def begin(self, hook: Hook) -> asyncio.Task[None]:
+        """Run a hook here and now; the task is done unless somebody has to wait for something."""
+        assert self._manager is not None
+        return asyncio.eager_task_factory(asyncio.get_running_loop(), self._manager.handle_lifecycle(hook))
+
+    async def _handle_lifecycle(self, event: Hook) -> None:
+        if (begun := self.begun.pop(event, None)) is not None:
+            await begun
+            return
+        message = event.args()[0]
+        await self._trigger_event(event)
+        if isinstance(message, Flow) and self._seen.hearers("update"):
+            await self._trigger_event(UpdateHook([message]))
+
+    async def _trigger_event(self, event: Hook) -> None:
+        assert self._manager is not None
+        try:
+            if not self._seen.is_all_of(self._manager.chain):
+                self._seen = _Seen(self._manager.chain)
+        except Exception:
+            # mitmproxy is to find out, and to say it.
+            await AddonManager.trigger_event(self._manager, event)
+            return
+        for hearers in self._seen.hearers(event.name):
+            try:
+                for addon, handler in hearers:
+                    heard = _ask(addon, event) if handler is None else handler(addon, *event.args())
+                    if heard is not None and isawaitable(heard):
+                        await heard
+            except AddonHalt:
+                return
+            except Exception:
+                with safecall():  # Says what was raised, as it always does.
+                    raise
 
 
-def _look_at(addon: object, hook: str) -> _Seen:
-    """Return what is known of an addon. A plain class has one handler or none, and no say in what is looked up."""
+class _Seen:
+    """The addons of a chain and those that they hold, as they were when they were looked at."""
+
+    def __init__(self, chain: list[object]) -> None:
+        self._chain = [*chain]
+        self._everyone: list[list[object]] = [[*traverse([addon])] for addon in chain]  # type: ignore[no-untyped-call]
+        flat = [each for held in self._everyone for each in held]
+        self._holders = [(each, [*each.addons]) for each in flat if hasattr(each, "addons")]
+        self._attributes: list[Mapping[str, object]] = [vars(each) for each in flat if _is_plain(each)]
+        self._count = self._counted()
+        self._hearers: dict[str, list[_Hearers]] = {}
+
+    def is_all_of(self, chain: list[object]) -> bool:
+        """Return whether the addons of a chain are these, with as many attributes as they had."""
+        if chain != self._chain or self._counted() != self._count:
+            return False
+        return all([*holder.addons] == held for holder, held in self._holders)
+
+    def hearers(self, hook: str) -> list[_Hearers]:
+        """Return who may hear a hook, for each addon of the chain by itself."""
+        found = self._hearers.get(hook)
+        if found is None:
+            everyone = ([*_hearers(held, hook)] for held in self._everyone)
+            found = self._hearers[hook] = [hearers for hearers in everyone if hearers]
+        return found
+
+    def _counted(self) -> int:
+        return sum(map(len, self._attributes))
+
+
+def _is_plain(addon: object) -> bool:
+    """Return whether an addon's class, and its own attributes, say what it hears."""
     kind = type(addon)
-    looks_up = any(not _LOOK_UP.isdisjoint(vars(each)) for each in kind.__mro__[:-1])
-    if looks_up or hasattr(kind, "addons") or kind.__dictoffset__ == 0:
-        return addon, None, None
-    handler = getattr_static(kind, hook, None)
-    is_plain = handler is None or isinstance(handler, FunctionType)
-    return (addon, vars(addon), handler) if is_plain else (addon, None, None)
+    return kind.__dictoffset__ != 0 and all(_LOOK_UP.isdisjoint(vars(each)) for each in kind.__mro__[:-1])
 
 
-def hears(addon: object, hook: str) -> bool:
-    """Return whether an addon, or one that it holds, may have a handler for a hook."""
-    try:
-        if getattr(addon, hook, None):
-            return True
-        return any(hears(each, hook) for each in getattr(addon, "addons", ()))
-    except Exception:
-        # mitmproxy is to find out, and to say it.
-        return True
+def _hearers(addons: list[object], hook: str) -> Iterator[tuple[object, Callable[..., object] | None]]:
+    for addon in addons:
+        if not _is_plain(addon):
+            yield addon, None
+            continue
+        handler = None if hook in vars(addon) else getattr_static(type(addon), hook, None)
+        if isinstance(handler, FunctionType):
+            yield addon, handler
+        elif handler is not None or hook in vars(addon):
+            yield addon, None
+
+
+def _ask(addon: object, event: Hook) -> Any:
+    """Call what an addon says that its handler is, if it says so."""
+    handler = getattr(addon, event.name, None)
+    if not handler or isinstance(handler, ModuleType):
+        return None
+    if not callable(handler):
+        raise AddonManagerError(f"Addon handler {event.name} ({addon}) not callable")  # type: ignore[no-untyped-call]
+    return handler(*event.args())

@@ -54,8 +54,8 @@ def in_turns(steps: Iterable[list[bytes]], is_over: Callable[[], bool]) -> Itera
 def when_sent(work: Callable[[], None]) -> None:
     """Do what a hook has left for the time when what it decided is on its way.
 
-    mitmproxy goes on in the loop's next round, in a task that is put in line when the hook is over: so this waits for
-    two. Without a loop nobody is in a hurry.
+    A hook that somebody waits for goes on in the loop's next round, in a task that is put in line when it is over: so
+    this waits for two. Without a loop nobody is in a hurry.
     """
     if (loop := _loop()) is None:
         work()

@@ -16,7 +16,7 @@ from mitmproxy.master import Master
 from mitmproxy.options import Options
 from mitmproxy.proxy.layers.http import HttpRequestHook, HttpResponseHook
 from mitmproxy.test import tflow
-from toolsimlib.proxy.dispatch import Dispatch, hears
+from toolsimlib.proxy.dispatch import Dispatch
 
 
 class _Addon:
@@ -155,16 +155,30 @@ async def test_nobody_is_entered_for_nothing(monkeypatch: pytest.MonkeyPatch) ->
     await addons.trigger_event(UpdateHook([tflow.tflow()]))
 
 
-def test_an_addon_that_cannot_be_looked_at_is_left_to_mitmproxy() -> None:
-    """What raises at a glance may have a handler."""
+async def test_an_addon_that_cannot_be_looked_at_is_left_to_mitmproxy(caplog: pytest.LogCaptureFixture) -> None:
+    """What raises at a glance is said in mitmproxy's words, and keeps nobody else from being called."""
+    told: list[str] = []
 
     class Odd:
-        @property
-        def request(self) -> None:
-            raise RuntimeError
+        name = "odd"
+        is_odd = False
 
-    assert hears(Odd(), "request")
-    assert not hears(Odd(), "response")
+        @property
+        def addons(self) -> list[object]:
+            if self.is_odd:
+                raise RuntimeError("no addons today")
+            return []
+
+    manager = Master(Options(), with_termlog=False).addons
+    manager.add(Odd(), _Plain("behind", told))
+    dispatch = Dispatch()
+    dispatch.load(Loader(manager.master))
+    for is_odd in (True, False, True):
+        Odd.is_odd = is_odd
+        caplog.clear()
+        await manager.trigger_event(HttpRequestHook(tflow.tflow()))
+        assert ["no addons today" in str(record.exc_info) for record in caplog.records] == [True] * is_odd
+    assert told == ["behind"] * 3
 
 
 async def test_a_handler_that_comes_later_is_heard() -> None:
