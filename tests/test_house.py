@@ -162,6 +162,7 @@ LEANS_ON_INTERNALS = {
     "proxy/chunks.py": "mitmproxy, h11: how HTTP/1 reads a chunked body",
     "proxy/cut.py": "mitmproxy: the HTTP stream's events and states",
     "proxy/direct.py": "mitmproxy: how its layers stand on one another, and where HTTP/1 keeps what it has not read",
+    "proxy/prompt.py": "mitmproxy: the HTTP stream's events, and the hooks that it yields",
     "proxy/rounds.py": "mitmproxy: the events by which a client's connection brings a request, or breaks off",
     "proxy/sides.py": "mitmproxy: the backup of a flow",
     "proxy/reporting/view.py": "mitmproxy: the registry of content views has no way to remove one",

@@ -2,9 +2,9 @@
 
 What a backend sends goes down through seven of mitmproxy's generators to its stream, and up again to the client. For a
 delta of a few bytes that is most of what a proxy spends on it, ours included. So while an answer is streamed, the
-topmost layer asks us first. We take what is plain (whole chunks of HTTP/1, all of them deltas that are alike) and leave
-everything else, before anything was done with it, to the layers. They are the truth; a test holds both ways against
-each other at every cut.
+topmost layer asks us first. Of whole chunks of HTTP/1 we take what is plain (deltas that are alike), and give the rest
+to the stream itself. Everything else we leave, before anything was done with it, to the layers. They are the truth; a
+test holds both ways against each other at every cut.
 
 What this leans on, in mitmproxy 12.2:
 
@@ -16,6 +16,7 @@ What this leans on, in mitmproxy 12.2:
    which is where ``chunks`` says.
 4. A stream that waits for a hook is ``_paused``, and its events queue up.
 5. HTTP/1 has one stream at a time on each connection.
+6. ``HttpLayer.event_to_child`` gives a stream an event, and carries out what it commands.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from mitmproxy.proxy.commands import Command
 from mitmproxy.proxy.events import DataReceived, Event
 from mitmproxy.proxy.layer import CommandGenerator, Layer
 from mitmproxy.proxy.layers.http import HttpClient, HttpLayer, HttpStream
+from mitmproxy.proxy.layers.http._events import ResponseData
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
 from toolsimlib.proxy.chunks import JoiningReader, whole_chunks
@@ -42,10 +44,11 @@ class DirectWay:
         self,
         stream: HttpStream,
         answer: StreamedAnswer,
+        layer: HttpLayer,
         reader: Http1Client,
         sending: Callable[[bytes], Command],
     ) -> None:
-        self._stream, self._answer = stream, answer
+        self._stream, self._answer, self._layer = stream, answer, layer
         self._reader, self._server = reader, reader.conn
         self._sending = sending
         self._is_first = False  # Whether nothing that came earlier is still on its way.
@@ -76,6 +79,10 @@ class DirectWay:
                 return
             # At its end the stream has more to do than to tell this.
             self._told, self._asked = told, data
+            if data:
+                self._is_first = False
+                yield from self._layer.event_to_child(self._stream, ResponseData(self._stream.stream_id, data))
+                return
         self._is_first = False
         yield from self._long_way(event)
 
@@ -94,4 +101,4 @@ def direct_way(
     reader = client.child_layer if type(client) is HttpClient else None
     if not isinstance(reader, Http1Client) or stream.context.layers[1:] != [layer, stream]:
         return None
-    return DirectWay(stream, answer, reader, sending)
+    return DirectWay(stream, answer, layer, reader, sending)

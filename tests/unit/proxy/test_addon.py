@@ -228,7 +228,7 @@ async def test_what_a_stream_waits_for_concerns_nobody_else(hook: type, addon: A
     plan, clocks = Plan("responses", "responses", AnswerForm(stream=True)), Clocks(limits)
     answer = StreamedAnswer(plan, Report(), limits=limits, clocks=clocks, recorder=BodyRecorder())
     await manager.handle_lifecycle(hook(answer))
-    assert asked_for == []
+    assert set(asked_for) <= {"addons"}  # Who there is has to be known.
 
 
 def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
