@@ -48,7 +48,7 @@ class Dispatch:
 
     def __init__(self) -> None:
         self._manager: AddonManager | None = None
-        self._seen = _Seen([])
+        self._seen: _Seen | None = None
         self.begun: dict[Hook, asyncio.Task[None]] = {}
         """Hooks that run already, and in which task: there mitmproxy waits for it, and runs none of them again."""
 
@@ -75,19 +75,22 @@ class Dispatch:
             return
         message = event.args()[0]
         await self._trigger_event(event)
-        if isinstance(message, Flow) and self._seen.hearers("update"):
+        if isinstance(message, Flow) and (self._seen is None or self._seen.hearers("update")):
             await self._trigger_event(UpdateHook([message]))
 
     async def _trigger_event(self, event: Hook) -> None:
         assert self._manager is not None
+        seen, chain = self._seen, self._manager.chain
         try:
-            if not self._seen.is_all_of(self._manager.chain):
-                self._seen = _Seen(self._manager.chain)
+            if seen is None or not seen.is_all_of(chain):
+                seen = _Seen(chain)
         except Exception:
             # mitmproxy is to find out, and to say it.
+            self._seen = None
             await AddonManager.trigger_event(self._manager, event)
             return
-        for hearers in self._seen.hearers(event.name):
+        self._seen = seen
+        for hearers in seen.hearers(event.name):
             try:
                 for addon, handler in hearers:
                     heard = _ask(addon, event) if handler is None else handler(addon, *event.args())

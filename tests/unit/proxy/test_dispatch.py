@@ -169,16 +169,35 @@ async def test_an_addon_that_cannot_be_looked_at_is_left_to_mitmproxy(caplog: py
                 raise RuntimeError("no addons today")
             return []
 
+    class Behind(_Plain):
+        def update(self, flows: list[HTTPFlow]) -> None:
+            told.append(f"update of {len(flows)}")
+
     manager = Master(Options(), with_termlog=False).addons
-    manager.add(Odd(), _Plain("behind", told))
-    dispatch = Dispatch()
-    dispatch.load(Loader(manager.master))
+    manager.add(Odd(), Behind("behind", told))
+    Dispatch().load(Loader(manager.master))
     for is_odd in (True, False, True):
         Odd.is_odd = is_odd
         caplog.clear()
+        await manager.handle_lifecycle(HttpRequestHook(tflow.tflow()))
+        said = ["no addons today" in str(record.exc_info) for record in caplog.records]
+        assert said == [True] * 2 * is_odd  # At the hook, and at the update.
+    assert told == ["behind", "update of 1"] * 3
+
+
+async def test_what_is_given_while_a_hook_is_under_way_is_heard_at_the_next() -> None:
+    told: list[str] = []
+    plain = SimpleNamespace(name="plain")
+
+    def give() -> None:
+        plain.request = lambda flow: told.append("given")
+
+    manager = Master(Options(), with_termlog=False).addons
+    manager.add(_Plain("giving", told, give), plain)
+    Dispatch().load(Loader(manager.master))
+    for _ in range(2):
         await manager.trigger_event(HttpRequestHook(tflow.tflow()))
-        assert ["no addons today" in str(record.exc_info) for record in caplog.records] == [True] * is_odd
-    assert told == ["behind"] * 3
+    assert told == ["giving", "giving", "given"]
 
 
 async def test_a_handler_that_comes_later_is_heard() -> None:
