@@ -16,7 +16,6 @@ from typing import Any
 from toolsimlib.conversation import ClientRequest
 from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
-from toolsimlib.values import quick
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.local_tools import is_local, local_tool
@@ -47,13 +46,8 @@ _MAX_KNOWN_SIZE = 262_144
 _MAX_KEY_SIZE = 2_048
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class _Declaration:
-    """A declared tool and the path of the object that declares it ("tools[1].function")."""
-
-    tool: Tool
-    param: str
+type _Declaration = tuple[Tool, str]
+"""A declared tool and the path of the object that declares it ("tools[1].function")."""
 
 
 def model_name(name: str, namespace: str | None) -> str:
@@ -109,17 +103,25 @@ class _Declared:
 
 
 def _read(declared: _Declared) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
+    try:
+        return _gathered(_declarations(declared.body, exact=False))
+    except BadRequest:
+        # Paths are put together only where one is to be named.
+        return _gathered(_declarations(declared.body))
+
+
+def _gathered(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     tools: dict[str, Tool] = {}
     hosted: list[Hosted] = []
-    for each in _declarations(declared.body):
-        if not isinstance(each, _Declaration):
+    for each in declarations:
+        if not isinstance(each, tuple):
             hosted.append(each)
             continue
-        tool = each.tool
+        tool, param = each
         known = tools.get(tool.name)
-        if known is not None and known != tool and not each.param.startswith("input["):
+        if known is not None and known != tool and not param.startswith("input["):
             message = f"Duplicate tool name '{tool.name}': a name may be declared once, and two declarations differ."
-            raise BadRequest(message, f"{each.param}.name", "invalid_value")
+            raise BadRequest(message, f"{param}.name", "invalid_value")
         tools[tool.name] = tool
     return tuple(tools.values()), tuple(hosted)
 
@@ -130,7 +132,7 @@ _read_known = lru_cache(maxsize=32)(_read)
 def schema_param(request: ClientRequest, name: str) -> str:
     """Return the path of the schema that the request declares last for the model name ``name``."""
     declared = _declarations(request.body)
-    params = [each.param for each in declared if isinstance(each, _Declaration) and each.tool.name == name]
+    params = [each[1] for each in declared if isinstance(each, tuple) and each[0].name == name]
     return f"{params[-1]}.parameters"
 
 
@@ -210,15 +212,16 @@ def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
     return kept | ({"messages": None} if "messages" in body else {})
 
 
-def _declarations(body: Mapping[str, Any]) -> Iterator[_Declaration | Hosted]:
+def _declarations(body: Mapping[str, Any], *, exact: bool = True) -> Iterator[_Declaration | Hosted]:
+    """Yield what is declared; unless ``exact``, paths lead to the list alone."""
     for param, declared in _sources(body):
         for index, each in enumerate(expect(declared, list, param)):
-            path = f"{param}[{index}]"
+            path = f"{param}[{index}]" if exact else param
             fields = expect(each, dict, path)
             if param == "functions":
                 yield _function(fields, path, None)
             elif _is_local(fields, body):
-                yield _Declaration(local_tool(fields), path)
+                yield local_tool(fields), path
             else:
                 yield from _read_tool(fields, path, None)
 
@@ -286,7 +289,7 @@ def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _
     description = optional(fields, "description", str, param)
     strict = optional(fields, "strict", bool, param) or False
     tool = Tool(model_name(name, namespace), name, "function", description, parameters, strict, namespace)
-    return _Declaration(tool, param)
+    return tool, param
 
 
 def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:
@@ -300,7 +303,7 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
         namespace=namespace,
         grammar=_grammar(form, f"{param}.format") if form.get("type") == "grammar" else None,
     )
-    return _Declaration(tool, param)
+    return tool, param
 
 
 def _grammar(form: dict[str, Any], param: str) -> str:
