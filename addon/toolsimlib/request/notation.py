@@ -90,9 +90,9 @@ class Shown:
                 self.is_all = False
                 value = "<any, optional>" if optional else "<any>"
             elif (
-                len(inner) - ("description" in inner) == 1
-                and type(kind := inner.get("type")) is str
+                type(kind := inner.get("type")) is str
                 and kind != "array"
+                and len(inner) - ("description" in inner) == 1
             ):
                 # Most properties say no more.
                 if kind not in _TYPES:
@@ -101,7 +101,7 @@ class Shown:
                     self._note(prefix, name, inner)
                 value = f"<{kind}, optional>" if optional else f"<{kind}>"
             elif ("properties" in inner and _is_object(inner, depth + 1)) or (
-                _has_properties(inner.get("items")) and _is_list_of_objects(inner, depth + 1)
+                "items" in inner and _is_list_of_objects(inner, depth + 1)
             ):
                 path = self._note(prefix, name, inner, optional=optional)
                 value = self._value(inner, f"{path}.", depth + 1, optional=optional)
@@ -184,9 +184,15 @@ def _has_properties(schema: object) -> bool:
 
 def _is_item(schema: object, depth: int) -> bool:
     """Return whether a slot's ``type[]``, or a template of its own, says all of the items' schema."""
-    if isinstance(schema, dict) and "items" in schema and _LIST.issuperset(schema):
-        return depth <= _MAX_DEPTH and not _has_properties(schema["items"]) and _is_item(schema["items"], depth + 1)
-    return _is_plain(schema) or (_has_properties(schema) and _is_expressible(schema, depth))
+    if not isinstance(schema, dict):
+        return False
+    if "properties" in schema:
+        return _is_expressible(schema, depth)
+    if "items" not in schema:
+        return _is_plain(schema)
+    items = schema["items"]
+    is_list = _LIST.issuperset(schema) and depth <= _MAX_DEPTH
+    return is_list and not _has_properties(items) and _is_item(items, depth + 1)
 
 
 def _is_plain(schema: object) -> bool:
@@ -194,15 +200,15 @@ def _is_plain(schema: object) -> bool:
 
 
 def _is_object(schema: Mapping[str, Any], depth: int) -> bool:
-    return isinstance(schema.get("properties"), dict) and depth <= _MAX_DEPTH and _is_a(schema, "object")
+    if depth > _MAX_DEPTH or not isinstance(schema.get("properties"), dict):
+        return False
+    return schema.get("type", "object") == "object" and _CHOICES.isdisjoint(schema)
 
 
 def _is_list_of_objects(schema: Mapping[str, Any], depth: int) -> bool:
-    return _has_properties(schema.get("items")) and depth <= _MAX_DEPTH and _is_a(schema, "array")
-
-
-def _is_a(schema: Mapping[str, Any], kind: str) -> bool:
-    return schema.get("type", kind) == kind and _CHOICES.isdisjoint(schema)
+    if depth > _MAX_DEPTH or not _has_properties(schema.get("items")):
+        return False
+    return schema.get("type", "array") == "array" and _CHOICES.isdisjoint(schema)
 
 
 def slot_type(schema: Mapping[str, Any], depth: int = 0) -> str:
