@@ -17,7 +17,7 @@ from toolsimlib.schema.errors import SchemaError, best, message
 from toolsimlib.schema.keywords import fenced
 from toolsimlib.schema.patterns import check_pattern
 from toolsimlib.schema.validator import Validator
-from toolsimlib.schema.wellformed import is_plainly_wellformed
+from toolsimlib.schema.wellformed import are_plainly_wellformed
 
 MAX_SCHEMA_BYTES = 64 * 1024
 """A tool whose schema is longer fills a model's context by itself. Compiling takes up to 0.4 ms a kilobyte."""
@@ -69,7 +69,7 @@ def are_plain(schemas: Iterable[tuple[Mapping[str, Any], str]], max_bytes: int) 
             _is_plain(" ".join([text for _, text in pairs]))
             # No character takes more than two escapes.
             and all(12 * len(text) <= max_bytes or len(_encode(schema)) <= max_bytes for schema, text in pairs)
-            and all(is_plainly_wellformed(schema, _DEFAULT_URI) for schema, _ in pairs)
+            and are_plainly_wellformed([schema for schema, _ in pairs], _DEFAULT_URI)
         )
     except (TypeError, ValueError, RecursionError):
         return False
@@ -110,7 +110,7 @@ def _dialect(schema: dict[str, Any]) -> Any:
 
 
 def _check_wellformed(schema: Any, base: Any) -> None:
-    if is_plainly_wellformed(schema, _uri(base)):
+    if are_plainly_wellformed([schema], _uri(base)):
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
         raise SchemaError("the schema is not well-formed by its dialect, and too large to say where")

@@ -11,7 +11,7 @@ a value of which shape. That is the table here. A walk by it takes a thirtieth o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -170,12 +170,12 @@ _DIALECTS: Mapping[str, Mapping[str, _Shape]] = {
 }
 
 
-def is_plainly_wellformed(schema: Any, dialect: str) -> bool:
-    """Return whether a schema (plain JSON) is certainly well-formed; ``dialect``: the URI of its meta-schema."""
+def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
+    """Return whether all schemas (plain JSON) are certainly well-formed; ``dialect``: the URI of their meta-schema."""
     shapes = _DIALECTS.get(dialect.rstrip("#"))
     if shapes is None:
         return False
-    below = [schema]
+    below = list(schemas)
     # It grows on the way.
     for schema in below:
         if not isinstance(schema, dict):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema.validators import validator_for
 from toolsimlib.schema import SchemaError, compile_schema
-from toolsimlib.schema.wellformed import _DRAFT7, _DRAFT2019, _DRAFT2020, is_plainly_wellformed
+from toolsimlib.schema.wellformed import _DRAFT7, _DRAFT2019, _DRAFT2020, are_plainly_wellformed
 
 DIALECTS = (
     "http://json-schema.org/draft-06/schema#",
@@ -41,7 +41,7 @@ def passes(schema: Any, dialect: str) -> bool:
 @given(st.sampled_from(DIALECTS), st.dictionaries(st.sampled_from(KEYWORDS), SHAPES, max_size=3))
 def test_what_it_passes_jsonschema_passes(dialect: str, schema: dict[str, Any]) -> None:
     """No malformed schema gets through, whatever its keywords hold."""
-    if is_plainly_wellformed(schema, dialect):
+    if are_plainly_wellformed([schema], dialect):
         assert passes(schema, dialect)
 
 
@@ -55,7 +55,7 @@ def test_each_keyword(dialect: str, keyword: str) -> None:
     # draft-06 does not know what draft-07 added.
     newer = {"if", "then", "else", "$comment", "readOnly", "contentMediaType", "contentEncoding"}
     for value in values:
-        mine, theirs = is_plainly_wellformed({keyword: value}, dialect), passes({keyword: value}, dialect)
+        mine, theirs = are_plainly_wellformed([{keyword: value}], dialect), passes({keyword: value}, dialect)
         if value in doubts.get(keyword, ()) or ("draft-06" in dialect and keyword in newer):
             assert theirs or not mine
         else:
@@ -64,8 +64,8 @@ def test_each_keyword(dialect: str, keyword: str) -> None:
 
 def test_other_dialects_are_for_jsonschema() -> None:
     """What the walk has no table for, it does not pass."""
-    assert not is_plainly_wellformed({}, "http://json-schema.org/draft-04/schema#")
-    assert not is_plainly_wellformed([], DIALECTS[-1])
+    assert not are_plainly_wellformed([{}], "http://json-schema.org/draft-04/schema#")
+    assert not are_plainly_wellformed([[]], DIALECTS[-1])
 
 
 @pytest.mark.parametrize(
