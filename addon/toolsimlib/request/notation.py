@@ -49,8 +49,6 @@ class Shown:
     ``is_all``: whether this says all that the schema does (but for titles and additionalProperties).
     """
 
-    __slots__ = ("is_all", "notes", "template")
-
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.notes: list[str] = []
         self.is_all = True
