@@ -18,7 +18,7 @@ from toolsimlib.errors import BadRequest
 from toolsimlib.plan import Tool
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, string
-from toolsimlib.wire.local_tools import is_local, local_tool
+from toolsimlib.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
 from toolsimlib.wire.request_body import source_of
 from toolsimlib.wire.strict import expect, missing, optional, required, wrong_type
 
@@ -234,9 +234,10 @@ def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
 
 def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
     """Return whether a tool is one of the Responses API's that the client runs; chat has no items for their calls."""
-    if "messages" in body or not isinstance(declared, dict) or declared.get("type") == "function":
+    if "messages" in body or not isinstance(declared, dict):
         return False
-    return is_local(declared)
+    kind = declared.get("type")
+    return isinstance(kind, str) and kind in LOCAL_TOOLS and is_local(declared)
 
 
 def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Iterable[_Declaration | Hosted]:

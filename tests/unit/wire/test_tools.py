@@ -222,6 +222,13 @@ def test_tools_that_are_declared_by_type():
     assert left["tools"] == [CONTAINER, {"type": "apply_patch"}, {"type": "tool_search"}]
 
 
+@pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "tool_search_call"])
+def test_the_type_of_a_call_declares_no_tool_of_the_clients(kind: str) -> None:
+    """It is left to the backend, as any type that we do not know."""
+    declared = {"type": kind, "execution": "client"}
+    assert read_tools({"input": "hi", "tools": [declared]}) == ((), (declared,))
+
+
 def test_schema_param():
     """A schema's place can be named afterwards: that of the declaration which counts."""
     body = {
