@@ -47,22 +47,19 @@ class ServerReplay:
     def __init__(self) -> None:
         self.handover = Handover()
 
-    def update(self, flows: Any) -> None:
-        """Drop the clients' sides of what was just loaded: an answer that we made must not be rewritten again."""
-        playback = _playback()
-        if not flows and playback is not None:
-            for stored in list(_stored(playback)):
-                if stored.metadata[NOTE].get("side") == "client":
-                    _take(playback, stored)
-
     def running(self) -> None:
-        """Do the same for what was loaded before this script."""
-        self.update(())
+        """Drop what was loaded before this script, and is not to be served."""
+        if (playback := _playback()) is not None:
+            _drop_clients_sides(playback)
 
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Send a request for the listener to the recorded backend instead."""
         request, playback = flow.request, _playback()
-        if flow.response is not None or playback is None or not route.endpoint(request.path):
+        if playback is None:
+            return
+        # Files can be loaded at any time. mitmproxy would say so, but to whom it says that it says each hook twice.
+        _drop_clients_sides(playback)
+        if flow.response is not None or not route.endpoint(request.path):
             return
         if is_listener(request.host, request.port, flow.client_conn.sockname):
             stored = next(_stored(playback), None)
@@ -161,6 +158,13 @@ def _listed(found: list[str]) -> str:
 def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
     for flows in list(playback.flowmap.values()):
         yield from (flow for flow in flows if NOTE in flow.metadata)
+
+
+def _drop_clients_sides(playback: ServerPlayback) -> None:
+    """Leave the backend's sides of exchanges: an answer that we made must not be rewritten again."""
+    for stored in list(_stored(playback)):
+        if stored.metadata[NOTE].get("side") == "client":
+            _take(playback, stored)
 
 
 def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:

@@ -76,9 +76,19 @@ def test_reuse(stage: Stage) -> None:
         assert stage.playback.count() == 1
 
 
-def test_only_the_backends_side_is_served(stage: Stage) -> None:
-    """An answer that we made is no backend's."""
+def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
+    """An answer that we made is no backend's; nor is one that is loaded while mitmproxy runs."""
     assert stage.playback.count() == 1
+    stage.playback.load_file(str(recording(tmp_path, model="later")))
+    flow = stage.ask(question(model="later"))
+    assert flow.response is not None
+    assert b'"tool_calls"' in (flow.response.content or b"")
+    assert stage.playback.count() == 0
+
+
+def test_no_update_is_heard() -> None:
+    """Whoever hears an update, hears two hooks for each one of a request."""
+    assert not hasattr(ServerReplay(), "update")
 
 
 def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
