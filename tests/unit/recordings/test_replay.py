@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +66,13 @@ def test_options_set_by_hand_show_what_they_change(stream: Path, mitm: Any) -> N
     assert any("request.body.messages" in line and "act" in line for line in lines(stream))
 
 
-def renamed(name: str) -> Callable[..., bytes]:
-    def encode(data: str, event: str = "") -> bytes:
-        event = event.replace(name, "other")
-        return f"event: {event}\ndata: {data}\n\n".encode() if event else f"data: {data}\n\n".encode()
-
-    return encode
-
-
 def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event, by its number and its name."""
     event_stream = toolsimlib.wire.responses.event_stream
-    monkeypatch.setattr(event_stream, "encode", renamed("response.function_call_arguments.done"))
+    head_of, name = event_stream.head_of, "response.function_call_arguments.done"
+    monkeypatch.setattr(
+        event_stream, "head_of", lambda *event: head_of(*event).replace(f"event: {name}\n", "event: other\n")
+    )
     (line,) = lines(stream)
     assert line.startswith("response.events[")
     assert "response.function_call_arguments.done].event: got" in line

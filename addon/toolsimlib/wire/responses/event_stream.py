@@ -7,11 +7,23 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolsimlib.wire.json_codec import dump, dump_string
+from toolsimlib.wire.responses.shapes import part_of
 from toolsimlib.wire.sse import encode
+
+
+def head_of(event: str, fields: Mapping[str, Any], more: str = "") -> str:
+    """Return the frame of an event up to its number. ``more``: members that are JSON already, behind the fields."""
+    return f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]}{more},"sequence_number":'
+
+
+def deltas_of(event: str, fields: Mapping[str, Any], more: str = "") -> tuple[str, str]:
+    """Return what stands before and behind the text of an event's deltas, up to the number. ``more``: see there."""
+    return f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]},"delta":', f'{more},"sequence_number":'
 
 
 class EventStream:
@@ -26,15 +38,16 @@ class EventStream:
     def emit(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
         """Make the frame of an event. ``more``: members that are JSON already, each behind its comma."""
         if self.is_on:
-            data = dump({"type": event, **fields})[:-1]
-            self._frames.append(encode(f'{data}{more},"sequence_number":{self._number}}}', event))
-            self._number += 1
+            self.number(head_of(event, fields, more))
 
-    def start_deltas(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Let the deltas that follow be of this event. ``more``: as in ``emit``, behind the text."""
-        head = dump({"type": event, **fields})
-        self._delta_head = f'event: {event}\ndata: {head[:-1]},"delta":'
-        self._delta_tail = f'{more},"sequence_number":'
+    def number(self, head: str) -> None:
+        """Make the frame of an event from its head."""
+        self._frames.append(f"{head}{self._number}}}\n\n".encode())
+        self._number += 1
+
+    def start_deltas(self, ends: tuple[str, str]) -> None:
+        """Let the deltas that follow stand between these ends (``deltas_of``)."""
+        self._delta_head, self._delta_tail = ends
 
     def deltas(self, texts: Sequence[str]) -> None:
         """Make the frames of deltas that came together, as one piece."""
@@ -53,3 +66,21 @@ class EventStream:
         """Return the frames that were made since the last time."""
         frames, self._frames = self._frames, []
         return frames
+
+
+class Message(NamedTuple):
+    """What a message begins with: its ``item``, the events that announce it, and what its deltas stand between."""
+
+    item: dict[str, Any]
+    heads: tuple[str, str]
+    deltas: tuple[str, str]
+
+
+def first_message() -> Message:
+    """Return how an answer begins that begins with text, as most do: made before there is any, while nobody waits."""
+    name = f"msg_{secrets.token_hex(24)}"
+    item = {"id": name, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
+    where = {"item_id": name, "output_index": 0, "content_index": 0}
+    added = head_of("response.output_item.added", {"output_index": 0, "item": item})
+    part = head_of("response.content_part.added", {**where, "part": part_of("text", "")})
+    return Message(item, (added, part), deltas_of("response.output_text.delta", where, ',"logprobs":[]'))

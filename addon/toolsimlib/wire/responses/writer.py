@@ -64,7 +64,7 @@ from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
-from toolsimlib.wire.responses.event_stream import EventStream
+from toolsimlib.wire.responses.event_stream import EventStream, Message, deltas_of, first_message
 from toolsimlib.wire.responses.shapes import DELTA_OF, PART_OF, failure, part_of, response_json, usage_of
 
 
@@ -78,6 +78,7 @@ class ResponsesWriter:
         self._has_begun = False
         self._created_at = 0
         self._service_tier: str | None = None
+        self._first = first_message() if form.stream else None
         self._output: list[dict[str, Any]] = []
         self._written: dict[int, str] = {}  # By place: the items of a stream that are over, as JSON.
         # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
@@ -228,6 +229,9 @@ class ResponsesWriter:
             self._close_part()
         else:
             self._close("completed")
+            if kind == "text" and not self._output and self._first is not None:
+                self._open_message(self._first)
+                return
             if kind in ("text", "refusal"):
                 item = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
                 self._add(f"msg_{secrets.token_hex(24)}", item)
@@ -242,6 +246,14 @@ class ResponsesWriter:
             self._events.emit("response.content_part.added", {**self._where(), "part": part})
             more = ',"logprobs":[]' if kind == "text" else ""
             self._start_deltas(f"response.{DELTA_OF[kind]}.delta", more)
+
+    def _open_message(self, message: Message) -> None:
+        self._output.append(message.item)
+        self._open = "text"
+        for head in message.heads:
+            self._events.number(head)
+        self._events.start_deltas(message.deltas)
+        self._text = StringIO(newline="\n")
 
     def _call(self, event: CallStarted) -> None:
         self._begin(Opened())
@@ -313,7 +325,7 @@ class ResponsesWriter:
         )
 
     def _start_deltas(self, event: str, more: str = "") -> None:
-        self._events.start_deltas(event, self._where(), more)
+        self._events.start_deltas(deltas_of(event, self._where(), more))
         self._text = StringIO(newline="\n")
 
     def _where(self) -> dict[str, Any]:

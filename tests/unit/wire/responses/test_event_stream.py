@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.wire.responses.event_stream import EventStream
+from toolsimlib.wire.responses.event_stream import EventStream, deltas_of
 from toolsimlib.wire.sse import SSEDecoder
 
 TEXTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
@@ -25,7 +25,7 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 def test_all_events_are_counted(told: list[list[str] | str]) -> None:
     """By one counter from 0, whether they are made one by one or together, and however they are taken."""
     events = EventStream(is_on=True)
-    events.start_deltas("d", {"item_id": "m"}, ',"logprobs":[]')
+    events.start_deltas(deltas_of("d", {"item_id": "m"}, ',"logprobs":[]'))
     frames: list[bytes] = []
     expected: list[dict[str, Any]] = []
     for each in told:
@@ -46,7 +46,7 @@ def test_all_events_are_counted(told: list[list[str] | str]) -> None:
 def test_deltas_that_come_together_leave_together() -> None:
     """As one piece; behind the last event stands the word that ends the stream."""
     events = EventStream(is_on=True)
-    events.start_deltas("d", {})
+    events.start_deltas(deltas_of("d", {}))
     events.deltas(["a", "b"])
     events.done()
     together, last = events.take()
@@ -57,7 +57,7 @@ def test_deltas_that_come_together_leave_together() -> None:
 def test_an_answer_that_is_not_streamed_has_no_events() -> None:
     """Whatever is told."""
     events = EventStream(is_on=False)
-    events.start_deltas("d", {})
+    events.start_deltas(deltas_of("d", {}))
     events.deltas(["a"])
     events.emit("e", {})
     events.done()

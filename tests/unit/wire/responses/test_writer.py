@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tracemalloc
 from collections.abc import Sequence
 from typing import Any
@@ -179,6 +180,17 @@ def test_text_after_a_call_is_a_new_item() -> None:
     _, writer = write([TextDelta("a"), *call(1), TextDelta("b"), Ended({0: "tool_calls"})])
     assert writer.body is not None
     assert [item["type"] for item in writer.body["output"]] == ["message", "function_call", "message"]
+
+
+def test_the_first_message_is_like_any_other() -> None:
+    """Though its frames are made before there is text: the same events with the same members, in the same order."""
+    told, _ = write([TextDelta("a"), *call(1), TextDelta("a"), Ended()])
+    begins = [at for at, event in enumerate(told) if event.get("item", {}).get("type") == "message"][::2]
+    names = [told[at]["item"]["id"] for at in begins]
+    assert names[0] != names[1]
+    first, later = (json.dumps(told[at : at + 5]).replace(name, "") for at, name in zip(begins, names, strict=True))
+    numbers = re.compile(r'"(?:sequence_number|output_index)": \d+')
+    assert numbers.sub("", first) == numbers.sub("", later)
 
 
 def test_refusal_and_text_share_a_message() -> None:
