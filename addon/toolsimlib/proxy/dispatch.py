@@ -31,9 +31,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from mitmproxy.addonmanager import AddonManager, Loader, safecall, traverse
+from mitmproxy.addons.maplocal import MapLocal
 from mitmproxy.exceptions import AddonHalt, AddonManagerError
 from mitmproxy.flow import Flow
 from mitmproxy.hooks import Hook, UpdateHook
+from mitmproxy.http import HTTPFlow
 
 # By these a class finds attributes in a way of its own.
 _LOOK_UP = frozenset({"__getattr__", "__getattribute__"})
@@ -41,6 +43,16 @@ _LOOK_UP = frozenset({"__getattr__", "__getattribute__"})
 # Who may hear a hook of one addon of the chain and those that it holds: each with its class's handler, None if it is to
 # be asked.
 _Hearers = list[tuple[object, Callable[..., object] | None]]
+
+
+def _mapped(addon: MapLocal, flow: HTTPFlow) -> None:
+    """mitmproxy puts the URL of each request together, before it looks whether there is anything to map."""
+    if addon.replacements:
+        MapLocal.request(addon, flow)
+
+
+# What is called in the place of a handler of mitmproxy's own, to the same effect.
+_SHORTER: Mapping[Callable[..., object], Callable[..., object]] = {MapLocal.request: _mapped}
 
 
 class Dispatch:
@@ -73,12 +85,16 @@ class Dispatch:
         if (begun := self.begun.pop(event, None)) is not None:
             await begun
             return
-        message = event.args()[0]
-        await self._trigger_event(event)
+        arguments = event.args()
+        message = arguments[0]
+        await self._tell(event, arguments)
         if isinstance(message, Flow) and (self._seen is None or self._seen.hearers("update")):
             await self._trigger_event(UpdateHook([message]))
 
     async def _trigger_event(self, event: Hook) -> None:
+        await self._tell(event, event.args())
+
+    async def _tell(self, event: Hook, arguments: list[Any]) -> None:
         assert self._manager is not None
         seen, chain = self._seen, self._manager.chain
         try:
@@ -93,7 +109,7 @@ class Dispatch:
         for hearers in seen.hearers(event.name):
             try:
                 for addon, handler in hearers:
-                    heard = _ask(addon, event) if handler is None else handler(addon, *event.args())
+                    heard = _ask(addon, event, arguments) if handler is None else handler(addon, *arguments)
                     if heard is not None and isawaitable(heard):
                         await heard
             except AddonHalt:
@@ -110,7 +126,8 @@ class _Seen:
         self._chain = [*chain]
         self._everyone: list[list[object]] = [[*traverse([addon])] for addon in chain]  # type: ignore[no-untyped-call]
         flat = [each for held in self._everyone for each in held]
-        self._holders = [(each, [*each.addons]) for each in flat if hasattr(each, "addons")]
+        self._holders = [each for each in flat if hasattr(each, "addons")]
+        self._held = [[*holder.addons] for holder in self._holders]
         self._attributes: list[Mapping[str, object]] = [vars(each) for each in flat if _is_plain(each)]
         self._count = self._counted()
         self._hearers: dict[str, list[_Hearers]] = {}
@@ -119,7 +136,7 @@ class _Seen:
         """Return whether the addons of a chain are these, with as many attributes as they had."""
         if chain != self._chain or self._counted() != self._count:
             return False
-        return all([*holder.addons] == held for holder, held in self._holders)
+        return [[*holder.addons] for holder in self._holders] == self._held
 
     def hearers(self, hook: str) -> list[_Hearers]:
         """Return who may hear a hook, for each addon of the chain by itself."""
@@ -146,16 +163,16 @@ def _hearers(addons: list[object], hook: str) -> Iterator[tuple[object, Callable
             continue
         handler = None if hook in vars(addon) else getattr_static(type(addon), hook, None)
         if isinstance(handler, FunctionType):
-            yield addon, handler
+            yield addon, _SHORTER.get(handler, handler)
         elif handler is not None or hook in vars(addon):
             yield addon, None
 
 
-def _ask(addon: object, event: Hook) -> Any:
+def _ask(addon: object, event: Hook, arguments: list[Any]) -> Any:
     """Call what an addon says that its handler is, if it says so."""
     handler = getattr(addon, event.name, None)
     if not handler or isinstance(handler, ModuleType):
         return None
     if not callable(handler):
         raise AddonManagerError(f"Addon handler {event.name} ({addon}) not callable")  # type: ignore[no-untyped-call]
-    return handler(*event.args())
+    return handler(*arguments)

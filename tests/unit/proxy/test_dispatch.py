@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from mitmproxy.addonmanager import AddonManager, Loader
+from mitmproxy.addons.maplocal import MapLocal
 from mitmproxy.exceptions import AddonHalt
 from mitmproxy.hooks import UpdateHook
-from mitmproxy.http import HTTPFlow
+from mitmproxy.http import HTTPFlow, Request
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 from mitmproxy.proxy.layers.http import HttpRequestHook, HttpResponseHook
-from mitmproxy.test import tflow
+from mitmproxy.test import taddons, tflow
 from toolsimlib.proxy.dispatch import Dispatch
 
 
@@ -250,3 +252,28 @@ async def test_who_looks_up_attributes_in_its_own_way_is_asked() -> None:
     Dispatch().load(Loader(manager.master))
     await manager.trigger_event(HttpRequestHook(tflow.tflow()))
     assert told == ["answered", "slotted"]
+
+
+@pytest.mark.parametrize("is_mapped", [False, True])
+async def test_what_is_mapped_to_a_file_is_as_it_was(is_mapped: bool, tmp_path: Path) -> None:
+    """mitmproxy's own handler is asked as soon as anything is to be mapped, and not before."""
+    (tmp_path / "answer").write_text("from a file")
+    with taddons.context(mapped := MapLocal()) as mitm:
+        mitm.options.map_local = [f"|//address|{tmp_path / 'answer'}"] * is_mapped
+        mitm.master.addons.add(dispatch := Dispatch())
+        flow = tflow.tflow()
+        await mitm.master.addons.handle_lifecycle(HttpRequestHook(flow))
+        assert bool(mapped.replacements) is is_mapped
+        assert (flow.response is not None and flow.response.text) == ("from a file" if is_mapped else False)
+        dispatch.done()
+
+
+async def test_no_url_is_made_where_nothing_is_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mitmproxy's own handler makes one first."""
+    asked: list[HTTPFlow] = []
+    monkeypatch.setattr(Request, "pretty_url", property(asked.append))
+    with taddons.context(MapLocal()) as mitm:
+        mitm.master.addons.add(dispatch := Dispatch())
+        await mitm.master.addons.handle_lifecycle(HttpRequestHook(tflow.tflow()))
+        dispatch.done()
+    assert asked == []
