@@ -28,7 +28,7 @@ from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.deletions import Deletions
 from toolsimlib.proxy.exchange import OPEN, Exchange
-from toolsimlib.proxy.head import error_response
+from toolsimlib.proxy.head import by_name, error_response
 from toolsimlib.proxy.incoming import incoming
 from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
 from toolsimlib.proxy.known import KnownBackends
@@ -363,7 +363,7 @@ class ToolSim:
         return policy_for(flow, self._settings.policy, by_hand, is_builtin=is_builtin)
 
     def _cors(self, flow: HTTPFlow) -> dict[str, str]:
-        return cors_headers(self._settings.origins, flow.request.headers.get("origin"))
+        return cors_headers(self._settings.origins, by_name(flow.request.headers).get("origin"))
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
         """Send a request to the runner if its answer may take several rounds; return whether it goes there."""

@@ -58,6 +58,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 
 from toolsimlib.proxy.direct import DirectWay, direct_way
 from toolsimlib.proxy.exchange import OPEN, Exchange
+from toolsimlib.proxy.head import by_name
 from toolsimlib.proxy.jobs import answer_too_large
 from toolsimlib.proxy.prompt import PromptStream
 from toolsimlib.proxy.streamed import StreamedAnswer
@@ -157,7 +158,7 @@ class EndableStream(PromptStream):
             return
         self.fed = answer
         self.stores = self.context.options.store_streamed_bodies
-        is_chunked = "chunked" in response.headers.get("transfer-encoding", "").lower()
+        is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
         layer = self.layer
         self.frames_chunks = is_chunked and type(layer.connections.get(self.context.client)) is Http1Server
         if self.frames_chunks:

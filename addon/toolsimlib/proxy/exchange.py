@@ -29,10 +29,9 @@ from mitmproxy.net.http import status_codes
 from toolsimlib.errors import ApiError
 from toolsimlib.pages.topic import Topic
 from toolsimlib.plan import Dialect, Plan, Policy
-from toolsimlib.proxy import resend, sides
+from toolsimlib.proxy import head, resend, sides
 from toolsimlib.proxy.attempt import Attempt, known_of
 from toolsimlib.proxy.clocks import Clocks
-from toolsimlib.proxy.head import WITHOUT_BODY, change, copied, error_response, internal_error, set_head, told_problem
 from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
@@ -120,7 +119,8 @@ class Exchange:
         if self.is_request_too_large:
             flow.response = self.refuse(request_too_large(limit))
             return None
-        encoding, mode = request.headers.get("content-encoding", ""), request.headers.get(MODE_HEADER)
+        headers = head.by_name(request.headers)
+        encoding, mode = headers.get("content-encoding", ""), headers.get(MODE_HEADER)
         body, kept = request.raw_content or b"", self.memory.kept if self.memory and not action else None
         if self.memory is not None and self.memory.body is not None:
             body, encoding = self.memory.body, ""
@@ -152,7 +152,7 @@ class Exchange:
                 flow.response = self.refuse(done.error)
             return
         # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
-        came_in = copied(flow.request)
+        came_in = head.copied(flow.request)
         self.leave(lambda: sides.begin(flow, came_in))
         self.prepared = done.prepared
         self._send(flow, done.rewritten)
@@ -180,7 +180,7 @@ class Exchange:
         request, body = flow.request, rewritten.body
         request.path, request.raw_content = rewritten.path, body
         given = {"accept-encoding": "identity", "content-length": str(len(body))}
-        change(request.headers, without=_CLIENTS_OWN, given=given)
+        head.change(request.headers, without=_CLIENTS_OWN, given=given)
         self._ready = None
         when_sent(self._sent)
         self.leave(lambda: resend.note_sent(flow, body))
@@ -237,21 +237,21 @@ class Exchange:
             if self.handed_over is not None and not response.headers.get("content-type", "").startswith(_STREAM_TYPE):
                 response.headers.update(summary.headers(self.report))
             if (self.plan or self.handed_over or response.status_code >= 400) and not is_present:
-                self.recorder.begin(copied(response))
+                self.recorder.begin(head.copied(response))
                 response.stream = self.recorder.passing
             return
-        content_type = response.headers.get("content-type", "")
-        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        headers = head.by_name(response.headers)
+        content_type, encoding = headers.get("content-type", ""), headers.get("content-encoding", "identity")
         is_stream = content_type.partition(";")[0].strip().lower() == _STREAM_TYPE
-        is_empty = response.status_code in WITHOUT_BODY
-        if not (self.plan.stream and is_stream and encoding == "identity") or is_present or is_empty:
+        is_empty = response.status_code in head.WITHOUT_BODY
+        if not (self.plan.stream and is_stream and encoding.strip().lower() == "identity") or is_present or is_empty:
             # A stream that is compressed although we asked for none cannot be read in pieces: it is rewritten whole.
             response.stream = False
             return
         self.streamed = self._made_ready(self.plan)
         self.recorder.begin(response)  # A copy is changed: mitmproxy judges the connection by the backend's headers.
-        response = flow.response = copied(response)
-        set_head(response, EVENT_STREAM)
+        response = flow.response = head.copied(response)
+        head.set_head(response, EVENT_STREAM)
         if flow.request.http_version == "HTTP/1.1":
             response.headers["transfer-encoding"] = "chunked"
         response.stream = self.streamed.feed
@@ -271,7 +271,7 @@ class Exchange:
         self._take(done)
         if done.rewritten is None:
             # A request that was ours stays ours: only a worker that died can have failed it.
-            flow.response = self.refuse(done.error or internal_error())
+            flow.response = self.refuse(done.error or head.internal_error())
             return
         flow.response = None
         self._send(flow, done.rewritten)
@@ -309,7 +309,7 @@ class Exchange:
         self.holder = done.holder
         if self.part is not None and self.part.listener is not None:
             self.part.listener(done.told, done.again)
-        set_head(response, done.content_type)
+        head.set_head(response, done.content_type)
         response.status_code = done.status
         response.reason = status_codes.RESPONSES.get(response.status_code, "")
         response.headers.update(summary.headers(self.report))
@@ -326,14 +326,14 @@ class Exchange:
 
     def problem(self) -> str:
         """Return in words why there was an HTTP error, ours or the backend's; "" if nobody said."""
-        return self._problem or told_problem(self.recorder.received.content())
+        return self._problem or head.told_problem(self.recorder.received.content())
 
     def refuse(self, error: ApiError) -> Response:
         """Return an error as the whole answer."""
         self.ours = False
         self._problem = error.message
         self.report.error = error.code or error.type
-        return error_response(error, self.cors)
+        return head.error_response(error, self.cors)
 
 
 OPEN: dict[str, Exchange] = {}

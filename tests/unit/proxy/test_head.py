@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 
+from hypothesis import given
+from hypothesis import strategies as st
 from mitmproxy.http import Headers, Response
 from toolsimlib.errors import ApiError
-from toolsimlib.proxy.head import copied, error_response, set_head, told_problem
+from toolsimlib.proxy.head import by_name, copied, error_response, set_head, told_problem
 
 
 def test_error_response() -> None:
@@ -27,6 +29,18 @@ def test_a_copy() -> None:
     assert copy.trailers is not None
     copy.headers["x-a"], copy.trailers["x-t"], copy.content, copy.status_code = "c", "v", b"others", 201
     assert response.get_state() == before  # type: ignore[no-untyped-call]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"origin", b"Origin", b"VIA", b"\xe9", b"x"]), st.binary(max_size=3)), max_size=6
+    )
+)
+def test_headers_by_name(fields: list[tuple[bytes, bytes]]) -> None:
+    """As mitmproxy gives them one by one, for names of any case, with several headers of one name, in any bytes."""
+    headers = Headers(fields)
+    found = by_name(headers)
+    assert found == {name.lower(): headers[name] for name in headers}
 
 
 def test_a_backends_head_for_a_body_of_ours() -> None:
