@@ -18,6 +18,7 @@ last user message reminds the model of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 
 from toolsimlib.conversation import ClientRequest
@@ -42,8 +43,9 @@ def catalogue_of(plan: Plan) -> str:
     )
 
 
+@lru_cache(maxsize=16)
 def digest_of(catalogue: str, role: str) -> str:
-    """Return what tells one catalogue from another."""
+    """Return what tells one catalogue from another. A client's requests have the same one, mostly."""
     return sha256(f"{role}\0{catalogue}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Literal, Protocol
 
@@ -178,8 +179,12 @@ RESPONSES = Api(
 APIS: Mapping[Dialect, Api] = {api.name: api for api in (RESPONSES, CHAT)}
 
 
+@lru_cache(maxsize=64)
 def api_of_path(path: str) -> Api | None:
-    """Return the API whose requests are sent to ``path`` (its query included), None if there is none."""
+    """Return the API whose requests are sent to ``path`` (its query included), None if there is none.
+
+    A request's path is asked about by six places.
+    """
     plain = path.partition("?")[0].rstrip("/")
     return next((api for api in APIS.values() if plain.endswith(api.ending)), None)
 

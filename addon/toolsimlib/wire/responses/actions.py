@@ -21,6 +21,7 @@ import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from operator import is_
 from typing import Any, Literal
 
@@ -55,6 +56,7 @@ _NO_ENDPOINT = (404, 405, 501)
 NO_SUMMARY = ApiError("The model wrote no whole summary: nothing was compacted.", code="backend_bad_answer", status=502)
 
 
+@lru_cache(maxsize=64)
 def action_of(path: str) -> Action | None:
     """Return the action of a path (its query included), None if it has none."""
     plain = path.partition("?")[0].rstrip("/")
