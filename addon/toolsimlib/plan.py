@@ -6,8 +6,9 @@ Plain frozen values. ``Policy`` is the operator's, ``Plan`` one request's; both 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from toolsimlib.events import ToolKind
@@ -130,6 +131,10 @@ class Policy:
     fix_empty_final_disable_tools: bool = True
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
 
+    def __hash__(self) -> int:
+        """Of what requests change alone: what is worked out for a policy is looked up several times for each one."""
+        return hash((self.engine, self.mode, self.constrain, self.sentinel, self.output_mode))
+
     @property
     def asks_again(self) -> bool:
         """Whether an answer may take several turns of the model."""
@@ -231,6 +236,10 @@ class Plan:
     told: HeldCatalogue | None = None
     is_told: bool = False
 
+    def with_told(self, told: HeldCatalogue | None, *, is_told: bool) -> Plan:
+        """Return the plan with the last two fields: as ``replace``, which takes longer than to make it."""
+        return Plan(*_DECIDED(self), told, is_told)  # type: ignore[call-arg]
+
     @property
     def stream(self) -> bool:
         """Whether the client reads the answer as a stream of events."""
@@ -240,3 +249,6 @@ class Plan:
     def legacy_functions(self) -> bool:
         """Whether the answer has chat's old ``function_call`` shape, which holds one call."""
         return self.form.legacy_functions
+
+
+_DECIDED = attrgetter(*(each.name for each in fields(Plan)[:-2]))

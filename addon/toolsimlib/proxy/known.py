@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from toolsimlib.plan import Engine, Feature, HeldCatalogue
 
@@ -21,8 +22,7 @@ _MAX_ID = 256
 _REFERS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,256})"')
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(NamedTuple):
     """Where a backend's pages begin: its address, and what stands in its paths before ``/v1``."""
 
     scheme: str

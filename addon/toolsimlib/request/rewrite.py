@@ -128,7 +128,7 @@ def rewrite_request(
             catalogue = catalogue_of(planned)
             if catalogue and backend is client and backend.is_kept and not is_round:
                 holds, is_told = context_after(request, digest_of(catalogue, _manifest_role(planned)), told)
-                planned = replace(planned, told=holds, is_told=is_told or was_told)
+                planned = planned.with_told(holds, is_told=is_told or was_told)
             written = compose(request, planned, report, catalogue, is_round=is_round)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None

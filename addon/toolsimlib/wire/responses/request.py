@@ -37,6 +37,9 @@ _TRANSLATED = frozenset(
     | {"stream_options", "n"}
 )
 
+# What a Response says in full, however much of it was sent.
+_COMPLETED = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
+
 # What says something about the conversation, or about the form, the length and the chances of its answer.
 _OF_ANSWER = frozenset(
     {"input", "instructions", "previous_response_id", "conversation", "prompt", "background", "truncation", "include"}
@@ -264,5 +267,4 @@ def echo(body: Mapping[str, Any]) -> dict[str, Any]:
         "user": None,
         "metadata": {},
     }
-    as_sent = fields.keys() - {"background", "parallel_tool_calls", "reasoning", "text", "tools"}
-    return fields | {key: sent[key] for key in as_sent if key in sent}
+    return fields | {key: value for key, value in sent.items() if key in fields and key not in _COMPLETED}
