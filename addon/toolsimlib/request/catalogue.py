@@ -43,7 +43,7 @@ def catalogue_of(plan: Plan) -> str:
     )
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def digest_of(catalogue: str, role: str) -> str:
     """Return what tells one catalogue from another. A client's requests have the same one, mostly."""
     return sha256(f"{role}\0{catalogue}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
