@@ -210,8 +210,9 @@ class EndableStream(PromptStream):
 
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:
-        if self.exchange is not None and self.context.options.stream_large_bodies:
-            # A stream that began in the middle of a body would pass on what only we should read.
+        options = self.context.options
+        # A stream that began in the middle of a body would pass on what only we should read.
+        if self.exchange is not None and (not options.body_size_limit or options.stream_large_bodies):
             return False
         return (yield from super().check_body_size(request))
 
