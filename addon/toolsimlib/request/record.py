@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import Any
 
 from toolsimlib.conversation import Call
@@ -134,7 +135,7 @@ def parameters_line(tool: Tool) -> str:
 
 def value_line(value: Any) -> str:
     """Return a JSON value as text on one line."""
-    text = encode(value)
+    text = encode_basestring(value) if type(value) is str else encode(value)
     return text if text.isascii() else text.translate(_LINE_ENDS)
 
 

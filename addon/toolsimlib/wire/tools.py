@@ -217,7 +217,7 @@ def _declarations(body: Mapping[str, Any], *, exact: bool = True) -> Iterator[_D
     for param, declared in _sources(body):
         for index, each in enumerate(expect(declared, list, param)):
             path = f"{param}[{index}]" if exact else param
-            fields = expect(each, dict, path)
+            fields = each if type(each) is dict else expect(each, dict, path)
             if param == "functions":
                 yield _function(fields, path, None)
             elif _is_local(fields, body):
@@ -279,6 +279,7 @@ def _beside(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _Declaration:
     name, parameters = fields.get("name"), fields.get("parameters")
+    description, strict = fields.get("description"), fields.get("strict")
     if type(name) is not str or _NAME.fullmatch(name) is None:
         name = _name(fields, param)
     if type(parameters) is not dict:
@@ -287,8 +288,10 @@ def _function(fields: Mapping[str, Any], param: str, namespace: str | None) -> _
     if kind != "object" and isinstance(kind, str):
         message = f"Invalid schema for function '{name}': expected a schema of type 'object', but got '{kind}' instead."
         raise BadRequest(message, f"{param}.parameters", "invalid_function_parameters")
-    description = optional(fields, "description", str, param)
-    strict = optional(fields, "strict", bool, param) or False
+    if type(description) is not str:
+        description = optional(fields, "description", str, param)
+    if type(strict) is not bool:
+        strict = optional(fields, "strict", bool, param) or False
     tool = Tool(model_name(name, namespace), name, "function", description, parameters, strict, namespace)
     return tool, param
 

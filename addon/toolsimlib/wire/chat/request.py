@@ -183,7 +183,7 @@ class _MessagesReader:
         items: list[Item] = []
         for index, message in enumerate(messages, first):
             try:
-                self._message(expect(message, dict, ""), "", items)
+                self._message(message if type(message) is dict else expect(message, dict, ""), "", items)
             except BadRequest:
                 # Paths are put together only where one is to be named.
                 param = f"messages[{index}]"
@@ -224,7 +224,7 @@ class _MessagesReader:
         calls = []
         for index, call in enumerate(optional(message, "tool_calls", list, param) or ()):
             path = f"{param}.tool_calls[{index}]" if param else ""
-            calls.append(self._call(expect(call, dict, path), path))
+            calls.append(self._call(call if type(call) is dict else expect(call, dict, path), path))
         legacy = None if is_plain else optional(message, "function_call", dict, param)
         if legacy is not None:
             calls.append(self._legacy_call(legacy, f"{param}.function_call"))
