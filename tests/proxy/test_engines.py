@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,8 @@ from support.wire import chat_stream, chat_whole
 
 CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
 NO_JINJA = json.dumps({"error": {"code": 500, "message": "tools param requires --jinja flag"}}).encode()
-# A refusal's connection: kept, said to be closed, and closed in fact.
-ENDS = ("kept", "close", "hang up")
+# A refusal's connection: kept, said to be closed, closed without a word, and closed when the next request may have come.
+ENDS = ("kept", "close", "hang up", "hang up late")
 
 
 @pytest.fixture
@@ -42,6 +43,8 @@ def refuses(field: str, error: bytes, text: str, end: str = "kept") -> Any:
             return
         headers = {"Connection": "close"} if end == "close" else {}
         await answer.whole(error, 500, Content_Type="application/json", **headers)
+        if end == "hang up late":
+            await asyncio.sleep(0.1)
         if end != "kept":
             answer.hang_up()
 

@@ -16,8 +16,9 @@ which asks the ``Exchange`` that it carries, and its
 6. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended. A hook
    runs in a task of its own, but for those of ``prompt``: everything else that is ready comes before what follows it.
 7. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the event loop has
-   turned: ``Http1Client`` is then as it was at the beginning. Over HTTP/2 each stream is one request: a refusal is only
-   remembered there, and is the client's answer.
+   turned. It goes over a new connection: many a server hangs up behind an error without having said so, and its FIN may
+   still be under way. Over HTTP/2 each stream is one request: a refusal is only remembered there, and is the client's
+   answer.
 8. ``state_stream_response_body`` given ``ResponseData`` does nothing but ask ``flow.response.stream`` and send on what
    that returns, and ``Http1Server.send`` given it does nothing but frame it as a chunk. Nearly all events of a stream
    are of this kind, so we do both at once: half of mitmproxy's own way is saved.
@@ -312,6 +313,8 @@ class EndableStream(PromptStream):
     def send_again(self) -> CommandGenerator[None]:
         """Send the flow's request in place of the one that was refused (rule 7)."""
         self.server_state = self.state_wait_for_response_headers
+        if self.context.server.connected:
+            yield self.stop_backend()
         if (yield from self.make_server_connection()):
             content = self.flow.request.raw_content or b""
             yield SendHttp(RequestHeaders(self.stream_id, self.flow.request, end_stream=False), self.context.server)
