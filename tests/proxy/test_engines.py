@@ -15,7 +15,7 @@ from support.wire import chat_stream, chat_whole
 
 CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
 NO_JINJA = json.dumps({"error": {"code": 500, "message": "tools param requires --jinja flag"}}).encode()
-# A refusal's connection: kept, said to be closed, closed without a word, and closed when the next request may have come.
+# A refusal's connection: kept, said to be closed, closed without a word, closed when the next request may be there.
 ENDS = ("kept", "close", "hang up", "hang up late")
 
 
