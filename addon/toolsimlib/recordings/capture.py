@@ -119,7 +119,10 @@ class Capture:
 
     def done(self) -> Awaitable[Any] | None:
         """Wait for what is still being written. Not async: a reload of the script calls it without waiting."""
-        return asyncio.gather(*self._pending, return_exceptions=True) if self._pending else None
+        if not self._pending:
+            return None
+        # A turn of the loop too: what has just failed is logged in it.
+        return asyncio.gather(*self._pending, asyncio.sleep(0), return_exceptions=True)
 
     def error(self, flow: HTTPFlow) -> None:
         """Forget an exchange that was aborted: without its end it is no example of anything."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,16 @@ def test_one_side_is_no_exchange(mitm: Any, tmp_path: Path) -> None:
         write(client, tmp_path)
 
 
+def at_once(_: None, function: Callable[..., object], *arguments: object) -> asyncio.Future[object]:
+    """Run what an event loop is to run in a thread, in ours."""
+    future = asyncio.get_running_loop().create_future()
+    try:
+        future.set_result(function(*arguments))
+    except OSError as problem:
+        future.set_exception(problem)
+    return future
+
+
 async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> None:
     """In a running proxy a file is written beside the event loop; the end of mitmproxy waits for it."""
     capture = Capture()
@@ -309,8 +320,13 @@ async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> Non
     assert len(files(tmp_path)) == 40
 
 
-async def test_a_failing_thread_is_told_of(mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What goes wrong beside the loop is said in the log as well."""
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_failing_thread_is_logged(
+    mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    """A failure in the thread is logged before ``done`` is, even if the thread has ended by then."""
+    if is_over:
+        monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", at_once)
     capture = Capture()
     capture.configure({"toolsim_capture"})
     tmp_path.rmdir()
