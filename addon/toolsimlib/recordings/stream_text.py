@@ -80,7 +80,7 @@ def _events(lines: Iterable[str]) -> Iterator[_Event]:
 
 
 def _payload(line: str) -> str:
-    return line[5:]  # With its line end, which is white space to JSON.
+    return line[5:]  # With its line end, which is whitespace to JSON.
 
 
 def _line_end(line: str) -> str:

@@ -1,16 +1,16 @@
-"""What a model can be asked for once more, and what it is to be shown of its own words.
+"""Which faults a model is asked to mend, and which of its own words it is shown then.
 
-1. Only what is held back can be asked again: text that was told and calls that were announced stay told. So a fault
-   ends the choice where it stands, and a later round goes on from there. Behind an announced call that broke there is
-   none: its client must not run what follows.
-2. A verdict counts where it says what a call would have needed. A block that talks about the syntax says nothing.
-3. A call that the length limit cut off is no mistake: the model is to go on with it. One that the model itself left
-   open is broken; so is an answer that is nothing but a call without the tag which cannot be made (``broken_call``).
+1. Only what was held back can be asked for again: text that was emitted and calls that were announced stand. So a fault
+   ends the choice where it is, and a later round goes on from there. No round follows an announced call that broke: its
+   client must not run what comes behind it.
+2. A verdict is a fault if it says what the call would have needed. A block that talks about the syntax says nothing.
+3. A call that the length limit cut off is not a mistake: the model is asked to continue it. One that the model itself
+   left open is broken; so is an answer that consists of an untagged call which cannot be made (``broken_call``).
 4. An answer without the call that it had to hold, and an empty one after a tool's output, are faults of the whole
-   answer; all of what was told of it stays.
-5. A call of ``find_tools``, which is ours, is a question of the model's: the next round answers it.
-6. The model is stopped at a fault in its text: what it would have written behind that is not read. So whoever does not
-   ask again tells ``otherwise``, the fault as it is told without any of this, and the answer ends there.
+   answer; all that was emitted of it stands.
+5. A call of ``find_tools``, our own tool, is a question from the model: the next round answers it.
+6. The model is stopped at a fault in its text, and what it would have written behind it is never read. So a caller that
+   does not ask again emits ``otherwise``, what the fault becomes where nobody may ask, and the answer ends there.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ _CALL_BEGINS = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
 class Fault:
     """Why the model is to be asked again. ``expected``: what a call would have needed.
 
-    ``begun``: the call as far as it got before the length limit, "" where the model is to begin anew. ``arguments``:
-    of a call of ``find_tools``. ``otherwise``: what the client is told if nobody asks, up to the end for the reason
-    ``finish``, which follows unless it is a failure.
+    ``begun``: the call as far as it got before the length limit, "" if the model is to start over. ``arguments``: of a
+    call of ``find_tools``. ``otherwise``: what is emitted if nobody asks, without the end for the reason ``finish``,
+    which follows unless it is a failure.
     """
 
     reason: str
@@ -90,8 +90,8 @@ class Fault:
 class AskAgain:
     """An answer that broke off at a ``fault``. ``words``: all that the model wrote; ``usage``: what it took, if known.
 
-    ``otherwise``: what the client is told if nobody asks, to the very end, without the usage. Whether that is the end
-    of an answer with calls, whoever has told them knows (``loop/merge.py``).
+    ``otherwise``: what is emitted if nobody asks, including the end, without the usage. Only who emitted the earlier
+    rounds knows whether that is the end of an answer with calls (``loop/merge.py``).
     """
 
     fault: Fault
@@ -119,10 +119,10 @@ class Again:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing but white space and reasoning was said so far."""
+        """Whether nothing but whitespace and reasoning was said so far."""
         return self._is_silent and not self.words.strip()
 
-    def hear(self, *texts: str) -> None:
+    def note(self, *texts: str) -> None:
         """Keep pieces of the model's text."""
         if self._asks and self._length < _MAX_WORDS:
             self._words += texts
@@ -140,7 +140,7 @@ class Again:
     def broken(self, verdict: Verdict, gap: Gap | None) -> bool:
         """Return whether a verdict is a fault.
 
-        ``gap``, here and below: the white space before it, which is told with its text; None where text is dropped.
+        ``gap``, here and below: the whitespace before it, which goes with its text; None if text is dropped.
         """
         if isinstance(verdict, Call):
             return self._finds and verdict.tool.name == FIND_TOOLS and self._find(verdict.arguments)

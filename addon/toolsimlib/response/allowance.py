@@ -7,7 +7,7 @@ from toolsimlib.response.duplicates import Duplicates
 
 
 class Allowance:
-    """Counts the calls of one choice. ``made``: those that the client was told; ``limit``: 0 = any number."""
+    """Counts the calls of one choice. ``made``: how many were emitted; ``limit``: 0 = any number."""
 
     def __init__(self, plan: Plan) -> None:
         self.limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max

@@ -5,7 +5,7 @@ judge with its time budget; the usage, which comes once; and the end. The answer
 
 1. the backend's own terminator (``Closed``): every choice ends, and what it held back is decided;
 2. every choice that was asked for having ended early: the backend may be stopped (``cut``);
-3. a failure, told by the backend, found in its bytes, or a broken strict guarantee.
+3. a failure: reported by the backend, found in its bytes, or a broken strict guarantee.
 
 Where other text after a call would have ended the turn, a backend that fails after one has failed too late: the answer
 ends with its calls, as if it had been ended early, and the report says why. Nothing is emitted after the end.
@@ -183,7 +183,7 @@ class Answer:
     def _ask(self, events: list[ClientEvent], *, early: bool = False) -> list[ClientEvent]:
         """End the answer behind ``events`` if it is at fault, and return what ends it; [] if it is not.
 
-        What the client is told instead is the runner's to say. ``early``: only if the backend goes on; a fault at the
+        The runner decides what the client gets instead. ``early``: only if the backend is still sending; a fault at the
         end of its text waits for the usage.
         """
         turn = next((turn for turn in self._turns.values() if turn.again.fault is not None), None)
@@ -208,7 +208,7 @@ class Answer:
         return Ended(reasons, self._usage)
 
     def _look_for_late(self, call: StructuredCall) -> None:
-        """Warn of a call behind the end of its choice, which nobody is told of; what was cut off has its own word."""
+        """Warn of a call behind the end of its choice, which is dropped; calls behind a cut are reported elsewhere."""
         turn = self._turn(call.choice)
         if turn.over and not turn.cut:
             self._report.warnings.append(entry(LATE_CALL, loggable_name(call.name)))

@@ -2,7 +2,7 @@
 
 A model that is asked to go on does so, or it begins anew. It has begun anew if its first visible characters are those
 with which the call began; as long as that is open, they are held back. Where it goes on, it goes on at the very
-character: white space at the joint may stand inside a string.
+character: whitespace at the joint may stand inside a string.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Begun:
     def __init__(self, text: str) -> None:
         self._begun = text
         shown = text.lstrip()
-        # Behind the tag a model may write other white space than before.
+        # Behind the tag a model may write other whitespace than before.
         self._head = shown[: shown.find(">") + 1] or shown[:_TELLING] if shown.startswith("<") else shown[:_TELLING]
         self._waiting: str | None = ""
 

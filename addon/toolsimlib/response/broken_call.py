@@ -71,7 +71,7 @@ class BrokenCalls:
         return pieces if self._is_over else self._take(pieces)
 
     def pass_on(self, texts: Sequence[str]) -> int:
-        """Take those first ``texts`` that are told as they stand; return how many, which must not be fed."""
+        """Take the first ``texts`` that pass unchanged; return how many, which must not be fed."""
         return 0 if self._held else self._inner.pass_on(texts)
 
     def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
@@ -80,12 +80,12 @@ class BrokenCalls:
         pieces = self._inner.finish(cut=cut)
         if self._is_over or (cut and not was_broken):
             return pieces
-        told = self._take(pieces)
+        passed = self._take(pieces)
         if not self._held or self._head:
-            return told + self.release()
+            return passed + self.release()
         raw = "".join(self._held)
         self._held = []
-        return [*told, BrokenCall(raw, self._refused(raw))]
+        return [*passed, BrokenCall(raw, self._refused(raw))]
 
     def release(self) -> list[Piece]:
         """Return what is held here, which is text; if anything is, the answer is none of these."""
@@ -137,7 +137,7 @@ class BrokenCalls:
     def _refused(self, raw: str) -> Rejected | Violation | None:
         found = _HEAD.match(raw)
         body = _CLOSING_MARK.sub("", raw[found.end("fence") :]) if found and found["fence"] else raw
-        # Brackets that the model left open are not to be guessed: nothing here tells that the call was to end.
+        # Brackets that the model left open are not guessed: nothing here shows that the call was complete.
         block = Block("json", "", body, "\n" if self._brackets.is_balanced else "")
         as_strict = tuple(replace(tool, strict=True) for tool in self._plan.tools)
         for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
@@ -149,7 +149,7 @@ class BrokenCalls:
 
 
 class _Brackets:
-    """Follows the brackets of JSON that may be broken, and tells whether anything visible stands beside them."""
+    """Follows the brackets of JSON that may be broken, and notices anything visible beside them."""
 
     def __init__(self, *, fenced: bool) -> None:
         self._fenced = fenced
@@ -163,7 +163,7 @@ class _Brackets:
         return not self._depth and not self._in_string
 
     def read(self, text: str) -> bool:
-        """Return whether all is still JSON, as far as that can be told."""
+        """Return whether all of it may still be JSON."""
         return all(map(self._read, text))
 
     def _read(self, char: str) -> bool:

@@ -37,7 +37,7 @@ UNSETTLED = Finding("it cannot be said in time whether they do", settled=False, 
 
 
 class SchemaChecker:
-    """Checks values against the schemas of tools; ``warn`` is told a code and a tool's name.
+    """Checks values against the schemas of tools; ``warn`` gets a code and a tool's name.
 
     ``seconds``: the budget when it is full. ``max_schema_bytes``: a longer schema cannot be used.
     """
@@ -66,7 +66,7 @@ class SchemaChecker:
                     self._validators[tool.name] = compile_schema(tool.parameters, self._max_schema_bytes)
                 except SchemaError:  # A strict tool with such a schema was already refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
-                # Once for each schema, so it counts as one step: a pause cannot be told from it.
+                # Once per schema, so it counts as one step at most: a pause looks the same from here.
                 self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
 

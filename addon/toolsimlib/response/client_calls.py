@@ -1,17 +1,16 @@
-"""What one choice tells its client: its calls, one after the other, and behind each what was said meanwhile.
+"""What one choice emits: its calls, one after the other, and behind each what arrived meanwhile.
 
-1. A call that the judge has passed is told whole, unless it is one too many, or repeats another (``allowance``). One
-   too many is dropped; it ends the turn where other text behind a call would.
-2. With incremental arguments a call is announced before it is whole, if it would not be one too many: from a block that
-   is open, as soon as its header is clean (``preview``), or while the backend is emitting it as a call, unless it may
-   repeat one that came as text. One that is run between the rounds (``Plan.hosted``) never is: its client hears of it
-   otherwise.
-3. What was announced stays announced. If the judge passes what goes on where the client was left, the rest is told. If
-   it passes anything else, or nothing, the call ends as incomplete, and the choice ends as one that was cut.
-4. The client hears of one call at a time: while one is open, no other is announced, and whatever else is said is told
-   behind it.
-5. In the output mode obsidian-xml a call is followed by its text, so that whoever stops at the first text has heard of
-   the call.
+1. A call that the judge has passed is emitted whole, unless it is one too many or repeats another (``allowance``). One
+   too many is dropped; it ends the turn wherever other text behind a call would.
+2. With incremental arguments a call is announced before it is whole, if it would not be one too many: from an open
+   block, as soon as its header is clean (``preview``), or while the backend is emitting it as a call, unless it may
+   repeat one that came as text. A call that is run between the rounds (``Plan.hosted``) never is: its client gets other
+   items for it.
+3. What was announced stays announced. If the judge passes a call that begins with what the client has, the rest is
+   emitted. If it passes anything else, or nothing, the call ends as incomplete, and the choice ends as cut.
+4. One call at a time: while one is open, no other is announced, and everything else is emitted behind it.
+5. In the output mode obsidian-xml a call is followed by its text, so that a client which stops at the first text has
+   received the call.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ class Outcome:
 
 
 class ClientCalls:
-    """The calls of one choice, and all else that it tells. ``broken``: whether a call ended incomplete.
+    """The calls of one choice, and all else that it emits. ``broken``: whether a call ended incomplete.
 
-    ``preview``: what is read of the block that is open, None where nothing is.
+    ``preview``: what is read of the open block, None if nothing is.
     """
 
     def __init__(self, plan: Plan, report: Report, numbers: Iterator[int], choice: int) -> None:
@@ -63,18 +62,18 @@ class ClientCalls:
         self._choice = choice
         self._allowance = Allowance(plan)
         self._out: list[ClientEvent] = []
-        self._behind: list[ClientEvent] = []  # What is said while a call is open (rule 4).
+        self._behind: list[ClientEvent] = []  # What arrives while a call is open (rule 4).
         self._open: Preview | None = None  # Of the call that was announced and is not over.
         self._key: str | None = None  # That of its pieces, None if it stands in a block.
         self.preview: Preview | None = None
         self.broken = False
 
-    def say(self, *events: ClientEvent) -> None:
-        """Tell what is not of the call that is open."""
+    def emit(self, *events: ClientEvent) -> None:
+        """Emit what does not belong to the open call."""
         (self._out if self._open is None else self._behind).extend(events)
 
     def take(self) -> list[ClientEvent]:
-        """Return what the client is told now."""
+        """Return what the client gets now."""
         out, self._out = self._out, []
         return out
 
@@ -85,7 +84,7 @@ class ClientCalls:
 
     @property
     def made(self) -> int:
-        """How many calls were told whole."""
+        """How many calls were emitted whole."""
         return self._allowance.made
 
     @property
@@ -95,7 +94,7 @@ class ClientCalls:
 
     @property
     def is_open(self) -> bool:
-        """Whether the client has heard of a call that is not over."""
+        """Whether a call was announced that is not over."""
         return self._open is not None
 
     @property
@@ -108,7 +107,7 @@ class ClientCalls:
         return self._open is not None and self._key == key
 
     def make(self, call: Call, *, behind_text: bool, key: str | None = None) -> Outcome:
-        """Tell the client of a call. ``behind_text``: text was the last that was told.
+        """Emit a call. ``behind_text``: the last thing emitted was text.
 
         ``key``: of a call that the backend emitted as one, the key that its pieces had, "" if there were none.
         """
@@ -129,10 +128,10 @@ class ClientCalls:
             self._out += events
             self._end("completed")
         else:
-            self.say(*events, CallEnded("completed", self._choice))
+            self.emit(*events, CallEnded("completed", self._choice))
         if self._plan.policy.output_mode == "obsidian-xml":
             gap = self._plan.policy.tool_block_delimiter if self.made or behind_text else ""
-            self.say(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
+            self.emit(TextDelta(gap + use_tool_text(call.tool, call.arguments), self._choice))
         self._report.calls.append(call.tool.name)
         self._allowance.made += 1
         first_ends = self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first"
@@ -158,7 +157,7 @@ class ClientCalls:
             self._read(Preview([tool]), as_block(tool.name, delta.text), delta.key)
 
     def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
-        """Return what the client is told of further pieces of a call that the backend is emitting."""
+        """Return what the client gets for further pieces of a call that the backend is emitting."""
         if self._open is None or self._key != like.key:
             return []
         arguments = [more for text in texts if (more := self._open.feed(text))]
@@ -198,7 +197,7 @@ class ClientCalls:
 
 
 def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-    """Yield events that are told at once: texts that follow one another as one, for there may be a hundred thousand."""
+    """Yield events that are emitted together, with adjacent texts joined: there may be a hundred thousand of them."""
     for kind, same in groupby(events, type):
         if kind is TextDelta:
             texts = [event for event in same if isinstance(event, TextDelta)]

@@ -27,7 +27,7 @@ class CodeFence:
         self._place = place
 
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
-        """Return up to where the text is told, and whether the fence is over there.
+        """Return up to where the text can be emitted, and whether the fence is over there.
 
         What is left must be read again together with what follows; if the text is ``final``, nothing is left.
         """

@@ -8,7 +8,7 @@ import re
 class Cursor:
     """``text``: what is at hand; ``pos``: how far it has been read; ``final``: whether no more text follows.
 
-    A reader goes on until ``is_spent``. What it cannot tell yet it waits for, and reads again with more text behind it.
+    A reader goes on until ``is_spent``. What it cannot decide yet it reads again, once more text stands behind it.
     """
 
     def __init__(self) -> None:

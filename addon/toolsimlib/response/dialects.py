@@ -219,7 +219,7 @@ _BY_TAG = {
 
 
 def row_at(text: str, at: int, opening: str, *, behind_tag: bool, final: bool) -> Dialect | bool | None:
-    """Return the row whose body begins at ``at`` behind that tag, False for none, None if more text is needed to tell.
+    """Return the row whose body begins at ``at`` behind that tag, False for none, None if more text is needed.
 
     ``behind_tag``: nothing stands between the tag and ``at``. If the text is ``final``, no more will come.
     """

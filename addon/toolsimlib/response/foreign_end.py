@@ -17,7 +17,7 @@ MORE = -1
 def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
     """Return where the closing tag of another form that stands at ``at`` ends, the right one behind it included.
 
-    0: none stands there. MORE: that cannot be told before more text is there, unless the text is ``final``.
+    0: none stands there. MORE: only more text can show it; never if the text is ``final``.
     """
     if not final and any(end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _ENDS):
         return MORE

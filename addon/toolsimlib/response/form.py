@@ -12,7 +12,7 @@ values: the form is parsed once, when it is whole.
 3. An array that may hold calls holds objects and nothing else.
 4. In a fence, the closing mark ends a JSON form whose last brackets are missing.
 5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
-6. An array whose calls repeat without end is over where that can be told (``same_call``).
+6. An array whose calls repeat without end is over as soon as that is certain (``same_call``).
 7. A bracket within JSON may be closed by one of the wrong kind if nothing but closing brackets follows (``repair``).
 """
 
@@ -137,7 +137,7 @@ class Form:
                 return read_gemma(text), UNTAGGED_CALL_SYNTAX
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
-        """Read on from ``pos``. Return how far, and whether it is a form: None as long as that cannot be told.
+        """Read on from ``pos``. Return how far, and whether it is a form: None while that is still open.
 
         Once it can, what follows the form, or what broke it, stands at the position returned. Until then, what is left
         before ``stop`` (a lone backslash, half a mark) must be read again together with what follows.

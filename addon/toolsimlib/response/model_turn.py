@@ -1,9 +1,9 @@
-"""One turn of a model: the backend's bytes for one answer, as the events that a client is told::
+"""One turn of a model: the backend's bytes for one answer, as events for the client::
 
     bytes ─▶ sse ─▶ reader ─▶ answer (sentinel ─▶ judge) ─▶ ClientEvents
 
-A whole answer is a stream that arrives at once: both come this way, and say the same. Nothing here knows how the client
-reads its answer; several model turns can so be written into one.
+A whole answer is a stream that arrives at once: both take this path and give the same events. Nothing here knows the
+client's API, so several model turns can be written into one answer.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ class ModelTurn:
             return None
         if isinstance(like, StructuredDelta):
             return self._pieces(like, repeats.texts)
-        told, count = self._answer.at_once(Deltas(like, repeats.texts))
+        events, count = self._answer.at_once(Deltas(like, repeats.texts))
         if count < len(repeats.texts):
-            told += [event for events in self._deltas(like, repeats.texts[count:]) for event in events]
-        return told
+            events += [event for some in self._deltas(like, repeats.texts[count:]) for event in some]
+        return events
 
     def steps(self, data: bytes) -> Iterator[list[ClientEvent]]:
         """Yield what ``data`` says, in steps of a few milliseconds each at the most, which must all be taken.
@@ -156,9 +156,9 @@ class ModelTurn:
         at = 0
         while at < len(texts):
             some = texts[at : at + _MAX_AT_ONCE]
-            told, count = self._answer.at_once(Deltas(like, some)) if max(map(len, some)) <= _STEP_CHARS else ([], 0)
+            events, count = self._answer.at_once(Deltas(like, some)) if max(map(len, some)) <= _STEP_CHARS else ([], 0)
             if count:
-                yield told
+                yield events
             else:
                 for part in _parts(replace(like, text=texts[at])):
                     yield self._answer.feed(part)

@@ -11,7 +11,7 @@ from toolsimlib.wire.dialect import Api
 
 
 class Notes:
-    """Notes the events of an answer of ``api``, in this ``form``, as they are told."""
+    """Notes the events of an answer of ``api``, in this ``form``, as they are emitted."""
 
     def __init__(self, api: Api, form: AnswerForm, report: Report) -> None:
         self._api = api

@@ -1,4 +1,4 @@
-"""What may begin a call without the tag: the openings of forms and fences, told from as few characters as possible.
+"""What may begin a call without the tag: openings of forms and fences, recognised from as few characters as possible.
 
 {                      JSON        at once; the form's own lexer gives it up at the first key that no call has
 [                      JSON        unless it goes on as the history's record does
@@ -7,7 +7,7 @@
 name(                  syntax
 name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), where the server
 call:name{             gemma       has dropped the marks; the same of Gemma's
-```                    a fence     its language tells whether it may hold a call
+```                    a fence     its language decides whether it may hold a call
 ~~~                    a fence of code, which holds none
 """
 
@@ -63,7 +63,7 @@ def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[s
 
 
 def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["fence", "code", "more"] | None:
-    """Return what begins at ``pos``: "more" as long as that cannot be told, which it can be if the text is ``final``.
+    """Return what begins at ``pos``: "more" while that is uncertain, which it never is if the text is ``final``.
 
     ``names``: the tools on offer, sorted.
     """
@@ -127,7 +127,7 @@ def _line_start(first: str) -> re.Pattern[str]:
 
 
 def may_begin(names: Sequence[str]) -> Callable[[str], object]:
-    """Return what tells whether a call may begin behind a line end of a text.
+    """Return a function that says whether a call may begin behind a line end of a text.
 
     It looks at the first character of a line alone. ``names``: the tools on offer.
     """

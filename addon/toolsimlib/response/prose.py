@@ -43,13 +43,13 @@ class Prose:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is text before this place, which is told up to here, and no fence around it."""
+        """Whether there is text before this place, all of it emitted, and no fence around it."""
         return self.has_begun and self.state in (self.state_line, self.state_indent)
 
     def pass_on(self, texts: Sequence[str], may_begin: Callable[[str], object]) -> int:
-        """Take those first ``texts`` in which no line begins a call, and return how many; for prose that ``is_open``.
+        """Take the first ``texts`` in which no line begins a call, and return how many; for prose that ``is_open``.
 
-        ``may_begin``: tells whether a line may behind a line end of a text.
+        ``may_begin``: says whether a call may begin behind a line end of a text.
         """
         count, text = len(texts), "".join(texts)
         behind = "" if self.is_in_line else "\n"
@@ -63,7 +63,7 @@ class Prose:
         return count
 
     def read(self, at: Cursor) -> tuple[str, bool]:
-        """Return what is told now, and whether a call may begin behind it; if none does, ``go_on`` has to be called."""
+        """Return what can be emitted, and whether a call may begin behind it; if none does, call ``go_on``."""
         state = self.state
         text = at.take(state(at))
         if not self.has_begun and state in (self.state_line, self.state_code):

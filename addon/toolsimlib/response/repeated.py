@@ -6,7 +6,7 @@
     {"city": ["Rome", "Oslo"]}                          the same, if the tool takes no list there: LISTED_VALUES
 
 A JSON parser keeps the last of equal keys and drops the others without a word. Whether several calls are meant, the
-schema must tell: the caller sees to that. Values keep their source.
+schema must decide: the caller sees to that. Values keep their source.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def split_repeated(text: str) -> Repeated | None:
 
 
 def split_arguments(text: str, schema: Validator) -> Repeated | None:
-    """Return what the text of one call's arguments stands for if several calls collapsed into it, as ``schema`` tells.
+    """Return what the text of one call's arguments stands for if several calls collapsed into it, judged by ``schema``.
 
     A key that the schema does not know repeats one that it knows if it differs by a number at its end only. Only what
     the schema knows, and takes no list for, has several values.

@@ -34,7 +34,7 @@ class ResponseRewriter:
     """Rewrites one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
 
     ``content_type``: the backend's header. ``writer``: what the client's answer is written with; a new one by default.
-    ``listener`` is told the events too, and with the last ones why the model is to be asked again, if it is.
+    ``listener`` gets the events too, and with the last ones why the model is to be asked again, if it is.
     ``done``: all that the client gets has been returned. For an answer that is not streamed ``status`` is its HTTP
     status, to be read when it is done.
     """
@@ -74,7 +74,7 @@ class ResponseRewriter:
 
     @property
     def holder(self) -> str:
-        """The id of the answer with which the backend keeps a catalogue that it was told, "" if it may not."""
+        """The id of the answer with which the backend keeps the catalogue that it was sent, "" if it may not."""
         final = self.final
         if not self._plan.told or self.cut or final is None or final.get("status") != "completed":
             return ""

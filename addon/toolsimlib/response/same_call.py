@@ -2,16 +2,16 @@
 
     [{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"na
 
-Weak models fall into it in lists, and a server that is told no limit goes on until its context is full. The repeats are
-no plan: of a list that is in a loop the call counts once, behind those before it. It is in a loop
+Weak models do this in lists, and a server that was given no limit goes on until its context is full. The repeats are
+not meant: in a list that loops, the repeated call counts once, behind the calls before it. A list loops
 
-1. where the backend's limit cuts it off in the midst of an item that begins like those before it, ``CUT`` of them or
-   more being the same;
-2. where ``ENDLESS`` items in a row are the same: it is over there, whatever would follow.
+1. if the backend's limit cuts it off in the middle of an item that begins like those before it, and at least ``CUT`` of
+   these are the same;
+2. if ``ENDLESS`` items in a row are the same: it ends there, whatever would follow.
 
 A list that ends by itself stands as it is: two throws of a die are two calls. Items are compared as they are written;
-a loop repeats them to the letter. Calls in tags of their own are told as they come, and no affair of this room: their
-number has options (``tool_block_max``, ``tool_block_dedup``).
+a loop repeats them verbatim. Calls in tags of their own are emitted as they come and do not pass here: options limit
+their number (``tool_block_max``, ``tool_block_dedup``).
 """
 
 from __future__ import annotations

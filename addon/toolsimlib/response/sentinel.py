@@ -154,7 +154,7 @@ class Sentinel:
 
     def state_start(self) -> None:
         """Before the first visible character, or in a thought: nothing is a block (rule 8)."""
-        self._say(self._thought.end(self._text, self._pos, final=self._final))
+        self._emit(self._thought.end(self._text, self._pos, final=self._final))
         if self._thought.is_over:
             self.state = self.state_prose
         elif self._pos < len(self._text):
@@ -165,10 +165,10 @@ class Sentinel:
         match = self._tags.opening.search(self._text, self._pos)
         if match is None:
             end = len(self._text) if self._final else held_from(self._text, self._pos, self._tags.beginnings)
-            self._say(end)
+            self._emit(end)
             self._hold(end)
             return
-        self._say(match.start())
+        self._emit(match.start())
         self._unread.close()
         self._begin, self._pos = match.span()
         self._opening = match[0]
@@ -180,11 +180,11 @@ class Sentinel:
         if self._pos == len(self._text):
             self._stash(self._pos)
 
-    def _say(self, end: int) -> None:
+    def _emit(self, end: int) -> None:
         if end > self._pos:
-            said, self._pos = self._text[self._pos : end], end
-            self._out.append(said)
-            self._unread.hear(said)
+            prose, self._pos = self._text[self._pos : end], end
+            self._out.append(prose)
+            self._unread.feed(prose)
 
     def _hold(self, at: int) -> None:
         self._held = self._text[at:]
@@ -193,7 +193,7 @@ class Sentinel:
     # -- inside a block
 
     def state_opened(self) -> None:
-        """Behind an opening tag: wait for what tells a body from prose (rule 2)."""
+        """Behind an opening tag: wait for what distinguishes a body from prose (rule 2)."""
         text = self._text
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
         if text.startswith("`", at) and not self._is_foreign:
@@ -228,7 +228,7 @@ class Sentinel:
                 self._stash(self._pos)
 
     def state_json(self) -> None:
-        """Inside a JSON body, strings and braces told apart (rules 3 and 6)."""
+        """Inside a JSON body, which is read as strings and brackets (rules 3 and 6)."""
         text = self._text
         # The text may go far beyond the largest block; to read on behind the limit would be to read it over and over.
         stop = min(len(text), self._begin + self._limit - self._size + 1)
@@ -364,7 +364,7 @@ class Sentinel:
             self._close(self._pos, self._pos)
         else:
             if self.state != self.state_opened and not (self._was_cut or self._is_foreign):
-                self._unread.tell()
+                self._unread.count()
             self._reject()
 
     @property

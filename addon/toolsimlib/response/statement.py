@@ -21,7 +21,7 @@ class Statement:
         self.is_open = False
 
     def before(self, text: str, pos: int, *, final: bool) -> int | None:
-        """Return where the call of the statement at ``pos`` may begin, None if more text is needed to tell."""
+        """Return where the call of the statement at ``pos`` may begin, None if more text is needed."""
         word = _WORD.match(text, pos)
         at = pos if word is None else word.end()
         if at == len(text):

@@ -1,4 +1,4 @@
-"""One choice of an answer: what the backend says, ordered into what the client is told.
+"""One choice of an answer: puts what the backend sends into the order in which the client gets it.
 
 The state is a method that takes visible text. Between one state and the next:
 
@@ -10,15 +10,15 @@ The state is a method that takes visible text. Between one state and the next:
     | over     | over                    | over    | over               | over |
 
 1. Whitespace beside a call is no text: while waiting or calling it is held back until other text follows.
-2. What other text does after a call is the plan's to say: it ends the turn (stop after tools), is dropped (suppress
-   tail), or is said.
-3. An other item (reasoning, a refusal, a built-in tool's item) interrupts the text. It ends nothing, except that a
+2. The plan decides what other text does after a call: it ends the turn (stop after tools), is dropped (suppress tail),
+   or is emitted.
+3. Another item (reasoning, a refusal, an item of a built-in tool) interrupts the text. It ends nothing, except that a
    refusal counts as text under rule 2.
-4. How the client hears of a call is a matter of ``client_calls``. One that it was told of and that breaks later ends
-   incomplete; then the turn ends as cut ("length").
-5. What comes while a call is open is told behind it. Text and other items count as said before it, as they are where
-   the call is told whole; calls that the backend emits as such count from there on. No model calls dozens of times
-   before its first call is over: one that so many wait for has broken.
+4. ``client_calls`` decides how a call is emitted. One that was announced and breaks later ends incomplete; then the
+   turn ends as cut ("length").
+5. What arrives while a call is open is emitted behind it. Text and other items count as if they had come before it, as
+   they do if the call is emitted whole; calls that the backend emits as such count from there on. No model makes dozens
+   of calls before its first one is over: a call for which so many wait has broken.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from toolsimlib.response.untagged import Piece
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
 
 MAX_WAITING = 64
-"""Calls that wait for an open one: they are told in one step, of which each takes 0.05 ms."""
+"""Calls that wait for an open one: they are emitted in one step, at 0.05 ms each."""
 
 
 class Turn:
@@ -117,7 +117,7 @@ class Turn:
         """Take a piece of the backend's text."""
         if self.over:
             return []
-        self.again.hear(text)
+        self.again.note(text)
         if self._begun is not None:
             text = self._begun.join(text)
         if self._parser is not None:
@@ -130,7 +130,7 @@ class Turn:
         return self._calls.take()
 
     def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
-        """Take those first ``deltas`` that are told as they stand, or grow a block; return how many they are."""
+        """Take the first ``deltas`` that are emitted unchanged, or that lengthen a block; return how many they are."""
         parser, texts = self._parser, deltas.texts
         if self._calls.is_arriving or (self._calls.is_open and isinstance(deltas.like, ReasoningDelta)):
             return [], 0
@@ -138,12 +138,12 @@ class Turn:
             self._release_text()
             return ([deltas], len(texts)) if self.state in (self.state_waiting, self.state_calling) else ([], 0)
         if self.state == self.state_speaking and (count := parser.pass_on(texts) if parser else len(texts)):
-            told: list[ClientEvent] = [deltas if count == len(texts) else Deltas(deltas.like, texts[:count])]
+            events: list[ClientEvent] = [deltas if count == len(texts) else Deltas(deltas.like, texts[:count])]
             self._blocks.position += sum(map(len, texts[:count]))
         else:
-            told, count = grown(parser, self._calls.preview, deltas) if parser and not self.over else ([], 0)
-        self.again.hear(*texts[:count])
-        return told, count
+            events, count = grown(parser, self._calls.preview, deltas) if parser and not self.over else ([], 0)
+        self.again.note(*texts[:count])
+        return events, count
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Take what is neither text nor a call."""
@@ -151,7 +151,7 @@ class Turn:
             self._end_early("refusal after tools")
         self._release_text()
         if not self.over:
-            self._calls.say(event)
+            self._calls.emit(event)
             self.again.see(event)
             self._interrupt()
         return self._calls.take()
@@ -205,7 +205,7 @@ class Turn:
 
     def state_speaking(self, text: str) -> None:
         """Text is being said."""
-        self._calls.say(TextDelta(text, self._choice))
+        self._calls.emit(TextDelta(text, self._choice))
 
     def state_calling(self, text: str) -> None:
         """There was a call, and no text since (rule 2)."""
@@ -222,7 +222,7 @@ class Turn:
         """The turn has ended: everything is dropped."""
 
     def _speak(self, text: str) -> None:
-        self._calls.say(TextDelta(self._gap.take() + text, self._choice))
+        self._calls.emit(TextDelta(self._gap.take() + text, self._choice))
         self.state = self.state_speaking
 
     def _interrupt(self) -> None:
@@ -278,14 +278,14 @@ class Turn:
             # What was held back before an open block is no part of the call that the model is to go on with.
             said, pieces = split_end(pieces, size)
             self._take(said)
-            if was_open and not self.over and self._may_ask and self.again.unfinished(pieces, reason, self._told_gap):
+            if was_open and not self.over and self._may_ask and self.again.unfinished(pieces, reason, self._text_gap):
                 self._end(None)
                 return
             self._take(pieces)
         self._end_block()
         # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
         if (gap := self._gap.take()) and not self._calls.made and not self.over:
-            self._calls.say(TextDelta(gap, self._choice))
+            self._calls.emit(TextDelta(gap, self._choice))
 
     def _block(self, block: Block | Oversize) -> None:
         repaired = len(self._report.repairs)
@@ -332,7 +332,7 @@ class Turn:
                     self.state(raw)
                 return f"text {reason}"
             case Violation(name=name, reason=reason) if self._calls.is_spent and not self.over:
-                # It would not be told if it were right: where the text is cut must not matter.
+                # A right call would not be emitted here either: where the text is cut must not matter.
                 if end := self._calls.pass_over(name and loggable_name(name)):
                     self._end_early(end)
                 return f"passed over {reason}"
@@ -344,14 +344,14 @@ class Turn:
     def _call(self, call: Call, structured: StructuredCall | None) -> bool:
         """Tell the client of a call; return whether it was made."""
         key, behind_text = structured.key if structured else None, self.state == self.state_speaking
-        told = self._calls.make(call, behind_text=behind_text, key=key)
-        if told.made:
+        outcome = self._calls.make(call, behind_text=behind_text, key=key)
+        if outcome.made:
             self._gap.take()
             self.state = self.state_calling
-        if told.end:
-            self._end_early(told.end)
-        self._go_on(broke=told.broke)
-        return told.made
+        if outcome.end:
+            self._end_early(outcome.end)
+        self._go_on(broke=outcome.broke)
+        return outcome.made
 
     def _end_block(self) -> None:
         self._go_on(broke=self._calls.end_block())
@@ -372,14 +372,14 @@ class Turn:
         return not (self._calls.is_open or self._calls.broken or self._calls.is_spent)
 
     @property
-    def _told_gap(self) -> Gap | None:
-        """The white space that is told with the text which follows; None if that is not told (rule 2)."""
+    def _text_gap(self) -> Gap | None:
+        """The whitespace that goes with the text which follows; None if that text is dropped (rule 2)."""
         drops = self._plan.stops_after_tools or self._plan.policy.suppress_tail_after_tools
         return None if drops and self.state == self.state_calling else self._gap
 
     def _ask_again(self, verdict: Verdict) -> bool:
         """End the turn at a call that the model is asked to write once more; return whether it is."""
-        if self.over or not self._may_ask or not self.again.broken(verdict, self._told_gap):
+        if self.over or not self._may_ask or not self.again.broken(verdict, self._text_gap):
             return False
         self.cut = True
         self._end(None)
@@ -390,9 +390,9 @@ class Turn:
         if self.over:
             return
         if self._plan.policy.strict_policy == "message":
-            self._calls.say(TextDelta(error.message, self._choice))
+            self._calls.emit(TextDelta(error.message, self._choice))
             self._end_early("strict failure")
         else:
-            self._calls.say(Failed(error))
+            self._calls.emit(Failed(error))
             self.cut = True
             self._end(None)

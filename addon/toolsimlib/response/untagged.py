@@ -20,7 +20,7 @@ or in a code fence. What counts here, in addition to a tagged block:
  4. Only what may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on offer
     with its parenthesis. It is released as soon as it can be none: at a fence's language, at the first key or name
     that no call has, at any character that the form cannot hold.
- 5. A unit at the end of the text so far is held until what follows tells where it stands.
+ 5. A unit at the end of the text so far is held until what follows shows where it stands.
  6. A unit of more than ``limit`` characters is text.
  7. What was released is not read again, so no text is read twice; inside a rejected form nothing counts.
  8. A fence around tagged blocks goes with them: its two lines are given out as ``FenceMark``.
@@ -166,7 +166,7 @@ class Untagged:
             self._prose.go_on("line")
 
     def state_language(self) -> None:
-        """Behind the opening mark of a fence: its language tells whether it may hold a call."""
+        """Behind the opening mark of a fence: its language decides whether it may hold a call."""
         has_begun = self._prose.has_begun
         language = language_at(self._at.text, self._at.pos, has_begun=has_begun, final=self._at.final)
         if language == "more":
@@ -208,7 +208,7 @@ class Untagged:
             self._reject()
 
     def state_behind_form(self) -> None:
-        """Behind a form: another one may follow; what else does tells whether the unit stands alone on its lines."""
+        """Behind a form: another one may follow; anything else shows whether the unit stands alone on its lines."""
         if self._form.is_loop:
             self._end_unit()
             self._end_run(last=True)
@@ -257,7 +257,7 @@ class Untagged:
             self._go_on_as_text("line")
 
     def _closing_mark(self) -> int:
-        """Return where the mark ends that closes the fence here, 0 if none does; or wait until that can be told."""
+        """Return where the mark ends that closes the fence here, 0 if none does; wait while that is uncertain."""
         end = self._at.end_of(MARK)
         if self._at.pos < end == len(self._at.text) and not self._at.final:
             self._at.wait()
@@ -265,7 +265,7 @@ class Untagged:
         return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
 
     def _begin(self) -> bool:
-        """Begin the form or the fence that stands here, or wait until that can be told; False: neither stands here."""
+        """Begin the form or the fence that stands here, or wait while that is uncertain; False: neither stands here."""
         text, pos, final = self._at.text, self._at.pos, self._at.final
         start = pos if self._statement is None else self._statement.before(text, pos, final=final)
         opening = "more" if start is None else opening_at(text, start, self._names, final=final)

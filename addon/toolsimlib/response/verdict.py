@@ -58,7 +58,7 @@ Verdict = Call | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A call without the tag that counts, if it stands in the right place; ``repairs`` are told once it does."""
+    """An untagged call that counts if it stands in the right place; ``repairs`` are reported once it does."""
 
     call: Call
     repairs: tuple[str, ...]

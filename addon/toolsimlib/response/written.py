@@ -319,7 +319,7 @@ def read_xml(body: str) -> Written:
     mends: tuple[str, ...] = ()
     elements = read_elements(body)
     if elements is None and (last := _LAST_ELEMENT.search(body)) is not None:
-        # The last value's end is missing, or is another one's: the block's own end tells where it is.
+        # The last value's end is missing, or belongs to another one: the value ends with the block.
         elements = read_elements(f"{body[: last.end(2)]}</{last[1]}>")
         mends = (MISSING_CLOSE,)
     if not elements or elements[0][0] != "name":

@@ -171,7 +171,7 @@ def test_all_else_is_told_behind_the_open_call() -> None:
     for is_whole in (True, False):
         calls, _ = client_calls(responses())
         arriving(calls, ARGS, ADD)
-        calls.say(TextDelta("Hello"))
+        calls.emit(TextDelta("Hello"))
         assert make(calls, "{}") == (Outcome(made=True), [])
         assert not calls.end_block()
         assert (calls.is_arriving, calls.holds_back) == (True, True)
@@ -181,7 +181,7 @@ def test_all_else_is_told_behind_the_open_call() -> None:
             calls.break_off()
         status = CallEnded("completed" if is_whole else "incomplete")
         assert calls.take() == [status, TextDelta("Hello"), *whole_call(2, arguments="{}")]
-        calls.say(TextDelta("Bye"))
+        calls.emit(TextDelta("Bye"))
         assert (calls.take(), calls.holds_back) == ([TextDelta("Bye")], False)
 
 

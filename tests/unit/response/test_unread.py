@@ -18,15 +18,15 @@ def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
     """The first end within reach counts once; then nothing is looked for."""
     found: list[int] = []
     unread = Unread(lambda: found.append(1))
-    unread.hear(text)
+    unread.feed(text)
     unread.open(END)
     assert unread.waits
     for at in range(0, len(text), size):
-        unread.hear(text[at : at + size])
+        unread.feed(text[at : at + size])
     assert len(found) == count
     unread.open(END)
     unread.close()
-    unread.hear(END)
+    unread.feed(END)
     assert len(found) == count
 
 
