@@ -65,7 +65,14 @@ def test_readme_sums_up_what_the_page_says() -> None:
         model = name.strip("*") if name.startswith("**") else model
         if name == "together":
             sums[model] = [figure.split()[0] for figure in figures]
-    assert {name: figures for name, *figures in table("| together | toolsim |")} == sums
+    assert {name: figures for name, *figures in table("| all cases | toolsim |")} == sums
+
+
+def test_readme_opens_with_a_figure_of_the_table() -> None:
+    """Its sentence for newcomers names one model's cases, right through toolsim and through the server's own tools."""
+    [(model, right, cases, native)] = re.findall(r"(\S+)\s+got (\d+) of (\d+)\s+cases\s+right.*?, and (\d+)", PAGES)
+    rows = {name: figures for name, *figures in table("| all cases | toolsim |")}
+    assert rows[model][:2] == [f"{right}/{cases}", f"{native}/{cases}"]
 
 
 def test_figures_before_and_after() -> None:
