@@ -139,7 +139,7 @@ def options_section() -> str:
 
 def options_page() -> str:
     """Return the page of options: each with its whole help and its environment variable."""
-    intro = "What `mitmdump -s addon/toolsim.py --options` says too, in README's order of groups.\n"
+    intro = "The help texts of `mitmdump -s addon/toolsim.py --options`, in the order of README's groups.\n"
     parts = ["# Options of toolsim\n", intro]
     by_name = {option.name: option for option in OPTIONS}
     for title, names in GROUPS.items():

@@ -8,8 +8,8 @@ EDGE_OPTIONS = (
     Option(
         "log",
         "text",
-        "Form of the log. text: one line a turn, for people. json: every line one JSON object, for programs. off: "
-        "nothing of turns, and all that mitmproxy itself logs.",
+        "Form of the log. text: one line per turn, for people. json: every line one JSON object, for programs. off: "
+        "nothing about turns, and everything that mitmproxy itself logs.",
         ("text", "json", "off"),
     ),
     Option(
@@ -21,30 +21,30 @@ EDGE_OPTIONS = (
     Option(
         "api_key",
         "",
-        "Key that clients must send as their Bearer token; without it nothing passes, whatever its path, and it is not "
-        "sent on. Required before the codex backend is served to other machines.",
+        "Key that clients must send as their Bearer token; without it nothing passes, whatever the path, and it is "
+        "not forwarded. Required before the codex backend is served to other machines.",
     ),
     Option(
         "upstream_key",
         "",
-        "Key that is sent to the backend as the Bearer token, in place of the client's. Empty: the client's own is "
-        "sent, unless it is that of toolsim_api_key.",
+        "Key that is sent to the backend as the Bearer token, instead of the client's. Empty: the client's own is "
+        "sent, unless it is the one of toolsim_api_key.",
     ),
     Option("codex_command", "codex app-server", "Command line that starts the Codex app-server."),
     Option(
         "codex_port",
         0,
-        "Port on 127.0.0.1 of the codex backend, for an explicit reverse mode to it; 0 = any free one.",
+        "Port on 127.0.0.1 of the codex backend, for an explicit reverse mode to it; 0 = any free port.",
     ),
     Option(
         "scripted_port",
         0,
-        "Port on 127.0.0.1 of the scripted backend, for an explicit reverse mode to it; 0 = any free one.",
+        "Port on 127.0.0.1 of the scripted backend, for an explicit reverse mode to it; 0 = any free port.",
     ),
     Option(
         "scripted_delay",
         30,
-        "Milliseconds between the pieces in which the scripted backend speaks; 0 = none.",
+        "Milliseconds between the pieces that the scripted backend streams; 0 = none.",
     ),
     Option(
         "capture",
@@ -55,7 +55,7 @@ EDGE_OPTIONS = (
         "metrics_labels",
         (),
         "Further labels of the metrics at /toolsim/metrics: model, tool, or both. Each model and each tool then has "
-        "series of its own, which is much where clients name many.",
+        "its own series, which is a lot if clients name many.",
     ),
     Option(
         "cors_origins",
@@ -66,13 +66,13 @@ EDGE_OPTIONS = (
     Option(
         "max_request_bytes",
         16 * 1024 * 1024,
-        "Size limit in bytes of a request body that has to be read, decoded. A larger one is answered with 413.",
+        "Size limit in bytes, decoded, of a request body that has to be read. A larger one is answered with 413.",
         minimum=1,
     ),
     Option(
         "max_answer_bytes",
         32 * 1024 * 1024,
-        "Size limit in bytes of a backend's answer, decoded, whole or as a stream. Beyond it the answer fails.",
+        "Size limit in bytes, decoded, of a backend's answer, whole or as a stream. Beyond it the answer fails.",
         minimum=1,
     ),
     Option(
@@ -84,11 +84,11 @@ EDGE_OPTIONS = (
     Option(
         "connect_timeout",
         10,
-        "Seconds that connecting to a backend may take, TLS included; 0 = as long as the system tries.",
+        "Seconds that connecting to a backend may take, TLS included; 0 = as long as the system allows.",
     ),
     Option(
         "idle_timeout",
         300,
-        "Seconds of silence from the backend after which an answer fails; 0 = wait for ever.",
+        "Seconds of silence from the backend after which an answer fails; 0 = wait forever.",
     ),
 )

@@ -8,14 +8,15 @@ MCP_OPTIONS = (
     Option(
         "mcp_config",
         "",
-        "File of MCP servers whose tools every request gets, over any backend: a JSON object mcpServers, as MCP "
-        "clients have it, with require_approval (always, where it is missing) and allowed_tools. Empty = none.",
+        "File of MCP servers whose tools every request gets, over any backend: a JSON object mcpServers, as in other "
+        "MCP clients, with two more keys, require_approval (always by default) and allowed_tools. Empty = none.",
     ),
     Option(
         "hosted_mcp",
         "auto",
-        "What becomes of the mcp tools that a request brings. run: this proxy asks their servers, if they are among "
-        "toolsim_mcp_hosts. auto: as with any tool that the backend would run, see toolsim_forward_hosted_tools.",
+        "What happens to the mcp tools that a request brings. run: this proxy asks their servers, if "
+        "toolsim_mcp_hosts lists them. auto: as with any tool that the backend would run, see "
+        "toolsim_forward_hosted_tools.",
         ("auto", "run"),
     ),
     Option(
@@ -27,9 +28,9 @@ MCP_OPTIONS = (
     Option(
         "mcp_approval",
         "client",
-        "Who allows calls that need a yes. client: whoever asked, by an mcp_approval_request of the Responses API; "
-        "chat completions have nothing like it, and such a call is refused. operator: the answer waits for the command "
-        "toolsim.approve or toolsim.refuse, over either API.",
+        "Who approves calls that need approval. client: whoever asked, by an mcp_approval_request of the Responses "
+        "API; chat completions have nothing like it, and such a call is refused. operator: the answer waits for the "
+        "command toolsim.approve or toolsim.refuse, over either API.",
         ("client", "operator"),
     ),
     Option(
@@ -41,8 +42,8 @@ MCP_OPTIONS = (
     Option(
         "mcp_timeout",
         30,
-        "Seconds that an MCP server may take for one call, or to start. A local one that takes longer is ended, and "
-        "started again when it is next needed.",
+        "Seconds that an MCP server may take for one call, or to start. A local one that takes longer is stopped, "
+        "and started again when it is next needed.",
         minimum=1,
     ),
     Option(

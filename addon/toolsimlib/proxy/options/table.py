@@ -22,42 +22,41 @@ OPTIONS = (
     Option(
         "backend",
         "auto",
-        "What answers. auto: the upstream speaks whichever API the client speaks. responses, chat: it speaks only this "
-        "API, and the other one is translated. codex, local, scripted: a built-in backend answers requests that are "
-        "addressed to the listener itself; codex runs the Codex app-server under your login, local a model file in "
-        "this process, scripted is a deterministic stand-in to try things with.",
+        "What answers requests. auto: the upstream speaks whichever API the client speaks. responses, chat: it "
+        "speaks only this API, and the other one is translated. codex, local, scripted: a built-in backend answers "
+        "requests that are addressed to the listener itself; codex runs the Codex app-server under your login, local "
+        "runs a model file in this process, scripted is a deterministic stand-in to try things with.",
         ("auto", "responses", "chat", "codex", "local", "scripted"),
     ),
     Option("model", "", "File (GGUF) of the model that toolsim_backend=local runs; it needs the extra [local]."),
     Option(
         "upstream",
         "",
-        "URL of the backend for API requests that are addressed to any other host, for clients whose base URL cannot "
-        "be set: their requests are sent there instead. A path in it replaces what precedes /responses, "
-        "/chat/completions or /models.",
+        "URL of the backend for API requests that are addressed to any other host: for clients whose base URL cannot "
+        "be set. A path in it replaces what precedes /responses, /chat/completions or /models.",
     ),
     Option(
         "engine",
         "auto",
-        "Server that the backend is: the auto of other options depends on it. auto: it is asked once, by GETs of pages "
-        "that only one of them has; the first request waits a second for that at most. unknown: it is not asked, and "
-        "nothing is presumed.",
+        "Which server the backend is; other options set to auto depend on it. auto: it is asked once, by GETs of "
+        "pages that only one of them has; the first request waits at most a second for that. unknown: it is not "
+        "asked, and nothing is assumed.",
         ("auto", "unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"),
     ),
     Option(
         "manifest",
         "auto",
-        "Form in which the tools are shown to the model. auto: the one that real models answer best, now calls. calls: "
-        "each tool as a call with slots for its values. schemas: its JSON schema. hermes: declarations as Hermes and "
-        "Qwen models were trained on. typescript: function declarations, the fewest tokens.",
+        "Form in which the tools are shown to the model. auto: the one that real models answer best, currently "
+        "calls. calls: each tool as a call with slots for its values. schemas: its JSON schema. hermes: declarations "
+        "as Hermes and Qwen models were trained on. typescript: function declarations, the fewest tokens.",
         ("auto", *FORMS),
     ),
     Option(
         "catalog_budget",
         0,
-        "Size in characters beyond which the catalogue of tools begins with names: it shows each tool by its name and "
-        "one line, and the model looks up what it needs with find_tools, which is answered within the same answer. "
-        "Tools that the conversation has called are shown whole. 0 = always the whole catalogue.",
+        "Size in characters above which the catalogue of tools starts with names only: one line per tool, and the "
+        "model looks up those that it needs with find_tools, which is answered within the same answer. Tools that "
+        "the conversation has called are shown in full. 0 = always the whole catalogue.",
     ),
     Option(
         "manifest_role",
@@ -69,17 +68,17 @@ OPTIONS = (
     Option(
         "history",
         "auto",
-        "How earlier calls are shown to the model. auto: as suits the form of the manifest, now sentinel for each. "
-        "sentinel: in the very form in which it calls. record: one bracketed line each, which the model cannot "
-        "mistake for the way to call.",
+        "How earlier calls are shown to the model. auto: as suits the form of the manifest, currently sentinel for "
+        "each. sentinel: in the very form in which it is to call. record: one bracketed line each, which the model "
+        "cannot mistake for the way to call.",
         ("auto", "record", "sentinel"),
     ),
     Option(
         "sentinel",
         "auto",
-        "Name of the tag that opens a call in the model's text. auto: tool_call, but call_tool for the models whose "
-        "tool_call Ollama reads itself, and fails over (qwen3, glm-4.7). A private name avoids clashes with texts that "
-        "talk about tool calls.",
+        "Name of the tag that opens a call in the model's text. auto: tool_call, but call_tool for models whose "
+        "tool_call Ollama parses itself, and fails on (qwen3, glm-4.7). A private name avoids clashes with texts "
+        "that talk about tool calls.",
     ),
     Option("use_tool", True, "Whether <use_tool> blocks in the model's text count as calls too."),
     Option(
@@ -92,65 +91,64 @@ OPTIONS = (
     Option(
         "mode",
         "inject",
-        "What a backend is told of the tools. inject: nothing but text, they are written into the transcript. native: "
-        "the client's own tools, over a backend of the same API; its answers are read for calls that its own parser "
-        "missed. auto: native, and inject for the models for which the backend refuses tools or misses a call.",
+        "How tools are passed to the backend. inject: as text that is written into the transcript. native: as the "
+        "client's own tools, over a backend of the same API; its answers are read for calls that its own parser "
+        "missed. auto: native, and inject for models for which the backend refuses tools or misses a call.",
         ("auto", "inject", "native"),
     ),
     Option(
         "constrain",
         "auto",
-        "What the backend is told to enforce while it samples. auto: what a recognised engine can, until it refuses; "
-        "json_schema where an answer must call; for strict tools gbnf at llama.cpp, structural_tag at vLLM and SGLang. "
-        "off: nothing, calls are asked for in words. "
-        "json_schema: where an answer must call (tool_choice required, or a named function), it is one JSON "
-        "object by the tools' schemas; llama.cpp, vLLM, SGLang, Ollama, LM Studio and most hosted APIs can, and all "
-        "but the last two a list of them, where several calls may be made. "
-        "gbnf: every call in the tag obeys its tool's schema, and text stays free, unless the answer must call; "
-        "llama.cpp can. structural_tag: the same, which vLLM and SGLang can.",
+        "What the backend is told to enforce while it samples. auto: what a recognised engine supports, until it "
+        "refuses; json_schema if an answer must call; for strict tools gbnf with llama.cpp, structural_tag with vLLM "
+        "and SGLang. off: nothing, calls are asked for in words. json_schema: if an answer must call (tool_choice "
+        "required, or a named function), it is one JSON object by the tools' schemas; llama.cpp, vLLM, SGLang, "
+        "Ollama, LM Studio and most hosted APIs support this, and all but the last two a list of objects if several "
+        "calls may be made. gbnf: every call in the tag obeys its tool's schema, and text stays free unless the "
+        "answer must call; llama.cpp supports this. structural_tag: the same for vLLM and SGLang.",
         ("auto", "off", "json_schema", "gbnf", "structural_tag"),
     ),
     Option(
         "untagged",
         "on",
         "Whether a call that the model writes without the tag counts: JSON of a call, alone or in a code fence, or "
-        "name(…), at the start or at the end of the answer; and anywhere, what stands between the marks that models "
-        "were trained on. on: if its tool is on offer and, where there are no marks, its arguments fit the tool's "
-        "schema. off: such text stays text.",
+        "name(…), at the start or at the end of the answer; and anywhere, a call between the marks that models were "
+        "trained on. on: if its tool is on offer and, without such marks, its arguments fit the tool's schema. off: "
+        "such text stays text.",
         ("on", "off"),
     ),
     Option(
         "strict_policy",
         "error",
-        "What becomes of a call that violates a strict tool's schema. error: the answer fails (HTTP 422, or an error "
+        "What happens to a call that violates a strict tool's schema. error: the answer fails (HTTP 422, or an error "
         "event in a stream). message: the assistant says it in words.",
         ("error", "message"),
     ),
     Option(
         "retry",
         0,
-        "How often a model is asked again within one answer, 0 to 3: for a call that violates a strict tool's schema, "
-        "is malformed beyond repair, too large, cut off, or names a tool that is not on offer, and for an answer "
-        "without a call where one is required. It is shown its own words and what was wrong. What a stream has told "
-        "already stays.",
+        "How often a model is asked again within one answer, 0 to 3: for a call that violates a strict tool's "
+        "schema, is malformed beyond repair, too large, cut off, or names a tool that is not on offer, and for an "
+        "answer without a call where one is required. It is shown its own words and what was wrong. What has already "
+        "been streamed stays.",
     ),
     Option(
         "unknown_tool",
         "text",
-        "What becomes of a call of a tool that was never declared. text: it stays text. call: the client gets it as a "
-        "call, as from most servers, and can tell the model; most agent programs do, some stop. retry: the model is "
-        "asked again, once or as often as toolsim_retry says, and then it stays text. Beside strict tools it is a "
-        "violation in place of text. Names that are masked are never passed on.",
+        "What happens to a call of a tool that was never declared. text: it stays text. call: the client gets it as "
+        "a call, as from most servers, and can tell the model; most agent programs do, some stop. retry: the model "
+        "is asked again, once or as often as toolsim_retry says, and then it stays text. Beside strict tools it is a "
+        "violation instead of text. Names that are masked are never passed on.",
         ("text", "call", "retry"),
     ),
     Option(
         "second_opinion",
         "off",
-        "Whether a model is asked about its own calls, before they are told: shown the tool and what the user wants "
-        "alone, whether the one was made for the other. on: for calls that it makes of its own accord in answer to the "
-        "user; it takes a further turn for each tool that it calls, and nothing is streamed of a call until then. Only "
-        "a plain no counts: the call is dropped, and without any other the model answers in words, in one more turn "
-        "without tools. off: each call counts.",
+        "Whether a model is asked about its own calls before the client gets them. on: for calls that it makes of "
+        "its own accord in answer to the user, it is shown only the tool and what the user wants, and asked whether "
+        "the one was made for the other; this takes a further turn for each tool that it calls, and until then "
+        "nothing of a call is streamed. Only a plain no counts: the call is dropped, and if no other is left, the "
+        "model answers in words, in one more turn without tools. off: each call counts.",
         ("off", "on"),
     ),
     Option(
@@ -161,12 +159,12 @@ OPTIONS = (
     Option(
         "fix_empty_final_disable_tools",
         True,
-        "Whether it is then offered no tools, so that it has to answer in words.",
+        "Whether toolsim_fix_empty_final then offers no tools, so that the model has to answer in words.",
     ),
     Option(
         "fix_empty_final_text",
         "Now answer the question in words, from what the tools have returned.",
-        "What the user then says to it.",
+        "What toolsim_fix_empty_final then says to the model as the user.",
     ),
     Option(
         "tool_use_mode",
@@ -179,39 +177,39 @@ OPTIONS = (
     Option(
         "fallback_retry_count",
         0,
-        "How often a request is sent again without its tools when the backend answers it with an error, 0 to 3; with "
+        "How often a request that the backend answers with an error is sent again without its tools, 0 to 3; with "
         "toolsim_tool_use_mode=relaxed.",
     ),
     Option(
         "request_overrides",
         "",
-        "Fields, as a JSON object, that replace those of a request that carries tools; null takes one away. What the "
+        "Fields, as a JSON object, that replace those of a request that carries tools; null removes one. What the "
         "client and toolsim decide between them (model, messages, tools, stream and the like) cannot be set.",
     ),
     Option(
         "llm_options_defaults",
         "",
-        "Fields, as a JSON object, of a request that carries tools, where the client says nothing else; the same "
-        "cannot be set.",
+        "Fields, as a JSON object, that are added to a request that carries tools if the client does not set them; "
+        "the same fields as with toolsim_request_overrides cannot be set.",
     ),
     Option(
         "transforms",
         (),
         "Changes that certain backends need, by their names, or by those of presets (openai_compatible_reliability, "
-        "content_tag_tool_call_fallback, deepseek_openrouter_compat, gemini_openrouter_compat). Those of messages are "
-        "made with toolsim_mode=native.",
+        "content_tag_tool_call_fallback, deepseek_openrouter_compat, gemini_openrouter_compat). Those of messages "
+        "need toolsim_mode=native.",
     ),
     Option(
         "max_rounds",
         8,
-        "Largest number of turns of the model in one answer. Beyond it the answer ends as it would have without "
+        "Largest number of turns of the model in one answer. At the limit the answer ends as it would have without "
         "another.",
         minimum=1,
     ),
     Option(
         "max_rounds_seconds",
         600,
-        "Seconds from the first turn of the model after which an answer begins no other; 0 = no limit.",
+        "Seconds from the first turn of the model after which an answer starts no other turn; 0 = no limit.",
     ),
     Option(
         "stream_arguments",
@@ -232,7 +230,7 @@ OPTIONS = (
     Option(
         "responses_output_mode",
         "openai-json",
-        "Form of the calls over the Responses API: the same, by itself.",
+        "Form of the calls over the Responses API; see toolsim_output_mode.",
         ("openai-json", "obsidian-xml"),
         env="PROXY_RESPONSES_OUTPUT_MODE",
     ),
@@ -294,22 +292,22 @@ OPTIONS = (
     Option(
         "max_schema_bytes",
         64 * 1024,
-        "Size limit in bytes of a tool's JSON schema that calls are held against. A larger one is a 400 (strict "
+        "Size limit in bytes of a tool's JSON schema that calls are checked against. A larger one is a 400 (strict "
         "tools), or its calls pass unchecked.",
         minimum=1,
     ),
     Option(
         "max_tools_bytes",
         1024 * 1024,
-        "Size limit in bytes of what an answer has to know of its request: the tools, and what a Response repeats of "
-        "it (instructions, metadata). A larger one is a 400.",
+        "Size limit in bytes of what an answer has to know about its request: the tools, and what a Response repeats "
+        "of it (instructions, metadata). A larger one is a 400.",
         minimum=1,
     ),
     Option(
         "reasoning",
         "drop",
-        "What becomes of earlier thoughts that a client echoes. drop: the model is not shown them. tell: they stand "
-        "before its words and calls, in <think> tags, as models that reason over several calls want it.",
+        "What happens to earlier reasoning that a client echoes. drop: the model is not shown it. tell: it stands "
+        "before the model's words and calls, in <think> tags, as models that reason over several calls want it.",
         ("drop", "tell"),
     ),
     Option(
