@@ -1,4 +1,4 @@
-"""Command lines: what is wrong with one is told in one line, with the nearest word where a name is mistyped."""
+"""Command lines: an error is one line, with the nearest word if a name is mistyped."""
 
 from __future__ import annotations
 

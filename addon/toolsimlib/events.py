@@ -98,7 +98,7 @@ class StructuredCall:
 class StructuredDelta:
     """A piece of the arguments of a function's call that the backend is emitting; its ``StructuredCall`` follows.
 
-    ``key`` names the call within its choice; ``is_first``: nothing was told of it before. The pieces together are what
+    ``key`` names the call within its choice; ``is_first``: it is the first of the call. The pieces together are what
     its arguments begin with. A reader gives them only if it is asked to (``tells_ahead``).
     """
 

@@ -184,7 +184,7 @@ class AnswerForm:
 class HeldCatalogue(NamedTuple):
     """A catalogue that a backend's own context holds.
 
-    ``answer``: the id of the one with which it was told, "" for the answer that is to come.
+    ``answer``: the id of the one with which it was sent, "" for the answer that is to come.
     """
 
     digest: str
@@ -207,9 +207,9 @@ class Plan:
     request may do without.
     ``after_outputs``: the conversation ends with what tools answered. ``asks``: the reasons for which the model is
     asked again, where this is a round (``loop/``); ``hosted``: the names of the tools that are run between the rounds,
-    whose calls its client does not hear as such. ``begun``: the call with which this answer goes on, as far as an
-    earlier round got. ``told``: the catalogue that the backend's own context holds with this answer, None if it
-    may hold none; ``is_told``: it held that before, so that the request was sent without (``request/catalogue``).
+    whose calls its client does not see as such. ``begun``: the call with which this answer goes on, as far as an
+    earlier round got. ``held``: the catalogue that the backend's own context holds with this answer, None if it
+    may hold none; ``was_held``: it held that before, so that the request was sent without (``request/catalogue``).
     """
 
     client: Dialect
@@ -233,12 +233,12 @@ class Plan:
     asks: frozenset[str] = frozenset()
     hosted: frozenset[str] = frozenset()
     begun: str = ""
-    told: HeldCatalogue | None = None
-    is_told: bool = False
+    held: HeldCatalogue | None = None
+    was_held: bool = False
 
-    def with_told(self, told: HeldCatalogue | None, *, is_told: bool) -> Plan:
+    def with_held(self, held: HeldCatalogue | None, *, was_held: bool) -> Plan:
         """Return the plan with the last two fields: as ``replace``, which takes longer than to make it."""
-        return Plan(*_DECIDED(self), told, is_told)  # type: ignore[call-arg]
+        return Plan(*_DECIDED(self), held, was_held)  # type: ignore[call-arg]
 
     @property
     def stream(self) -> bool:

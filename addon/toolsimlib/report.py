@@ -133,7 +133,7 @@ class Report:
     def add(self, other: Report) -> None:
         """Add what happened in a round: failures and repairs are joined, the last end counts.
 
-        Which of its calls the client was told, and what all rounds took, is not the round's to say.
+        A round does not know which of its calls were emitted, nor what all rounds took.
         """
         if not self.rounds:
             for name in _OF_REQUEST:
@@ -168,7 +168,7 @@ class Report:
         return fields | {"has_tool_calls": bool(self.calls), "tool_call_count": len(self.calls)}
 
     def for_clients(self) -> dict[str, Any]:
-        """Return the summary for a stream's last comment, with what the predecessor told there, under its names."""
+        """Return the summary for a stream's last comment, with what the predecessor wrote there, under its names."""
         return self.summary() | {
             "tool_call_truncated": self.truncated and bool(self.dropped_calls),
             "stop_after_tools_mode": self.stop_after_tools_mode,

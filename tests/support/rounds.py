@@ -12,7 +12,7 @@ from support.answers import Seen, read
 from support.wire import backend_answer
 from toolsimlib.events import ClientEvent, Failed
 from toolsimlib.loop.course import Bounds, Round
-from toolsimlib.loop.runner import Heard, Job, Refused, Told, answer
+from toolsimlib.loop.runner import Job, Refused, RoundEvent, RoundReport, answer
 from toolsimlib.plan import FIND_TOOLS, Dialect, Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
@@ -37,7 +37,7 @@ class Script:
     asked: list[list[Any]] = field(default_factory=list)
     closed: int = 0
 
-    async def ask(self, dialect: Dialect, stream: bool, round_: Round) -> AsyncGenerator[Heard]:
+    async def ask(self, dialect: Dialect, stream: bool, round_: Round) -> AsyncGenerator[RoundEvent]:
         heard: list[ClientEvent | AskAgain] = []
 
         def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
@@ -54,7 +54,7 @@ class Script:
         self.asked.append(sent.get("messages") or sent.get("input"))
         text = self.texts[round_.number - 1]
         if text is None:
-            yield Told(report)
+            yield RoundReport(report)
             yield Refused(503, {"content-type": "application/json"}, b'{"error": {}}')
             return
         if isinstance(text, bytes):
@@ -69,7 +69,7 @@ class Script:
             rewriter.feed(chunk)
         rewriter.feed(b"")
         try:
-            yield Told(report)
+            yield RoundReport(report)
             for event in heard:
                 yield event
         finally:

@@ -16,10 +16,10 @@ def test_a_policy_is_found_by_all_of_its_fields() -> None:
     assert varied(Policy(retry=1), engine="vllm").retry == 1
 
 
-@pytest.mark.parametrize("told", [None, HeldCatalogue("digest")])
-def test_a_plan_with_what_was_told(told: HeldCatalogue | None) -> None:
+@pytest.mark.parametrize("held", [None, HeldCatalogue("digest")])
+def test_a_plan_with_what_was_told(held: HeldCatalogue | None) -> None:
     """All else stays."""
     plan = Plan("chat", "responses", tools=(Tool("a", "a"),), policy=Policy(retry=2), begun="begun", first_number=7)
-    for is_told in (False, True):
-        assert plan.with_told(told, is_told=is_told) == replace(plan, told=told, is_told=is_told)
-    assert [each.name for each in fields(Plan)][-2:] == ["told", "is_told"]
+    for was_held in (False, True):
+        assert plan.with_held(held, was_held=was_held) == replace(plan, held=held, was_held=was_held)
+    assert [each.name for each in fields(Plan)][-2:] == ["held", "was_held"]

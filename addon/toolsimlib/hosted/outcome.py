@@ -37,7 +37,7 @@ class Outcome:
     code: str = ""
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         """What the model is told."""
         return self.output if self.output is not None else error_text(self.error)
 

@@ -146,21 +146,21 @@ class HostedCalls:
         decisions = mcp_items.decisions(body)
         taken = [tool.name for tool in read_tools(body)[0]]
         self._catalogue = Catalogue(taken, self._policy.tool_allowlist, self._policy.tool_denylist)
-        told = await self._listed(mcp_items.listed(body))
+        emitted = await self._listed(mcp_items.listed(body))
         if (hidden := self._api.hidden) is not None:
             self._conversation = hidden.key(body, self._whose)
             body = hidden.restored(body, self._whose, hosting.hidden.find)
         decided: dict[str, Called] = {}
         for decision in decisions:
             events, pair = await self._decided(decision)
-            told += events
+            emitted += events
             decided[decision.id] = pair
         functions = self._catalogue.functions()
         self.body = mcp_items.as_functions(body, functions, shown_name, self._is_ours, decided)
         if "tool_choice" in body:
             choice = mcp_items.choice_of_functions(body["tool_choice"], self._catalogue.names)
             self.body = {**self.body, "tool_choice": choice}
-        return told if self._api.shows_hosted else []
+        return emitted if self._api.shows_hosted else []
 
     @property
     def policy(self) -> Policy:
@@ -172,7 +172,7 @@ class HostedCalls:
         """Take the tools of all servers, which are asked together; return what is told of those that are new."""
         servers = list(self._servers.values())
         answers = await asyncio.gather(*(self._hosting.pool.tools(each) for each in servers), return_exceptions=True)
-        told: list[ClientEvent] = []
+        emitted: list[ClientEvent] = []
         for server, answer in zip(servers, answers, strict=True):
             error = None
             if isinstance(answer, BaseException):
@@ -183,8 +183,8 @@ class HostedCalls:
             else:
                 offered = self._catalogue.add(server, answer)
             if server.label not in known:
-                told += mcp_items.list_events(server.label, [each.listed() for each in offered], error)
-        return told
+                emitted += mcp_items.list_events(server.label, [each.listed() for each in offered], error)
+        return emitted
 
     def _is_ours(self, label: str) -> bool:
         return label in self._servers or self._hosting.runs_clients
@@ -212,11 +212,11 @@ class HostedCalls:
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
             # Under which the next request's history has it.
             call_id = item.id
-        return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.told),)))
+        return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
     # -- within a round
 
-    def hear(self, event: ClientEvent) -> list[ClientEvent]:
+    def take(self, event: ClientEvent) -> list[ClientEvent]:
         """Return what the client is told for an event of the round: a call of ours becomes an item of its own."""
         match event:
             case CallStarted(kind="function", namespace=None) if self._catalogue.find(event.name) is not None:
@@ -267,7 +267,7 @@ class HostedCalls:
         try:
             for each, task in zip(pending, tasks, strict=True):
                 outcome = await task
-                output = CallOutput(each.item.id, (Text(outcome.told),))
+                output = CallOutput(each.item.id, (Text(outcome.shown),))
                 pairs.append((Call(each.item.id, each.shown, each.item.arguments), output))
                 if self._api.shows_hosted:
                     for event in each.item.end(outcome.output, outcome.error):

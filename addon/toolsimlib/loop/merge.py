@@ -49,7 +49,7 @@ class Merger:
         self._is_later = False  # Whether this is a further round.
         self._number = 0  # Of the last call that was told.
         self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
-        self._told: list[tuple[str | None, str, str]] = []  # The calls of this round.
+        self._emitted: list[tuple[str | None, str, str]] = []  # The calls of this round.
         self._call: list[CallStarted | CallDelta | CallEnded] = []  # The open call.
         self._line_end: bool | None = None  # Whether the last text ended a line; None if none was told since a call.
         self._begins = False  # Whether this further round has told no text yet.
@@ -58,7 +58,7 @@ class Merger:
         """The names of those that the client was told of."""
         self.size = 0
         """Characters that the client was told."""
-        self.has_told = False
+        self.has_emitted = False
         """Whether the client was told anything of this round."""
 
     @property
@@ -73,10 +73,10 @@ class Merger:
 
     def next_round(self) -> None:
         """Begin a further round."""
-        self._made |= set(self._told)
-        self._told = []
+        self._made |= set(self._emitted)
+        self._emitted = []
         self._is_later = self._begins = True
-        self.has_told = False
+        self.has_emitted = False
 
     def go_back(self) -> None:
         """Take the round back, which has told nothing: what comes now belongs to the one before."""
@@ -112,7 +112,7 @@ class Merger:
             case HostedStarted() | PassThrough():
                 # Text behind it is a message of its own.
                 self._line_end = None
-        self.has_told = True
+        self.has_emitted = True
         return [event]
 
     def count(self, usage: Usage | None) -> None:
@@ -126,7 +126,7 @@ class Merger:
             event = replace(event, text=_PARAGRAPH + event.text)
         self._begins = False
         self._line_end = event.text.endswith("\n")
-        self.has_told = True
+        self.has_emitted = True
         self.size += len(event.text)
         return [event]
 
@@ -147,7 +147,7 @@ class Merger:
                 out = [*self._call]
             self._call = []
         if out:
-            self.has_told = True
+            self.has_emitted = True
             self._line_end = None
         return out
 
@@ -159,7 +159,7 @@ class Merger:
         key = (started.namespace, started.name, arguments)
         if key in self._made or 0 < self._max_calls <= len(self.calls):
             return False
-        self._told.append(key)
+        self._emitted.append(key)
         self.calls.append(started.name)
         self._number = max(self._number, started.number)
         return True

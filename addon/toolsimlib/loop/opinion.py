@@ -91,7 +91,7 @@ class Weighed:
     questions took.
     """
 
-    told: Sequence[ClientEvent]
+    passed: Sequence[ClientEvent]
     whole: Sequence[ClientEvent]
     refused: Sequence[str] = ()
     calls: bool = True
@@ -99,13 +99,13 @@ class Weighed:
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], AskAgain]:
         """Return what is told of a round without any call, and that the model is to answer in words (rule 4)."""
-        told = [event for event in self.told if not isinstance(event, TextDelta)]
+        passed = [event for event in self.passed if not isinstance(event, TextDelta)]
         # Not by looking for each among those that are told: there may be tens of thousands of both.
         otherwise = [
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
         ]
         fault = Fault(SECOND_OPINION, name=self.refused[0])
-        return told, AskAgain(fault, "", (*otherwise, Ended(end.reasons)), end.usage)
+        return passed, AskAgain(fault, "", (*otherwise, Ended(end.reasons)), end.usage)
 
 
 class SecondOpinion:
@@ -138,13 +138,13 @@ class SecondOpinion:
         """Whether calls wait for their verdicts."""
         return bool(self._held)
 
-    def hear(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
+    def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
         """Take events of a round; return those that are told at once (rule 1)."""
-        told: list[ClientEvent] = []
+        passed: list[ClientEvent] = []
         for event in events:
             holds = not isinstance(event, KeepAlive) and (self._held or isinstance(event, CallStarted))
-            (self._held if holds else told).append(event)
-        return told
+            (self._held if holds else passed).append(event)
+        return passed
 
     def release(self) -> Weighed:
         """Return what is held as it is: its round has failed."""
@@ -154,7 +154,7 @@ class SecondOpinion:
     async def weigh(self, pose: Pose) -> Weighed:
         """Ask about the calls that are held, and return what came of it."""
         held, self._held = self._held, []
-        told: list[ClientEvent] = []
+        passed: list[ClientEvent] = []
         refused: list[str] = []
         # Those of the calls that stay count on without a gap.
         numbers = (event.number for event in held if isinstance(event, CallStarted))
@@ -166,20 +166,20 @@ class SecondOpinion:
                     arguments = ""
                 case CallStarted():
                     calls = True
-                    told.append(replace(event, number=next(numbers)))
+                    passed.append(replace(event, number=next(numbers)))
                 case CallDelta(text=text) if tool is not None:
                     arguments += text
                 case CallEnded() if tool is not None:
                     pass
                 case TextDelta(text=text) if tool is not None:
                     # In the output mode obsidian-xml a call is followed by its text. To write that takes its time.
-                    told += [] if text.endswith(use_tool_text(tool, arguments)) else [event]
+                    passed += [] if text.endswith(use_tool_text(tool, arguments)) else [event]
                     tool = None
                 case _:
-                    told.append(event)
+                    passed.append(event)
         self._report.dropped_calls += [entry(SECOND_OPINION, name) for name in refused]
         usage, self._usage = self._usage, None
-        return Weighed(told, held, refused, calls, usage)
+        return Weighed(passed, held, refused, calls, usage)
 
     def stand(self) -> None:
         """Note that the calls which were refused are told after all."""

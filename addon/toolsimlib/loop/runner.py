@@ -25,7 +25,7 @@ from toolsimlib.wire.errors import error_body, read_error
 from toolsimlib.wire.json_codec import parse_object
 
 ROUND_FAILED = "ROUND_FAILED"
-"""A warning: a further round failed before it said anything, and the answer ends as it would have without it."""
+"""A warning: a further round failed before it events anything, and the answer ends as it would have without it."""
 
 
 PROVIDER_ERROR = "PROVIDER_ERROR"
@@ -42,15 +42,15 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RoundReport:
     """The end of a round that was answered; ``report``: what happened in it."""
 
     report: Report
 
 
-Heard = ClientEvent | AskAgain | Refused | Told
-Ask = Callable[[Round], AsyncGenerator[Heard]]
-"""Asks one round. What it yields ends with ``Refused`` or ``Told``; closing it early stops the model."""
+RoundEvent = ClientEvent | AskAgain | Refused | RoundReport
+Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
+"""Asks one round. What it yields ends with ``Refused`` or ``RoundReport``; closing it early stops the model."""
 
 
 Keep = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
@@ -97,7 +97,7 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
         # None is announced before it is known to stand.
         policy = replace(policy, stream_arguments="buffered")
     course = Course(job.api, body, policy, job.bounds, hosted.tools if hosted is not None else frozenset())
-    # Calls beside their XML are said as text: without it they would be lost.
+    # Calls beside their XML are events as text: without it they would be lost.
     in_words = job.policy.output_mode != "openai-json"
     merger = Merger(
         text_follows_calls=job.api.text_follows_calls or in_words,
@@ -105,22 +105,22 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
     )
     notes = Notes(job.api, job.form, job.report)
 
-    def tell(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
+    def emit(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
         for event in events:
-            for told in merger.feed(event):
-                notes.note(told)
-                if isinstance(told, Ended):
-                    job.report.finish = told.reasons[0]
-                yield told
+            for out in merger.feed(event):
+                notes.note(out)
+                if isinstance(out, Ended):
+                    job.report.finish = out.reasons[0]
+                yield out
 
     round_: Round = course.first()
     last: AskAgain | None = None
     while True:
         end: AskAgain | Refused | Failed | Ended | None = None
-        async with aclosing(job.ask(round_)) as heard:
-            async for event in heard:
+        async with aclosing(job.ask(round_)) as received:
+            async for event in received:
                 match event:
-                    case Told():
+                    case RoundReport():
                         job.report.add(event.report)
                         job.report.calls = merger.calls
                     case AskAgain() | Refused() | Failed():
@@ -128,11 +128,11 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                     case Ended() if (hosted and hosted.has_work) or (opinion and opinion.holds):
                         end = event
                     case _:
-                        said = [event] if hosted is None else hosted.hear(event)
-                        said = [*said, *held] if isinstance(event, Opened) else [*held, *said]
+                        events = [event] if hosted is None else hosted.take(event)
+                        events = [*events, *held] if isinstance(event, Opened) else [*held, *events]
                         held = []
-                        for told in tell(said if opinion is None else opinion.hear(said)):
-                            yield told
+                        for out in emit(events if opinion is None else opinion.take(events)):
+                            yield out
         if opinion is not None and opinion.holds:
             has_work = hosted is not None and hosted.has_work
             if isinstance(end, AskAgain | Ended):
@@ -140,14 +140,14 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
             else:
                 weighed = opinion.release()
             merger.count(weighed.usage)
-            released = weighed.told
+            released = weighed.passed
             if isinstance(end, Ended) and not has_work:
                 if weighed.refused and not (weighed.calls or merger.called):
                     released, end = weighed.in_words(end)
                 else:
                     released, end = [*released, end], None
-            for told in tell(released):
-                yield told
+            for out in emit(released):
+                yield out
         following: Round | None = None
         seconds = time.monotonic() - started
         match end:
@@ -159,8 +159,8 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                 merger.count(end.usage)
                 async with aclosing(hosted.run(round_.body)) as ran:
                     async for event in ran:
-                        for told in tell([event]):
-                            yield told
+                        for out in emit([event]):
+                            yield out
                 if not (merger.called or hosted.waits):
                     seconds = time.monotonic() - started
                     following = course.after_calls(round_, hosted.body, seconds=seconds, size=merger.size)
@@ -176,12 +176,12 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
                 following = course.next(round_, end, called=merger.called, seconds=seconds, size=merger.size)
                 if following is not None and end.fault.reason == SECOND_OPINION:
                     job.report.asked_again.append(entry(SECOND_OPINION, end.fault.name))
-            case Refused() | Failed() if not (merger.has_told or _is_verdict(end)) and (
+            case Refused() | Failed() if not (merger.has_emitted or _is_verdict(end)) and (
                 following := course.without_tools(round_, _status(end), seconds=seconds)
             ):
                 job.report.asked_again.append(PROVIDER_ERROR)
                 job.report.error = None
-            case Refused() | Failed() if last is None or merger.has_told or _is_no_worse(end, last):
+            case Refused() | Failed() if last is None or merger.has_emitted or _is_no_worse(end, last):
                 yield failure(end) if merger.is_opened else end
                 return
             case _:
@@ -194,8 +194,8 @@ async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
             for otherwise in last.otherwise:
                 job.report.error = otherwise.error.code if isinstance(otherwise, Failed) else None
                 job.report.finish = None
-                for told in tell([otherwise]):
-                    yield told
+                for out in emit([otherwise]):
+                    yield out
             return
         merger.next_round()
         if hosted is not None:

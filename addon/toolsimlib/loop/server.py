@@ -19,7 +19,7 @@ from toolsimlib.events import ClientEvent, Ended, Failed, KeepAlive
 from toolsimlib.loop.runner import Job, Refused, answer
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.kept import told
+from toolsimlib.wire.responses.kept import with_outcome
 from toolsimlib.wire.sse import UNBUFFERED, comment
 
 TOKEN = "toolsim-rounds"
@@ -118,7 +118,7 @@ class _Answers(AnsweringHandler):
                 frames.insert(-1, comment(dump(job.report.for_clients())))
             if job.keep is not None and isinstance(event, Ended) and writer.body is not None:
                 outcome = await job.keep(writer.body)
-                frames = [told(b"".join(frames), outcome)] if stream else []
+                frames = [with_outcome(b"".join(frames), outcome)] if stream else []
                 job.report.error = outcome.code if isinstance(outcome, ApiError) else job.report.error
             if frames:
                 has_begun = True
@@ -129,7 +129,7 @@ class _Answers(AnsweringHandler):
         elif (error := outcome if isinstance(outcome, ApiError) else writer.error) is not None:
             self._finish(error.status, json, error_body(error))
         else:
-            self._finish(200, json, told(dump(writer.body).encode(), outcome, stream=False))
+            self._finish(200, json, with_outcome(dump(writer.body).encode(), outcome, stream=False))
 
     def _finish(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.set_status(status)

@@ -223,7 +223,7 @@ class ToolSim:
             return None
         if exchange.resent is not None:
             exchange.resent.give_body(flow)
-        exchange.clocks.heard()
+        exchange.clocks.backend_active()
         if self._remembering.take(flow, exchange):
             return self._recalled(flow, exchange, api)
         return self._rewrite(flow, exchange, api)

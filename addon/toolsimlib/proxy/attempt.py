@@ -38,14 +38,14 @@ class Known(NamedTuple):
 
     policy: Policy
     refused: frozenset[tuple[str, Feature]]
-    told: Mapping[str, HeldCatalogue]
+    held: Mapping[str, HeldCatalogue]
 
 
 def known_of(backend: Backend, policy: Policy, data: bytes) -> Known:
     """Return what is known of the ``backend`` that a request with this body goes to, under the operator's policy."""
     if policy.engine == "auto":
         policy = varied(policy, engine=backend.engine or "unknown")
-    return Known(policy, frozenset(backend.refused), backend.told.before(backend.root, data))
+    return Known(policy, frozenset(backend.refused), backend.held.before(backend.root, data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Attempt:
         report = Report(client=self.job.dialect)
         report.warnings.extend(entry("REFUSED", feature) for feature in refused)
         known = known_of(self.backend, self.policy, self.job.data)
-        return replace(self.job, policy=known.policy, report=report, refused=known.refused, told=known.told)
+        return replace(self.job, policy=known.policy, report=report, refused=known.refused, held=known.held)
 
 
 def note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:

@@ -2,7 +2,7 @@
 
 1. ``seconds`` only measures, from the beginning.
 2. *The backend's silence* counts from when it last sent anything: ``idle_timeout`` and ``connect_timeout``.
-3. *The client's silence* counts from when it last got anything: ``keepalive``, since a client hears nothing while a
+3. *The client's silence* counts from when it last got anything: ``keepalive``, since a client gets nothing while a
    call is being held back.
 
 mitmproxy's streams have no timers of their own: ``next_tick`` says when one of the two is worth a look again. A stream
@@ -26,26 +26,26 @@ class Clocks:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._is_connected = False
-        self._started_at = self._heard_at = self._told_at = time.monotonic()
+        self._started_at = self._last_input_at = self._last_output_at = time.monotonic()
         self._answered_at: float | None = None
 
-    def heard(self) -> None:
+    def backend_active(self) -> None:
         """Count the backend's silence from now on."""
-        self._heard_at = time.monotonic()
+        self._last_input_at = time.monotonic()
 
     def connected(self) -> None:
         """Note that the request is on its way."""
         self._is_connected = True
-        self.heard()
+        self.backend_active()
 
-    def told(self) -> None:
+    def client_served(self) -> None:
         """Count the client's silence from now on."""
-        self._told_at = time.monotonic()
+        self._last_output_at = time.monotonic()
 
     def answered(self) -> None:
         """The same, for a part of the answer itself."""
-        self.told()
-        self._answered_at = self._answered_at or self._told_at
+        self.client_served()
+        self._answered_at = self._answered_at or self._last_output_at
 
     @property
     def first_byte(self) -> float | None:
@@ -59,16 +59,16 @@ class Clocks:
     def next_tick(self) -> float:
         """Return the seconds until the backend may be overdue, or the client due for a sign of life."""
         now = time.monotonic()
-        due = self._told_at + self._limits.keepalive
+        due = self._last_output_at + self._limits.keepalive
         if self._limits.idle_timeout:
-            due = min(due, self._heard_at + self._limits.idle_timeout)
+            due = min(due, self._last_input_at + self._limits.idle_timeout)
         # Never at once: the clocks of timers may differ a little.
         return min(max(due - now, 0.01), MAX_TICK_SECONDS)
 
     @property
     def is_overdue(self) -> bool:
         """Whether the backend has been silent for too long."""
-        return 0 < self._limits.idle_timeout <= time.monotonic() - self._heard_at
+        return 0 < self._limits.idle_timeout <= time.monotonic() - self._last_input_at
 
     def silent(self) -> ApiError:
         """Return the error for a backend that is overdue."""
@@ -77,7 +77,7 @@ class Clocks:
 
     def unreachable(self, message: str) -> ApiError:
         """Return the error for a backend that could not be reached, in time or at all, or that went away."""
-        if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._heard_at:
+        if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._last_input_at:
             text = f"The backend could not be reached within {self._limits.connect_timeout:g} s."
             return ApiError(text, code="backend_timeout", status=504)
         return ApiError(f"The backend gave no answer: {message}", code="backend_unavailable", status=502)
@@ -85,4 +85,4 @@ class Clocks:
     @property
     def is_quiet(self) -> bool:
         """Whether the client has heard nothing for so long that it wants a sign of life."""
-        return time.monotonic() - self._told_at >= self._limits.keepalive
+        return time.monotonic() - self._last_output_at >= self._limits.keepalive

@@ -121,18 +121,18 @@ class EndableStream(PromptStream):
             # An empty HTTP/2 frame is no end of input.
             if not data:
                 return
-            told = self.direct.taken(data) if self.direct is not None else fed.at_once(data)
-            if told is None or fed.finished or fed.cut:
-                yield from self.feed(fed, data, told)
+            chunks = self.direct.taken(data) if self.direct is not None else fed.at_once(data)
+            if chunks is None or fed.finished or fed.cut:
+                yield from self.feed(fed, data, chunks)
             else:
-                for chunk in told:
+                for chunk in chunks:
                     yield self.sending(chunk)
             return
         if isinstance(event, Wakeup):
             yield from self.wake()
             return
         if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
-            exchange.clocks.heard()
+            exchange.clocks.backend_active()
         yield from super()._handle_event(event)
         if self.is_unwatched:
             self.is_unwatched = False
@@ -182,9 +182,9 @@ class EndableStream(PromptStream):
                 yield from self.keep(answer)
         yield from super().state_stream_response_body(event)
 
-    def feed(self, answer: StreamedAnswer, data: bytes, told: list[bytes] | None) -> CommandGenerator[None]:
-        """Give the answer a piece of the backend's, and the client what comes of it, or has been ``told``."""
-        for chunks in answer.turns(data) if told is None else (told,):
+    def feed(self, answer: StreamedAnswer, data: bytes, ready: list[bytes] | None) -> CommandGenerator[None]:
+        """Give the answer a piece of the backend's, and the client what comes of it, or has been ``ready``."""
+        for chunks in answer.turns(data) if ready is None else (ready,):
             if chunks is None:
                 yield ToolsimTurnHook(answer)
             else:

@@ -1,7 +1,7 @@
 """Answers that clients delete at a backend which keeps them itself: what its contexts hold is uncertain from then on.
 
 Whether a conversation goes on without an answer that it went through is each backend's own affair. If that was the one
-with which it was told its catalogue, it may not know of any tool any more, and nobody would see why it calls none.
+that carried its catalogue, it may not know of any tool any more, and nobody would see why it calls none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from toolsimlib.wire.responses.resources import resource_of
 
 
 class Deletions:
-    """An addon that forgets what such a conversation was told."""
+    """An addon that forgets which catalogue such a conversation holds."""
 
     def __init__(self, known: KnownBackends) -> None:
         self._known = known
@@ -25,4 +25,4 @@ class Deletions:
         if resource is not None and resource.kind == "response":
             prefix = request.path.partition("?")[0].rpartition("/responses/")[0]
             backend = self._known.at(request.scheme, request.host, request.port, prefix)
-            backend.told.forget(backend.root, resource.id)
+            backend.held.forget(backend.root, resource.id)

@@ -52,7 +52,7 @@ class DirectWay:
         self._reader, self._server = reader, reader.conn
         self._sending = sending
         self._is_first = False  # Whether nothing that came earlier is still on its way.
-        self._told: list[bytes] | None = None
+        self._chunks: list[bytes] | None = None
         self._asked: bytes | None = None
         self._top: Layer = stream.context.layers[0]
         self._long_way = self._top.handle_event
@@ -64,21 +64,21 @@ class DirectWay:
 
     def taken(self, data: bytes) -> list[bytes] | None:
         """Return what comes at once of the piece that is at the stream now; None: nothing was done."""
-        told, asked, self._told, self._asked = self._told, self._asked, None, None
+        chunks, asked, self._chunks, self._asked = self._chunks, self._asked, None, None
         # Nobody is asked twice.
-        return self._answer.at_once(data) if told is None and data != asked else told
+        return self._answer.at_once(data) if chunks is None and data != asked else chunks
 
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
         if type(event) is DataReceived and event.connection is self._server and (self._is_first or self._is_free()):
             data = whole_chunks(event.data)
-            told = self._answer.at_once(data) if data else None
-            if told is not None and not (self._answer.finished or self._answer.cut):
+            chunks = self._answer.at_once(data) if data else None
+            if chunks is not None and not (self._answer.finished or self._answer.cut):
                 self._is_first = True
-                for chunk in told:
+                for chunk in chunks:
                     yield self._sending(chunk)
                 return
             # At its end the stream has more to do than to tell this.
-            self._told, self._asked = told, data
+            self._chunks, self._asked = chunks, data
             if data:
                 self._is_first = False
                 yield from self._layer.event_to_child(self._stream, ResponseData(self._stream.stream_id, data))

@@ -36,7 +36,7 @@ from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.memory import Turn
-from toolsimlib.proxy.notes import NOTE, policy_as_dict, was_told
+from toolsimlib.proxy.notes import NOTE, policy_as_dict, was_held
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting import summary
@@ -137,8 +137,8 @@ class Exchange:
             known.refused,
             kept=kept,
             action=action,
-            told=known.told,
-            was_told=was_told(flow),
+            held=known.held,
+            was_held=was_held(flow),
         )
         self._attempt = Attempt(job, policy, self.backend)
         return job
@@ -308,7 +308,7 @@ class Exchange:
         self.recorder.whole(response)
         self.holder = done.holder
         if self.part is not None and self.part.listener is not None:
-            self.part.listener(done.told, done.again)
+            self.part.listener(done.events, done.again)
         head.set_head(response, done.content_type)
         response.status_code = done.status
         response.reason = status_codes.RESPONSES.get(response.status_code, "")
@@ -318,7 +318,7 @@ class Exchange:
     def overdue(self) -> Response | None:
         """Return the whole answer for a backend that has been silent for too long; None while there is still time."""
         if not self.clocks.is_overdue:
-            self.clocks.told()
+            self.clocks.client_served()
             return None
         return self.refuse(self.clocks.silent())
 
@@ -326,7 +326,7 @@ class Exchange:
 
     def problem(self) -> str:
         """Return in words why there was an HTTP error, ours or the backend's; "" if nobody said."""
-        return self._problem or head.told_problem(self.recorder.received.content())
+        return self._problem or head.error_message(self.recorder.received.content())
 
     def refuse(self, error: ApiError) -> Response:
         """Return an error as the whole answer."""

@@ -80,8 +80,8 @@ def set_head(response: Response, content_type: str) -> None:
         response.http_version = "HTTP/1.1"
 
 
-def told_problem(body: bytes) -> str:
+def error_message(body: bytes) -> str:
     """Return what a backend's error says in words, "" if it says nothing."""
     document = loaded(body.decode("utf-8", "replace"))
-    told = read_error(document) if document is not None else None
-    return told.message if told is not None and told.message != NO_WORDS.message else ""
+    error = read_error(document) if document is not None else None
+    return error.message if error is not None and error.message != NO_WORDS.message else ""

@@ -39,7 +39,7 @@ from toolsimlib.wire.strict import optional
 LOOP_BYTES = 32 * 1024
 """Bodies up to this size are rewritten on the event loop: 16 ms at the worst, and 3 ms more for the way to a worker."""
 
-# A body that mentions tools cannot pass unread: its backend would never be told how to call them.
+# A body that mentions tools cannot pass unread: its backend would never learn how to call them.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
@@ -65,9 +65,9 @@ class RequestJob:
     """It is one of several turns of an answer: ours, whatever it holds."""
     action: Action | None = None
     """What is wanted in the place of a turn: ours too."""
-    told: Mapping[str, HeldCatalogue] = field(default_factory=dict)
+    held: Mapping[str, HeldCatalogue] = field(default_factory=dict)
     """The catalogues that contexts of the backend's hold, by the id of their last answer."""
-    was_told: bool = False
+    was_held: bool = False
     """So does that of this request, which was recorded."""
 
 
@@ -155,8 +155,8 @@ class Done:
     change: tuple[str, bytes] | None = None
     """Of a resource: the id of the record to write, and its value from then on, b"" to delete it."""
     holder: str = ""
-    """The id of an answer with which its backend keeps a catalogue that it was told."""
-    told: tuple[ClientEvent, ...] = ()
+    """The id of an answer with which its backend keeps the catalogue that it was sent."""
+    events: tuple[ClientEvent, ...] = ()
     again: AskAgain | None = None
     """Of a round."""
 
@@ -237,8 +237,8 @@ def _rewrite_request(job: RequestJob, body: bytes, *, at_once: bool) -> Done:
         kept=job.kept,
         is_round=job.is_round,
         is_action=job.action is not None,
-        told=job.told,
-        was_told=job.was_told,
+        held=job.held,
+        was_held=job.was_held,
     )
     if rewritten is None and job.action is not None:
         raise BadRequest("The request body is not a JSON object.")
@@ -316,11 +316,11 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
     except ValueError as problem:
         return Done(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
     seconds = PATIENT_SECONDS if patient else BUDGET_SECONDS
-    told: list[ClientEvent] = []
+    emitted: list[ClientEvent] = []
     reasons: list[AskAgain] = []
 
     def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
-        told.extend(events)
+        emitted.extend(events)
         reasons.extend([again] if again is not None else [])
 
     rewriter = ResponseRewriter(
@@ -333,7 +333,7 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
     body = b"".join(rewriter.feed(content) + (rewriter.feed(b"") if content else []))
     names = output_names(rewriter.final) if job.plan.form.id else None
     done = Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body, names=names)
-    return replace(done, holder=rewriter.holder, told=tuple(told), again=reasons[0] if reasons else None)
+    return replace(done, holder=rewriter.holder, events=tuple(emitted), again=reasons[0] if reasons else None)
 
 
 def _can_be_read(body: bytes) -> bool:

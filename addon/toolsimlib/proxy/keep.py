@@ -54,7 +54,7 @@ class BodyRecorder:
         self._response = copied(response)
         self.received.add(response.raw_content or b"")
 
-    def telling(self, chunks: list[bytes]) -> list[bytes]:
+    def pass_on(self, chunks: list[bytes]) -> list[bytes]:
         """Take what the client is told, and return it."""
         for chunk in chunks:
             self.sent.add(chunk)

@@ -17,7 +17,7 @@ from toolsimlib.plan import Engine, Feature, HeldCatalogue
 _MAX_BACKENDS = 256
 _MAX_REFUSED = 1024
 # Some 5 MB. Who goes on from an answer that is forgotten tells the backend its catalogue once more.
-_MAX_TOLD = 20_000
+_MAX_HELD = 20_000
 _MAX_ID = 256
 _REFERS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,256})"')
 
@@ -36,22 +36,22 @@ class Root(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}{self.path}{page}"
 
 
-class Told:
+class HeldCatalogues:
     """The catalogues that backends' own contexts hold, by the id of their last answer: the last ones that were used."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[Root, str], HeldCatalogue] = {}
 
-    def note(self, root: Root, id: str, told: HeldCatalogue) -> None:
+    def note(self, root: Root, id: str, held: HeldCatalogue) -> None:
         """Remember what the context of an answer holds."""
         if len(id) > _MAX_ID:
             return
-        self._held[root, id] = told if told.answer else HeldCatalogue(told.digest, id)
-        if len(self._held) > _MAX_TOLD:
+        self._held[root, id] = held if held.answer else HeldCatalogue(held.digest, id)
+        if len(self._held) > _MAX_HELD:
             del self._held[next(iter(self._held))]
 
     def forget(self, root: Root, id: str) -> None:
-        """Forget what the context of an answer holds, and of all that were told it with the same one."""
+        """Forget what the context of an answer holds, and that of all answers to which the same request carried it."""
         if (held := self._held.get((root, id))) is not None:
             self._held = {key: each for key, each in self._held.items() if key[0] != root or each != held}
 
@@ -70,13 +70,13 @@ class Told:
 class Backend:
     """One backend. ``engine``: None until it was asked; ``refused``: what it has refused, by model.
 
-    ``counts``: whether it may have an endpoint that counts tokens. ``told``: what it was told, shared by all backends.
+    ``counts``: whether it may have an endpoint that counts tokens. ``held``: the catalogues that backends hold.
     """
 
     root: Root
     engine: Engine | None = None
     counts: bool = True
-    told: Told = field(default_factory=Told)
+    held: HeldCatalogues = field(default_factory=HeldCatalogues)
     refused: set[tuple[str, Feature]] = field(default_factory=set)
     asking: asyncio.Task[None] | None = None
     asked_at: float | None = None
@@ -93,12 +93,12 @@ class KnownBackends:
 
     def __init__(self) -> None:
         self._known: dict[Root, Backend] = {}
-        self._told = Told()
+        self._held = HeldCatalogues()
 
     def at(self, scheme: str, host: str, port: int, prefix: str = "") -> Backend:
         """Return what is known of the backend there; ``prefix``: the path before the API's endpoint."""
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
-        backend = self._known.pop(root, None) or Backend(root, told=self._told)
+        backend = self._known.pop(root, None) or Backend(root, held=self._held)
         # The last one asked for stands last, and the first goes first.
         self._known[root] = backend
         if len(self._known) > _MAX_BACKENDS:

@@ -41,7 +41,7 @@ def is_stored(flow: HTTPFlow) -> bool:
     return not flow.live and REPORT not in flow.metadata
 
 
-def was_told(flow: HTTPFlow) -> bool:
+def was_held(flow: HTTPFlow) -> bool:
     """Return whether a recorded request was sent without its catalogue, which its backend held already."""
     return flow.metadata.get(NOTE, {}).get("is_told") is True
 

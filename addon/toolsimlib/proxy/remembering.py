@@ -18,7 +18,7 @@ from toolsimlib.proxy.memory import Memory, Turn
 from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.report import Report
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, told
+from toolsimlib.wire.responses.kept import Recalled, mentions_kept, output_names, with_outcome
 from toolsimlib.wire.responses.resources import Call, resource_of, wrong_method
 
 NOTHING = Recalled()
@@ -123,7 +123,7 @@ class Remembering:
         try:
             outcome = await self.keep(turn, answer.limits.max_request_bytes, dump(final).encode(), names)
         finally:
-            answer.end = told(answer.end, outcome)
+            answer.end = with_outcome(answer.end, outcome)
         if isinstance(outcome, ApiError):
             answer.report.error = outcome.code
 
@@ -135,7 +135,7 @@ class Remembering:
         outcome = await self.keep(turn, exchange.limits.max_request_bytes, done.body, done.names)
         if isinstance(outcome, ApiError):
             return replace(done, error=outcome)
-        return replace(done, body=told(done.body, outcome, stream=False))
+        return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def keeper(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
         """Return what keeps an answer that the runner makes, given the Response object."""

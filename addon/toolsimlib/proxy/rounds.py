@@ -30,7 +30,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent, Ended, Failed
 from toolsimlib.loop.course import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsimlib.loop.hosted_calls import HostedCalls, Hosting
-from toolsimlib.loop.runner import Heard, Job, Keep, Refused, Told
+from toolsimlib.loop.runner import Job, Keep, Refused, RoundEvent, RoundReport
 from toolsimlib.loop.server import TOKEN, RunnerServer, Stream
 from toolsimlib.pages.topic import Topic, topic_of
 from toolsimlib.plan import AnswerForm, Policy
@@ -166,7 +166,7 @@ class Rounds:
             self._server = server
         return self._server
 
-    async def _ask(self, origin: Origin, round_: Round) -> AsyncGenerator[Heard]:
+    async def _ask(self, origin: Origin, round_: Round) -> AsyncGenerator[RoundEvent]:
         """Ask one round. Closing the generator early ends it."""
         heard: asyncio.Queue[ClientEvent | AskAgain | None] = asyncio.Queue()
 
@@ -191,12 +191,12 @@ class Rounds:
                 if isinstance(event, Ended | Failed | AskAgain):
                     # The rest, such as hanging up, is the round's own affair.
                     is_over = True
-                    yield Told(part.report)
+                    yield RoundReport(part.report)
                 yield event
                 if is_over:
                     return
             is_over = True
-            yield Told(part.report)
+            yield RoundReport(part.report)
             yield _refused(flow)
         finally:
             if not is_over:

@@ -85,26 +85,26 @@ class StreamedAnswer:
         if self._received + len(data) > self.limits.max_answer_bytes:
             return None
         try:
-            told = self._rewriter.at_once(data)
+            frames = self._rewriter.at_once(data)
         except Exception:
-            told = self._crashed()
-        if told is None:
+            frames = self._crashed()
+        if frames is None:
             return None
-        self._hear(data)
-        return self._told(told)
+        self._note_input(data)
+        return self._chunk_of(frames)
 
     def turns(self, data: bytes) -> Iterator[list[bytes] | None]:
         """Yield what ``feed`` returns, and None whenever others should have their turn before this goes on."""
-        self._hear(data)
+        self._note_input(data)
         try:
             if self._received > self.limits.max_answer_bytes and not self.finished:
                 self.cut = True
-                yield self._told(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
+                yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
             else:
                 for frames in in_turns(self._rewriter.steps(data), lambda: self.finished):
-                    yield None if frames is None else self._told(frames)
+                    yield None if frames is None else self._chunk_of(frames)
         except Exception:
-            yield self._told(self._crashed())
+            yield self._chunk_of(self._crashed())
 
     def release(self, end: bytes) -> list[bytes]:
         """Return the end for the client, once the answer is kept, or said not to be."""
@@ -120,13 +120,13 @@ class StreamedAnswer:
                 return []
             if self._clocks.is_overdue:
                 self.cut = True
-                return self._recorder.telling(self._rewriter.fail(self._clocks.silent()))
+                return self._recorder.pass_on(self._rewriter.fail(self._clocks.silent()))
             if not self._clocks.is_quiet:
                 return []
-            self._clocks.told()
-            return self._recorder.telling(self._rewriter.keepalive())
+            self._clocks.client_served()
+            return self._recorder.pass_on(self._rewriter.keepalive())
         except Exception:
-            return self._recorder.telling(self._crashed())
+            return self._recorder.pass_on(self._crashed())
 
     def _crashed(self) -> list[bytes]:
         """End an answer that we failed to rewrite: otherwise the client would wait for ever."""
@@ -138,12 +138,12 @@ class StreamedAnswer:
         except Exception:
             return []
 
-    def _hear(self, data: bytes) -> None:
+    def _note_input(self, data: bytes) -> None:
         self._recorder.received.add(data)
         self._received += len(data)
-        self._clocks.heard()
+        self._clocks.backend_active()
 
-    def _told(self, frames: list[bytes]) -> list[bytes]:
+    def _chunk_of(self, frames: list[bytes]) -> list[bytes]:
         """Return the chunk of all frames at hand; nothing, if these are the end of an answer that is to be kept."""
         if self.finished:
             self.cut = self.cut or self._rewriter.cut
@@ -156,4 +156,4 @@ class StreamedAnswer:
         """Return one chunk for all frames at hand, so that no frame is ever split."""
         if frames:
             self._clocks.answered()
-        return self._recorder.telling([b"".join(frames)] if frames else [])
+        return self._recorder.pass_on([b"".join(frames)] if frames else [])

@@ -1,6 +1,6 @@
 """Forms that a backend guarantees: the engine lets the model write nothing but a call.
 
-Told in words, a small model calls when it likes and as it likes. An engine that samples under a grammar cannot:
+Asked in words, a small model calls when it likes and as it likes. Under a grammar, the engine leaves it no choice:
 
 - ``json_schema``: the whole answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. For answers
   that must call (``tool_choice`` required, or a named function). Enforced by llama.cpp, vLLM, SGLang, Ollama, LM Studio
@@ -15,8 +15,8 @@ The first two are forms of the answer in the flat shape of ``text.format``, whic
 API. The answer is judged as any other: a server that ignores the form is only as good as its model.
 
 No form bounds the length of a string that the tool's schema leaves open. A small model may then write on until its
-token limit cuts it off, and the client is told so (finish reason ``length``, status ``incomplete``). With a bound of
-ours every call would be whole, and a file's content cut short without a word.
+token limit cuts it off, and the client can see that (finish reason ``length``, status ``incomplete``). With a bound of
+our own every call would be whole, and the content of a file cut short without a word.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ one kind of server has, and what must be found there; ``proxy/recognise.py`` ask
 
 1. *The tag.* Ollama reads ``<tool_call>`` in the answers of some models itself, whether the request has tools or not,
    and fails with HTTP 500 ``{"error":"EOF"}`` where the body is not in its own form. Those models get a private tag.
-2. *The form of a call.* Each of these servers can be told to write nothing but JSON by a schema: that is done where the
+2. *The form of a call.* Each of these servers can be made to write nothing but JSON by a schema: that is done if the
    answer must call. llama.cpp, vLLM and SGLang can also switch a grammar on within free text: that is done for strict
    tools.
 3. *Special tokens.* vLLM and SGLang drop them from answers to requests without ``tools``, and with them the markers

@@ -126,7 +126,7 @@ def find_catalog(text: str) -> Catalog | None:
     """Return the manifest that ``text`` holds, None if there is none.
 
     Whatever stands around it is no part of it: it ends with the words that close every form, or with the demand and
-    the rule for answers behind them. Parameters are read back as far as the form tells them.
+    the rule for answers behind them. Parameters are read back as far as the form shows them.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):

@@ -33,9 +33,9 @@ _IDLE = frozenset({"title", "$schema", "$comment", "examples", "additionalProper
 _LIST = frozenset({"type", "items", "description", "title"})
 _SCALAR = frozenset({"type", "enum", "const", "description", "title"})
 _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})
-# What a slot does not tell of a keyword by naming it.
+# Keywords that a slot does not name.
 _NAMELESS = _STRUCTURE | _IDLE
-# What takes any value: of these a model is told or need not know.
+# Keywords that allow any value: a model is shown these, or need not know them.
 _FREE = _NAMELESS - {"type", "properties", "items", "anyOf", "oneOf", "additionalProperties"}
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _WHITESPACE = re.compile(r"\s")
@@ -257,7 +257,7 @@ class _Malformed(ValueError):
 
 
 def read_template(text: str) -> dict[str, Any] | None:
-    """Return the schema that a template was written for, as far as the template tells it; None for other texts."""
+    """Return the schema that a template was written for, as far as the template shows it; None for other texts."""
     tokens = [found["token"] for found in _TOKEN.finditer(text)]
     tokens.reverse()
     try:

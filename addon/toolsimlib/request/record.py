@@ -6,9 +6,9 @@ r"""Past calls and their outputs as one-line records, in a form that no tool out
 
 Every value is JSON on one line (ids and names stand bare where they are plain), so that a value can neither end its
 record nor begin another one. A line of a user's text that begins as a record does is marked as text by one more
-backslash (``as_text``): ``\[function_call_output …``. In a further round of an answer a record of an error is ours to
-tell, and stands among the user's messages: there, and only there, a user's line may look like one. JSON is shortened
-by its whitespace alone: 1.0 stays 1.0, and a number of any length stays whole.
+backslash (``as_text``): ``\[function_call_output …``. In a further round of an answer we write records of errors
+ourselves, among the user's messages: there, and only there, a user's line may look like one. JSON loses its whitespace
+and nothing else: 1.0 stays 1.0, and a number of any length stays whole.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ _LONG_HISTORY = 8
 class Rewritten:
     """What goes to the backend (``body``: JSON, UTF-8; ``path`` with its query) and the ``plan`` for its answer.
 
-    ``items``: the conversation as the client sent it, for those who tell people about it; ``asked``: the JSON that it
-    was read from.
+    ``items``: the conversation as the client sent it, for logs and pages; ``asked``: the JSON that it was read from.
     """
 
     plan: Plan
@@ -85,15 +84,15 @@ def rewrite_request(
     kept: Kept | None = None,
     is_round: bool = False,
     is_action: bool = False,
-    told: Mapping[str, HeldCatalogue] = MappingProxyType({}),
-    was_told: bool = False,
+    held: Mapping[str, HeldCatalogue] = MappingProxyType({}),
+    was_held: bool = False,
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
     ``dialect``: the client's; ``output_mode``: the client's own wish (a header), before the policy's. ``refused``: what
     the backend has refused before, by model. ``kept``: how the answer is kept, if it is to be.
-    ``is_round``, ``is_action``: it is ours, whatever it holds: one of several turns, or in the place of one. ``told``:
-    the catalogues that contexts of the backend's hold, by the id of their last answer; ``was_told``: so does that of
+    ``is_round``, ``is_action``: it is ours, whatever it holds: one of several turns, or in the place of one. ``held``:
+    the catalogues that contexts of the backend's hold, by the id of their last answer; ``was_held``: so does that of
     this request, which is known from a recording.
     Returns None for a request that is not ours and passes byte for byte: no JSON object, or no tools, no history of
     calls and nothing to be kept, for a backend of the same dialect. Raises BadRequest for what deserves a 400.
@@ -127,8 +126,8 @@ def rewrite_request(
         else:
             catalogue = catalogue_of(planned)
             if catalogue and backend is client and backend.is_kept and not is_round:
-                holds, is_told = context_after(request, digest_of(catalogue, _manifest_role(planned)), told)
-                planned = planned.with_told(holds, is_told=is_told or was_told)
+                held_now, is_known = context_after(request, digest_of(catalogue, _manifest_role(planned)), held)
+                planned = planned.with_held(held_now, was_held=is_known or was_held)
             written = compose(request, planned, report, catalogue, is_round=is_round)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
@@ -328,9 +327,9 @@ def _is_offered(choice: Choice, tool: Tool, policy: Policy) -> bool:
 def _with_catalogue(
     request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message | HostedItem], catalogue: str
 ) -> list[Message | HostedItem]:
-    if not plan.is_told:
+    if not plan.was_held:
         messages = place(messages, catalogue, _manifest_role(plan))
-    is_far = plan.is_told or len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items)
+    is_far = plan.was_held or len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items)
     if is_far:
         messages = remind(messages, reminder(plan.choice, sentinel=plan.policy.sentinel))
     return messages

@@ -76,7 +76,7 @@ class ResponseRewriter:
     def holder(self) -> str:
         """The id of the answer with which the backend keeps the catalogue that it was sent, "" if it may not."""
         final = self.final
-        if not self._plan.told or self.cut or final is None or final.get("status") != "completed":
+        if not self._plan.held or self.cut or final is None or final.get("status") != "completed":
             return ""
         return string(final.get("id"))
 

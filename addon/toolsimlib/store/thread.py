@@ -57,7 +57,7 @@ class OneThread:
                 problem = raised
             try:
                 loop.call_soon_threadsafe(self._over, future, result, problem)
-            except RuntimeError:  # Its loop is closed: nobody is left to be told.
+            except RuntimeError:  # Its loop is closed: nobody waits for the result any more.
                 continue
 
     def _over(self, future: asyncio.Future[Any], result: Any, problem: BaseException | None) -> None:

@@ -1,7 +1,7 @@
-"""Which pieces of a call's arguments can be told while a backend is still emitting them.
+"""Which pieces of a call's arguments can be streamed while a backend is still emitting them.
 
-What was told cannot be taken back, and only the whole call says what its arguments are. So a piece is told only if
-they are going to begin with what came up to here, by all that backends are known to do:
+What was sent cannot be taken back, and only the whole call says what its arguments are. So a piece is passed on only if
+the arguments are certain to begin with all that came so far, by everything that backends are known to do:
 
 1. Arguments that are an object begin with its brace. Any others are of a kind that is judged whole.
 2. A first piece that is an object already, an empty one perhaps, may be followed by another that is meant instead.
@@ -23,7 +23,7 @@ class Ahead:
         self._is_over = False
 
     def feed(self, piece: str) -> str:
-        """Return what of ``piece`` can be told, "" from the first one on that cannot."""
+        """Return what of ``piece`` can be passed on, "" from the first piece that cannot."""
         if self._is_over or not piece:
             return ""
         if not self._first:

@@ -27,7 +27,7 @@ _VALUE = re.compile(r"[ \t\r\n]*+:[ \t\r\n]*+(?=\[)")
 
 
 def cut_history(text: str, decoder: JSONDecoder) -> Cut | None:
-    """Return the body ``text`` without its history, None where a parser alone can tell, or it is short.
+    """Return the body ``text`` without its history, None if it is short or needs a parser.
 
     Raises ValueError, RecursionError.
     """
@@ -52,7 +52,7 @@ def cut_history(text: str, decoder: JSONDecoder) -> Cut | None:
 
 
 def _place(text: str) -> tuple[str, int] | None:
-    """Return the key of a history, and where its array begins, as far as that can be told without a parser."""
+    """Return the key of a history, and where its array begins, if that can be found without a parser."""
     for end in (_HEAD, len(text)):
         for key in _KEYS:
             at = text.find(f'"{key}"', 0, end)

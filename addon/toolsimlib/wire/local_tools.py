@@ -5,7 +5,7 @@
     {"type": "apply_patch"}                                 apply_patch_call        apply_patch_call_output
     {"type": "tool_search", "execution": "client", …}       tool_search_call        tool_search_output
 
-A backend that writes text can call them as well as any function, once it is told what they take. So each is a tool of
+A backend that writes text can call them as well as any function, once it knows what they take. So each is a tool of
 that name with a schema of ours (a search brings its own), and its calls are items of its own type. The same types with
 another environment or execution are the backend's own business: hosted tools.
 
@@ -30,7 +30,7 @@ type Json = Mapping[str, Any]
 class LocalTool:
     """One type. ``item`` makes the fields of a call's item of its arguments, ``arguments`` the arguments of an item.
 
-    ``answer`` returns what the model is told of an output item.
+    ``answer`` returns what the model is shown of an output item.
     """
 
     kind: ToolKind
@@ -208,7 +208,7 @@ def is_local(declared: Json) -> bool:
 
 
 def local_tool(declared: Json) -> Tool:
-    """Return a declared tool as one that a model can be told of."""
+    """Return a declared tool as one that a model can be shown."""
     kind = LOCAL_TOOLS[declared["type"]]
     description, parameters = declared.get("description"), declared.get("parameters")
     return Tool(

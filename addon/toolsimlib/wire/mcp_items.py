@@ -1,6 +1,6 @@
-"""MCP on the wire: the items that tell of a server's tools and calls, and what of a request is about them.
+"""MCP on the wire: the items for a server's tools and calls, and what a request says about them.
 
-Told (Responses; the generated types of OpenAI's SDK read every event)::
+Written (Responses; the generated types of OpenAI's SDK read every event)::
 
     list := item.added list_tools.in_progress list_tools.(completed | failed) item.done
     call := item.added call.in_progress arguments.delta? arguments.done … call.(completed | failed) item.done
@@ -29,11 +29,11 @@ _MAX_WORDS = 2_000
 NAMES = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
 
 
-# -- what is told
+# -- written
 
 
 def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | None) -> list[ClientEvent]:
-    """Return the events that tell of a server's tools, or why it has none."""
+    """Return the events that list a server's tools, or say why it has none."""
     name = f"mcpl_{secrets.token_hex(24)}"
     item = {"id": name, "type": "mcp_list_tools", "server_label": label, "tools": list(tools), "error": error}
     end = "response.mcp_list_tools.completed" if error is None else "response.mcp_list_tools.failed"
@@ -47,7 +47,7 @@ def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | Non
 
 @dataclass(frozen=True, slots=True)
 class McpCall:
-    """A call that is told of; ``request``: the approval request that it answers."""
+    """A call as the client sees it; ``request``: the approval request that it answers."""
 
     id: str
     label: str
@@ -67,7 +67,7 @@ class McpCall:
         ]
 
     def end(self, output: str | None, error: Mapping[str, Any] | None) -> list[ClientEvent]:
-        """Return the events that tell what came of it."""
+        """Return the events that give its outcome."""
         status = "completed" if error is None else "failed"
         return [
             HostedProgress(self.id, f"response.mcp_call.{status}"),
@@ -141,7 +141,7 @@ def decisions(body: Mapping[str, Any]) -> list[Decision]:
 
 
 def listed(body: Mapping[str, Any]) -> set[str]:
-    """Return the labels of the servers whose tools the client was told of."""
+    """Return the labels of the servers whose tools the client has been shown."""
     items = mappings(body.get("input"))
     return {string(item.get("server_label")) for item in items if item.get("type") == "mcp_list_tools"}
 

@@ -10,9 +10,9 @@ bytes, all that have come together at once::
 
 1. The slow path is the truth: a frame counts as a repeat only if reading it in full would give the same document but
    for that one string, and but for what no reader looks at: Responses' numbers, which stand before the text or, where
-   a Pydantic model tells its fields (vLLM), behind it; and the word by which OpenAI and Mistral hide the text's length.
-   That is shown when a frame is learned, by reading it with other values in their places: JSON and SSE have no way to
-   tell what a string holds.
+   a Pydantic model writes its fields (vLLM), behind it; and the word by which OpenAI and Mistral hide the text's
+   length. That is shown when a frame is learned, by reading it with other values in their places: neither JSON nor SSE
+   depends on what a string holds.
 2. What is not plain (an escape of a surrogate, bytes that are not UTF-8, an empty text, CR as line end, a field more)
    is no repeat, and takes the slow path.
 3. A repeat's document is that of the frame that was learned, with the new text in it: its reader must not keep it.
@@ -63,7 +63,7 @@ class Template:
     """A frame with its holes. ``event`` holds the document, ``place[key]`` is its text.
 
     ``head`` goes up to the number before the text, and ``middle`` from there on; without a number ``middle`` is empty.
-    ``end`` begins behind the word or number that follows the text, which ``follows`` tells from all else, and ``tail``
+    ``end`` begins behind the word or number that follows the text, which ``follows`` matches alone, and ``tail``
     goes up to it; without one ``tail`` is empty.
     """
 

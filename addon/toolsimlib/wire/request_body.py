@@ -69,7 +69,7 @@ def _places(text: str) -> Iterator[int]:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """Return the object that ``text`` is; None: only a parser can tell. Raises ValueError, RecursionError."""
+    """Return the object that ``text`` is; None: it needs a parser. Raises ValueError, RecursionError."""
     history = cut_history(text, _decoder)
     rest = text if history is None else history.text
     tools = _cut_tools(rest)

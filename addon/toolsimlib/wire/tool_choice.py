@@ -21,8 +21,8 @@ def read_choice(
 ) -> tuple[Choice, list[str]]:
     """Read ``tool_choice``, or the legacy ``function_call``, against the declared ``tools``.
 
-    ``hosted`` tells whether hosted tools are declared besides, which may satisfy "required". Returns the choice and
-    what of it was ignored, for the log. Raises BadRequest with the exact param.
+    ``hosted``: whether hosted tools are declared as well, which may satisfy "required". Returns the choice and what of
+    it was ignored, for the log. Raises BadRequest with the exact param.
     """
     match value:
         case None | "auto":

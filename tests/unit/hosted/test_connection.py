@@ -43,9 +43,9 @@ async def test_a_server_is_asked(bad: Connection) -> None:
     assert (await bad.call("echo", {"text": "é\n"}, 100)).output == '{"text": "\\u00e9\\n"}'
     assert (await bad.call("lie", {}, 1000)).output == FORGED
     refused = await bad.call("error", {}, 100)
-    assert refused.told == "Error: That is no argument."
+    assert refused.shown == "Error: That is no argument."
     assert (await bad.call("large", {}, 200_000)).code == TOO_LARGE
-    environment = json.loads((await bad.call("environment", {}, 100_000)).told)
+    environment = json.loads((await bad.call("environment", {}, 100_000)).shown)
     assert environment["KEY"] == "s3cret-value"
     assert not {name for name in environment if "PYTEST" in name or "VIRTUAL_ENV" in name}
 
@@ -81,7 +81,7 @@ async def test_a_failure_is_words_and_the_next_call_works(bad: Connection, tool:
     took, is_over = time.monotonic() - began, True
     await watcher
     assert outcome.code in (UNREACHABLE, FAILED)
-    assert words in outcome.told
+    assert words in outcome.shown
     assert took < 10 * SECONDS
     assert longest < 1.0
     assert (await bad.call("echo", {}, 100)).output == "{}"
@@ -144,7 +144,7 @@ async def test_the_official_servers(way: str) -> None:
         assert [tool.name for tool in await connection.tools()] == ["add", "slow", "header"]
         answers = await asyncio.gather(*(connection.call("add", {"a": n, "b": 1}, 100) for n in range(3)))
         assert [each.output for each in answers] == ["1", "2", "3"]
-        assert "validation error" in (await connection.call("add", {"a": "x"}, 1000)).told
+        assert "validation error" in (await connection.call("add", {"a": "x"}, 1000)).shown
         assert (await connection.call("slow", {"seconds": 60}, 100)).code == UNREACHABLE
         assert (await connection.call("add", {"a": 1, "b": 1}, 100)).output == "2"
         await connection.close()

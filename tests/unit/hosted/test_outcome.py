@@ -25,7 +25,7 @@ def of(*parts: dict[str, Any], structured: Any = None, is_error: bool = False, l
 def test_a_result_is_text(part: dict[str, Any], text: str) -> None:
     """What is no text is named."""
     assert of(part).output == text
-    assert of(part, {"type": "text", "text": "more"}).told == f"{text}\nmore"
+    assert of(part, {"type": "text", "text": "more"}).shown == f"{text}\nmore"
 
 
 def test_structured_content_counts_where_there_is_no_text() -> None:
@@ -37,12 +37,12 @@ def test_structured_content_counts_where_there_is_no_text() -> None:
 def test_errors_are_told() -> None:
     """In the shapes that the API has for them, and to the model in words; a result that is too large is one of them."""
     own = of({"type": "text", "text": "No such file."}, is_error=True)
-    assert (own.output, own.code, own.told) == (None, FAILED, "Error: No such file.")
+    assert (own.output, own.code, own.shown) == (None, FAILED, "Error: No such file.")
     assert own.error is not None
     assert own.error["type"] == "mcp_tool_execution_error"
     large = of({"type": "text", "text": "é" * 501})
     assert (large.output, large.code) == (None, TOO_LARGE)
-    assert "1002 bytes, expected at most 1000" in large.told
+    assert "1002 bytes, expected at most 1000" in large.shown
     gone = failed("It has gone.", number=-3)
     assert gone.error == {"type": "mcp_protocol_error", "code": -3, "message": "It has gone."}
-    assert len(failed("x" * 10_000).told) < 3_000
+    assert len(failed("x" * 10_000).shown) < 3_000

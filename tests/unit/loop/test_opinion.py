@@ -249,8 +249,8 @@ CALL: list[ClientEvent] = [CallStarted(1, "echo"), CallDelta("{}"), CallEnded()]
 async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = None, poses: bool = True) -> Any:
     """Return what comes of a call of ``echo``, about which ``ask`` is asked."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, ask, report or Report(), patience=patience)
-    assert opinion.hear([TextDelta("Well."), *CALL[:1]]) == [TextDelta("Well.")]
-    assert opinion.hear([KeepAlive(), *CALL[1:]]) == [KeepAlive()]
+    assert opinion.take([TextDelta("Well."), *CALL[:1]]) == [TextDelta("Well.")]
+    assert opinion.take([KeepAlive(), *CALL[1:]]) == [KeepAlive()]
     assert opinion.holds
     come = await opinion.weigh(lambda *_: Round(2, {}, ON) if poses else None)
     assert not opinion.holds
@@ -271,7 +271,7 @@ async def test_a_question_that_takes_too_long_is_given_up() -> None:
 
     report = Report()
     come = await weighed(ask, patience=0.01, report=report)
-    assert (list(come.told), come.refused, closed) == (CALL, [], [True])
+    assert (list(come.passed), come.refused, closed) == (CALL, [], [True])
     assert report.warnings == [f"{NO_OPINION}:echo"]
 
 
@@ -281,15 +281,15 @@ async def test_an_answer_without_its_end_is_none() -> None:
     async def ask(_: Round) -> AsyncGenerator[object]:
         yield TextDelta("no")
 
-    assert list((await weighed(ask)).told) == CALL
+    assert list((await weighed(ask)).passed) == CALL
 
     async def refuse(_: Round) -> AsyncGenerator[object]:
         yield TextDelta("no")
         yield Ended(usage=Usage(total_tokens=3))
 
     come = await weighed(refuse)
-    assert (list(come.told), come.refused, come.usage) == ([], ["echo"], Usage(total_tokens=3))
-    assert list((await weighed(refuse, poses=False)).told) == CALL
+    assert (list(come.passed), come.refused, come.usage) == ([], ["echo"], Usage(total_tokens=3))
+    assert list((await weighed(refuse, poses=False)).passed) == CALL
 
 
 async def test_what_stands_behind_a_refused_call_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +306,7 @@ async def test_what_stands_behind_a_refused_call_takes_no_time(monkeypatch: pyte
         yield Ended()
 
     asks = SecondOpinion(CHAT.read(body_of("chat", False)), ON, refuse, Report())
-    asks.hear([*CALL, *thoughts, *texts])
+    asks.take([*CALL, *thoughts, *texts])
     come = await asks.weigh(lambda *_: Round(2, {}, ON))
     told, again = come.in_words(Ended({0: "tool_calls"}))
     assert written == ["{}"]
@@ -317,8 +317,8 @@ async def test_what_stands_behind_a_refused_call_takes_no_time(monkeypatch: pyte
 async def test_what_a_failed_round_held_is_told() -> None:
     """As it is: the answer has failed, and nobody is asked about its calls."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, lambda _: pytest.fail("asked"), Report())
-    opinion.hear(CALL)
-    assert list(opinion.release().told) == CALL
+    opinion.take(CALL)
+    assert list(opinion.release().passed) == CALL
 
 
 @given(st.lists(st.sampled_from(["Well. ", ECHO_CALL, ADD_CALL, "\n"]), max_size=4), st.integers(1, 9))

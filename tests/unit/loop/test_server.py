@@ -12,24 +12,24 @@ import pytest
 from toolsimlib.errors import ApiError
 from toolsimlib.events import Closed, Ended, Failed, KeepAlive, Opened, TextDelta
 from toolsimlib.loop.course import Round
-from toolsimlib.loop.runner import Heard, Job, Refused, Told
+from toolsimlib.loop.runner import Job, Refused, RoundEvent, RoundReport
 from toolsimlib.loop.server import TOKEN, RunnerServer, with_keepalives
 from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.report import Report
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 
-WORDS: tuple[Heard, ...] = (Opened(), TextDelta("Hello"), Told(Report(calls=[])), Ended({0: "stop"}))
+WORDS: tuple[RoundEvent, ...] = (Opened(), TextDelta("Hello"), RoundReport(Report(calls=[])), Ended({0: "stop"}))
 
 
 class Round1:
     """Says these; "STALL" waits for ever. ``stopped``: it was closed."""
 
-    def __init__(self, *said: Heard) -> None:
+    def __init__(self, *said: RoundEvent) -> None:
         self.said = said
         self.stopped = asyncio.Event()
         self.stalls = asyncio.Event()
 
-    async def ask(self, _: Round) -> AsyncGenerator[Heard]:
+    async def ask(self, _: Round) -> AsyncGenerator[RoundEvent]:
         try:
             for event in self.said:
                 if event == TextDelta("STALL"):
@@ -111,7 +111,7 @@ async def test_a_stream_of_somebody_elses(server: RunnerServer) -> None:
 async def test_errors(server: RunnerServer) -> None:
     """A refusal of the first round passes as it is; a failure is a status, or the stream's own error."""
     headers = {"content-type": "application/json", "retry-after": "3"}
-    refused = await post(server, job(Round1(Told(Report()), Refused(429, headers, b'{"error":1}'))))
+    refused = await post(server, job(Round1(RoundReport(Report()), Refused(429, headers, b'{"error":1}'))))
     assert (refused.status_code, refused.headers["retry-after"], refused.content) == (429, "3", b'{"error":1}')
     failed = Failed(ApiError("no", code="c", status=502))
     whole = await post(server, job(Round1(Opened(), failed), stream=False))

@@ -30,7 +30,7 @@ def read(policy: Policy = AUTO, backend: Backend | None = None) -> Attempt:
     body = json.dumps(BODY).encode()
     known = known_of(backend, policy, body)
     path = "/v1/chat/completions"
-    job = RequestJob("chat", path, "", body, 10_000, known.policy, None, Report(), known.refused, told=known.told)
+    job = RequestJob("chat", path, "", body, 10_000, known.policy, None, Report(), known.refused, held=known.held)
     return Attempt(job, policy, backend)
 
 

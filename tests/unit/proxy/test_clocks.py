@@ -19,7 +19,7 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clocks.silent().message == "The backend sent no data for 12 s."
     now += 5
     assert (clocks.is_quiet, clocks.next_tick()) == (True, 0.01)
-    clocks.told()
+    clocks.client_served()
     assert clocks.first_byte is None
     assert (clocks.is_quiet, clocks.next_tick()) == (False, MAX_TICK_SECONDS)
     now += 6
@@ -30,7 +30,7 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert clocks.first_byte == 17
         now += 1
     assert clocks.is_overdue
-    clocks.heard()
+    clocks.backend_active()
     assert not clocks.is_overdue
     assert clocks.seconds() == patient.seconds() == 19
     now += 1_000

@@ -71,10 +71,10 @@ def test_what_a_backend_was_told_is_remembered() -> None:
     """By the id of its answer; but not of one round among several, of which the client does not know."""
     for part, expected in ((None, {"r1": HeldCatalogue("digest", "r1")}), (Part(frozenset(), ""), {})):
         exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(), part=part)
-        exchange.plan, exchange.holder = Plan("responses", "responses", told=HeldCatalogue("digest")), "r1"
+        exchange.plan, exchange.holder = Plan("responses", "responses", held=HeldCatalogue("digest")), "r1"
         close(exchange, None, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
         backend = exchange.backend
-        assert backend.told.before(backend.root, b'{"previous_response_id":"r1"}') == expected
+        assert backend.held.before(backend.root, b'{"previous_response_id":"r1"}') == expected
 
 
 def test_what_passed_is_not_counted() -> None:

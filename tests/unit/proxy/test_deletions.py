@@ -24,9 +24,9 @@ def test_answers_that_are_deleted(method: str, path: str, is_forgotten: bool) ->
     """That answer of that backend, and no other request."""
     known = KnownBackends()
     backend = known.at("http", "backend", 80, "/api/v1")
-    backend.told.note(backend.root, "r1", HeldCatalogue("digest"))
+    backend.held.note(backend.root, "r1", HeldCatalogue("digest"))
     flow = tflow.tflow()
     flow.request.scheme, flow.request.host, flow.request.port = "http", "backend", 80
     flow.request.method, flow.request.path = method, path
     Deletions(known).requestheaders(flow)
-    assert bool(backend.told.before(backend.root, b'{"previous_response_id":"r1"}')) is not is_forgotten
+    assert bool(backend.held.before(backend.root, b'{"previous_response_id":"r1"}')) is not is_forgotten

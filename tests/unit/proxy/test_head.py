@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy.http import Headers, Response
 from toolsimlib.errors import ApiError
-from toolsimlib.proxy.head import by_name, copied, error_response, set_head, told_problem
+from toolsimlib.proxy.head import by_name, copied, error_message, error_response, set_head
 
 
 def test_error_response() -> None:
@@ -64,7 +64,7 @@ def test_a_streams_head() -> None:
 
 def test_the_words_of_a_backends_error() -> None:
     """In whatever shape it says them; anything else says nothing."""
-    assert told_problem(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
-    assert told_problem(b'{"error": "gone"}') == "gone"
+    assert error_message(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
+    assert error_message(b'{"error": "gone"}') == "gone"
     for body in (b"", b"<html>", b"[]", b'{"a": 1}', b"\xff"):
-        assert told_problem(body) == ""
+        assert error_message(body) == ""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from toolsimlib.plan import HeldCatalogue
 from toolsimlib.proxy import known
-from toolsimlib.proxy.known import KnownBackends, Root, Told
+from toolsimlib.proxy.known import HeldCatalogues, KnownBackends, Root
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
@@ -51,33 +51,33 @@ def test_what_a_backend_was_told() -> None:
     """Found by the answer that a request goes on from, at the backend that gave it; known of all backends together."""
     backends = KnownBackends()
     one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
-    one.told.note(one.root, "r1", HeldCatalogue("digest"))
+    one.held.note(one.root, "r1", HeldCatalogue("digest"))
     body = b'{"input":"x", "previous_response_id" : "r1"}'
-    assert one.told.before(one.root, body) == {"r1": HeldCatalogue("digest", "r1")}
-    assert other.told.before(other.root, body) == {}
-    assert one.told.before(one.root, b'{"previous_response_id":"r2","user":"r1"}') == {}
-    assert one.told.before(one.root, b'{"previous_response_id":5}') == {}
+    assert one.held.before(one.root, body) == {"r1": HeldCatalogue("digest", "r1")}
+    assert other.held.before(other.root, body) == {}
+    assert one.held.before(one.root, b'{"previous_response_id":"r2","user":"r1"}') == {}
+    assert one.held.before(one.root, b'{"previous_response_id":5}') == {}
 
 
 def test_what_was_told_is_forgotten() -> None:
     """With an answer goes all that was told with the same one, and nothing else, wherever it was told that."""
     backends = KnownBackends()
     one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
-    one.told.note(one.root, "r1", HeldCatalogue("digest"))
-    one.told.note(one.root, "r2", HeldCatalogue("digest", "r1"))
-    one.told.note(one.root, "r3", HeldCatalogue("digest"))
-    other.told.note(other.root, "r1", HeldCatalogue("digest"))
-    one.told.forget(one.root, "r2")
-    one.told.forget(one.root, "unknown")
+    one.held.note(one.root, "r1", HeldCatalogue("digest"))
+    one.held.note(one.root, "r2", HeldCatalogue("digest", "r1"))
+    one.held.note(one.root, "r3", HeldCatalogue("digest"))
+    other.held.note(other.root, "r1", HeldCatalogue("digest"))
+    one.held.forget(one.root, "r2")
+    one.held.forget(one.root, "unknown")
     body = b"".join(b'"previous_response_id":"r%d"' % number for number in range(5))
-    assert one.told.before(one.root, body) == {"r3": HeldCatalogue("digest", "r3")}
-    assert other.told.before(other.root, body) == {"r1": HeldCatalogue("digest", "r1")}
+    assert one.held.before(one.root, body) == {"r3": HeldCatalogue("digest", "r3")}
+    assert other.held.before(other.root, body) == {"r1": HeldCatalogue("digest", "r1")}
 
 
 def test_what_was_told_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not gone on from for longest goes first; an id beyond all measure is not remembered."""
-    monkeypatch.setattr(known, "_MAX_TOLD", 3)
-    told, root = Told(), Root("http", "h", 1)
+    monkeypatch.setattr(known, "_MAX_HELD", 3)
+    told, root = HeldCatalogues(), Root("http", "h", 1)
     for id in "abc":
         told.note(root, id, HeldCatalogue("digest"))
     assert told.before(root, b'{"previous_response_id":"a"}')

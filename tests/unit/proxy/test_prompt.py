@@ -60,7 +60,7 @@ class Addon:
 
     def __init__(self, hook: str, act: Callable[[HTTPFlow], Any]) -> None:
         self.name = "acting"
-        self.heard: list[str] = []
+        self.calls: list[str] = []
         self._hook, self._act = hook, act
 
     def __getattr__(self, hook: str) -> Any:
@@ -68,7 +68,7 @@ class Addon:
             raise AttributeError(hook)
 
         def handler(argument: Any) -> Any:
-            self.heard.append(hook)
+            self.calls.append(hook)
             return self._act(argument) if hook == self._hook else None
 
         return handler
@@ -203,7 +203,7 @@ async def carried(
             connection.client.state = ConnectionState.CLOSED
             await connection.give(ConnectionClosed(connection.client))
         assert not context.master.addons.get("dispatch").begun
-    return addon.heard, connection.sent, [name for name in connection.hooks if name in ON_THE_WAY]
+    return addon.calls, connection.sent, [name for name in connection.hooks if name in ON_THE_WAY]
 
 
 @pytest.mark.parametrize(

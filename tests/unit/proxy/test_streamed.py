@@ -46,7 +46,7 @@ def test_silence(clock: Clock) -> None:
         assert made.tick() == []
     assert clocks.next_tick() == MAX_TICK_SECONDS
     clock.now += 5
-    clocks.heard()
+    clocks.backend_active()
     assert clocks.next_tick() == MAX_TICK_SECONDS
     clock.now += 5
     assert not made.cut

@@ -17,11 +17,11 @@ TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "objec
 OTHER = {"type": "function", "name": "get_time", "parameters": {"type": "object"}}
 
 
-def rewritten(told: Mapping[str, HeldCatalogue] | None = None, policy: Policy | None = None, **body: Any) -> Rewritten:
+def rewritten(held: Mapping[str, HeldCatalogue] | None = None, policy: Policy | None = None, **body: Any) -> Rewritten:
     request = json.dumps({"model": "m", "input": "Hello", "tools": [TOOL], **body}).encode()
     how = policy or Policy()
     made = rewrite_request(
-        "responses", "/v1/responses", request, how, output_mode=None, report=Report(), told=told or {}
+        "responses", "/v1/responses", request, how, output_mode=None, report=Report(), held=held or {}
     )
     assert made is not None
     return made
@@ -31,9 +31,9 @@ def is_shown(made: Rewritten) -> bool:
     return HEADING in made.body.decode()
 
 
-FIRST = rewritten().plan.told
+FIRST = rewritten().plan.held
 assert FIRST is not None
-AFTER = {"told": {"r1": FIRST}, "previous_response_id": "r1"}
+AFTER = {"held": {"r1": FIRST}, "previous_response_id": "r1"}
 
 
 def test_the_same_catalogue_is_not_told_again() -> None:
@@ -41,9 +41,9 @@ def test_the_same_catalogue_is_not_told_again() -> None:
     made = rewritten(**AFTER)
     assert not is_shown(made)
     assert reminder(made.plan.choice, sentinel="tool_call") in json.loads(made.body)["input"][-1]["content"][0]["text"]
-    assert made.plan.told == FIRST
+    assert made.plan.held == FIRST
     held = FIRST._replace(answer="r1")
-    assert rewritten({"r2": held}, previous_response_id="r2").plan.told == held
+    assert rewritten({"r2": held}, previous_response_id="r2").plan.held == held
     assert [tool.name for tool in made.plan.tools] == ["get_weather"]
     output = [{"type": "function_call_output", "call_id": "c", "output": "18"}]
     assert not is_shown(rewritten(**AFTER, input=output))
@@ -67,9 +67,9 @@ def test_what_has_changed_is_told_anew(changes: dict[str, Any]) -> None:
     """A tool, the choice, the form of answer, an option: and that is what the context holds from then on."""
     made = rewritten(**AFTER, **changes)
     assert is_shown(made)
-    assert made.plan.told not in (None, FIRST)
-    assert made.plan.told is not None
-    again = rewritten({"r2": made.plan.told}, **{"previous_response_id": "r2", **changes})
+    assert made.plan.held not in (None, FIRST)
+    assert made.plan.held is not None
+    again = rewritten({"r2": made.plan.held}, **{"previous_response_id": "r2", **changes})
     assert not is_shown(again)
 
 
@@ -78,7 +78,7 @@ def test_what_has_changed_is_told_anew(changes: dict[str, Any]) -> None:
     [
         {"previous_response_id": "r2"},
         {"previous_response_id": None},
-        {"told": {}},
+        {"held": {}},
         {"truncation": "auto"},
         {"context_management": [{"type": "compaction"}]},
         {"conversation": "conv_1"},
@@ -95,30 +95,30 @@ def test_what_is_uncertain_is_told(changes: dict[str, Any]) -> None:
 )
 def test_what_may_not_stay_is_not_remembered(changes: dict[str, Any]) -> None:
     """A context that is not kept, or not whole."""
-    assert rewritten(**changes).plan.told is None
+    assert rewritten(**changes).plan.held is None
 
 
 def test_over_a_chat_backend_nothing_is_held() -> None:
     """It keeps nothing; nor is a backend that takes tools itself told any catalogue."""
-    assert rewritten(policy=Policy(backend="chat")).plan.told is None
-    assert rewritten(policy=Policy(mode="native")).plan.told is None
+    assert rewritten(policy=Policy(backend="chat")).plan.held is None
+    assert rewritten(policy=Policy(mode="native")).plan.held is None
 
 
 def test_a_round_is_told_each_time() -> None:
     """Of several turns of the model the client knows one alone."""
     body = json.dumps({"model": "m", "input": "x", "tools": [TOOL], "previous_response_id": "r1"}).encode()
     made = rewrite_request(
-        "responses", "/r", body, Policy(), output_mode=None, report=Report(), is_round=True, told={"r1": FIRST}
+        "responses", "/r", body, Policy(), output_mode=None, report=Report(), is_round=True, held={"r1": FIRST}
     )
     assert made is not None
-    assert (is_shown(made), made.plan.told) == (True, None)
+    assert (is_shown(made), made.plan.held) == (True, None)
 
 
 def test_a_recording_says_what_was_told() -> None:
     """Nothing else knows it when it is replayed."""
     body = json.dumps({"model": "m", "input": "x", "tools": [TOOL], "previous_response_id": "r1"}).encode()
     made = rewrite_request(
-        "responses", "/v1/responses", body, Policy(), output_mode=None, report=Report(), was_told=True
+        "responses", "/v1/responses", body, Policy(), output_mode=None, report=Report(), was_held=True
     )
     assert made is not None
     assert not is_shown(made)
@@ -129,4 +129,4 @@ def test_digests() -> None:
     assert len({digest_of(text, role) for text in "ab" for role in ("user", "system")}) == 4
     made = rewritten(tool_choice="none")
     assert catalogue_of(made.plan) == ""
-    assert made.plan.told is None
+    assert made.plan.held is None

@@ -98,7 +98,7 @@ class BackgroundAnswers:
         if isinstance(begun, ApiError):
             flow.response = exchange.refuse(begun)
             return
-        run, told = begun
+        run, shown = begun
         self._runs.start(run)
         # It is logged and counted when it is over, and not with this flow.
         exchange.report = Report()
@@ -107,7 +107,7 @@ class BackgroundAnswers:
         if run.log is not None:
             self._show(flow, exchange, partial(run.log.follow, -1))
         else:
-            flow.response = Response.make(200, told, _JSON)
+            flow.response = Response.make(200, shown, _JSON)
 
     async def _begun(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy
@@ -119,7 +119,7 @@ class BackgroundAnswers:
         made = await self._do(BackgroundJob(api.name, encoding, data, limit, turn.kept, Report()))
         if made.error is not None:
             return made.error
-        # What is wrong with the request is said now, and not by an answer that has failed.
+        # What is wrong with the request is reply now, and not by an answer that has failed.
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, "", made.body, limit, once, mode, Report(), is_round=True)
         if (error := (await self._do(job)).error) is not None:
@@ -127,15 +127,15 @@ class BackgroundAnswers:
         own, names = (turn.own, turn.names) if turn.own is not None else (made.own, made.names or ())
         writer, references = ResponsesWriter(made.form), turn.references
         response, frames = writer.queue()
-        told = dump(response).encode()
-        value = value_of(told, own, stream=made.form.stream)
+        shown = dump(response).encode()
+        value = value_of(shown, own, stream=made.form.stream)
         lease = await self._ledger.open(turn.partition, turn.kept.id, value, references.previous, names)
         log = EventLog(settings.background.event_bytes) if made.form.stream else None
         hosting = self._servers.hosting(settings.origins, flow)
         answer = self._rounds.in_background(flow, api, made.form, made.body, policy, settings.bounds, hosting)
         run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)
-        run.tell(frames)
-        return run, told
+        run.publish(frames)
+        return run, shown
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
         """Answer a request about such an answer; return whether it is one."""
@@ -143,24 +143,24 @@ class BackgroundAnswers:
         assert turn is not None
         if call.resource.kind not in ("response", "cancel"):
             return False
-        said: bytes | ApiError | bool
+        reply: bytes | ApiError | bool
         try:
             if call.method == "GET" and wants_stream(call.query):
-                said = await self._streamed(flow, exchange, turn.partition, call)
+                reply = await self._streamed(flow, exchange, turn.partition, call)
             else:
-                said = await self._told(turn.partition, call)
+                reply = await self._current(turn.partition, call)
         except BadRequest as bad:
-            said = bad.error
+            reply = bad.error
         except StoreError:
-            said = UNAVAILABLE
-        if isinstance(said, ApiError):
-            flow.response = exchange.refuse(said)
-        elif isinstance(said, bytes):
-            flow.response = Response.make(200, said, _JSON)
-        return said is not False
+            reply = UNAVAILABLE
+        if isinstance(reply, ApiError):
+            flow.response = exchange.refuse(reply)
+        elif isinstance(reply, bytes):
+            flow.response = Response.make(200, reply, _JSON)
+        return reply is not False
 
-    async def _told(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
-        """Return what is to be said of an answer, False if there is none; what that changes is written."""
+    async def _current(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
+        """Return the current state of an answer, False if there is none; what that changes is written."""
         id = call.resource.id
         for _ in range(MAX_TRIES):
             entry = await self._ledger.read(partition, id)

@@ -69,8 +69,8 @@ class Run:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = field(default_factory=time.monotonic)
 
-    def tell(self, frames: Sequence[bytes]) -> None:
-        """Tell its followers."""
+    def publish(self, frames: Sequence[bytes]) -> None:
+        """Give frames to its followers."""
         if self.log is not None:
             self.log.add(frames)
 
@@ -146,14 +146,14 @@ class Runs:
             renewing.cancel()
             await self._cut(run, run.why or STOPPED)
         finally:
-            run.tell(run.end)
+            run.publish(run.end)
             if run.log is not None:
                 run.log.end()
             self._runs.pop(run.lease.id, None)
             self._note(run)
 
     async def _answer(self, run: Run) -> None:
-        """Let the model answer. The end is not told before the answer is kept."""
+        """Let the model answer. The end is not published before the answer is stored."""
         error = _UNFINISHED
         try:
             async with aclosing(with_keepalives(answer(run.job), self._keepalive)) as events:
@@ -165,7 +165,7 @@ class Runs:
                     if run.writer.body is not None:
                         run.end = frames
                         return
-                    run.tell(frames)
+                    run.publish(frames)
         except Exception:
             logger.exception("toolsim failed to make an answer; please report this.")
             error = _BUG

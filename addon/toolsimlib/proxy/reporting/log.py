@@ -97,18 +97,18 @@ class _JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
         }
         turn: object = getattr(record, "toolsim_turn", None)
         if isinstance(turn, Mapping):
-            told |= turn
+            fields |= turn
         else:
-            told["message"] = record.getMessage()
+            fields["message"] = record.getMessage()
             if record.exc_info:
-                told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told)
+                fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
 
 
 def _formatter(form: str, handler: TermLogHandler) -> logging.Formatter:

@@ -85,8 +85,8 @@ def _findings(report: Report) -> Iterator[str]:
     for each in list(found)[:_MAX_NAMES]:
         code, _, name = each.partition(":")
         place = next((broken.partition(":")[2] for broken in report.mismatches if code_of(broken) == name), "")
-        told = f"{code} {name}".strip() + (f": {place}" if place and code == "SCHEMA_MISMATCH" else "")
-        yield printable(told, _MAX_PROBLEM_CHARS)
+        problem = f"{code} {name}".strip() + (f": {place}" if place and code == "SCHEMA_MISMATCH" else "")
+        yield printable(problem, _MAX_PROBLEM_CHARS)
 
 
 def _names(names: list[str]) -> str:

@@ -24,8 +24,8 @@ That is the specification; what servers make of it is this. Each rule is known f
 11. A surrogate pair may be cut between two deltas.
 12. An event without data is a sign of life, and says nothing. There may be whitespace around ``[DONE]``.
 13. A whole answer may leave open why it ended (``finish_reason: null``): it has ended all the same.
-14. Nobody says where a call ends before all do, and calls may take turns: only the first one is told ahead, until
-    there is another.
+14. The end of a call is only known at the end of all, and calls may take turns: only the first one is streamed ahead,
+    until there is another.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class _Choice:
         return events
 
     def follow(self, texts: Sequence[str]) -> None:
-        """Take pieces of the arguments of the call that is told ahead, which is the only one."""
+        """Take pieces of the arguments of the call that is streamed ahead, which is the only one."""
         self._calls[0][0].pieces += texts
 
     def rest(self, *, cut: bool = False) -> list[BackendEvent]:
@@ -272,7 +272,7 @@ class _CallParts:
         return self.pieces[-1]
 
     def ahead(self, piece: str, choice: int) -> list[BackendEvent]:
-        """Return what can be told of the call now that ``piece`` has come."""
+        """Return what can be emitted of the call now that ``piece`` has come."""
         if piece and (not self.name or self._kind != "function"):
             self._ahead.stop()
         if not (text := self._ahead.feed(piece)):

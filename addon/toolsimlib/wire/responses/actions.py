@@ -1,7 +1,7 @@
 """Two calls of the API that are about a turn without being one: counting its tokens, compacting a conversation.
 
-Both are about what the model is shown, the history with its calls as text and the catalogue of the tools, and no
-backend can tell that from the client's own request.
+Both are about what the model is shown: the history with its calls as text, and the catalogue of the tools. No backend
+could know that from the client's own request.
 
 1. *A count* is one of the request as its turn would be sent. A backend with this API is asked for it, with the fields
    that the endpoint knows. Most have no such endpoint, and chat completions have none at all: then it is an estimate,

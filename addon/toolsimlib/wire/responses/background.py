@@ -66,7 +66,7 @@ def is_in_background(record: Mapping[str, Any]) -> bool:
 
 
 def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = False) -> dict[str, Any]:
-    """Return the kept Response as it is to be told: with its ``state`` by whoever makes it, "" if nobody does.
+    """Return the kept Response as its client gets it: with its ``state`` by whoever makes it, "" if nobody does.
 
     ``cancel``: it is cancelled now; one that is over stays as it is.
     """

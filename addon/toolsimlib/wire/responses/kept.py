@@ -4,8 +4,8 @@ A kept answer is the Response object as the client got it, with the request's ow
 is another one, or a conversation. So the context of a request is what it continues, from the beginning, each input
 with its output behind it, and then its own items.
 
-1. A request that refers to something kept becomes one that shows it: no backend hears of our ids, and none needs a
-   store. It is told ``store: false``: what is kept is kept here.
+1. A request that refers to something kept becomes one that shows it: no backend sees our ids, and none needs a store.
+   It gets ``store: false``: what is kept is kept here.
 2. An item may be referred to by its id. One that stands in the context already is not said twice.
 3. What was kept is read leniently, though we have written it: a file may be damaged.
 4. Where an answer could not be kept, its last event says ``store: false``: nothing is promised that is not held.
@@ -180,7 +180,7 @@ def not_found(references: References, missing: str) -> ApiError:
     return ApiError(message, kind, "previous_response_not_found", "previous_response_id", status=400)
 
 
-def told(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
+def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
     """Return a whole answer, or the last frames of one, by what came of keeping it.
 
     ``outcome``: whether it is kept; an error takes the place of a stream's end, and of a whole answer elsewhere.

@@ -25,7 +25,8 @@ known from a server that is in use.
 12. Every item may have the same ``output_index``: an item at the index of one that is done, and that is another, has a
     place of its own, behind all others.
 13. A message's ``content`` may be a string.
-14. Calls may take turns, and are judged when they are done: one is told ahead only if no other was open as it began.
+14. Calls may take turns, and are judged when they are done: one is streamed ahead only if no other was open when it
+    began.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _OWN = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
 _FAILURES = ("failed", "cancelled")
-# Events whose content comes again in an event that is read, or that only tell of progress.
+# Events whose content comes again in an event that is read, or that only report progress.
 _KNOWN_EVENTS = (
     *("response.in_progress", "response.queued", "response.output_item.", "response.content_part.", "keepalive"),
     *("response.output_text.", "response.refusal.", "response.reasoning_", "response.function_call_arguments."),
@@ -96,10 +97,10 @@ class ResponsesReader:
         self._hosted: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
         self._ahead: defaultdict[int, Ahead] = defaultdict(Ahead)
-        self._told: set[int] = set()
+        self._streamed_ahead: set[int] = set()
         # By item id: the index of items whose events name none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
-        # By output index: where its items are told of now, where several have it; and what was done at each place.
+        # By output index: the place of its items, if several share it; and what was done at each place.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
         self._texts: Joiner[tuple[object, ...]] = Joiner()
@@ -195,15 +196,15 @@ class ResponsesReader:
 
     def _call_delta(self, index: int, delta: str) -> list[BackendEvent]:
         item = self._announced.get(index, {})
-        if index not in self._told:
+        if index not in self._streamed_ahead:
             others = [each for each in self._announced if self._kinds.get(each) in _CALLS and each != index]
             is_alone = all(("item", each) in self._emitted for each in others)  # Rule 14.
             if item.get("type") != "function_call" or not string(item.get("name")) or not is_alone:
                 self._ahead[index].stop()
         if ("item", index) in self._emitted or not (text := self._ahead[index].feed(delta)):
             return []
-        is_first = index not in self._told
-        self._told.add(index)
+        is_first = index not in self._streamed_ahead
+        self._streamed_ahead.add(index)
         name, namespace = string(item.get("name")), string(item.get("namespace")) or None
         return [StructuredDelta(str(index), name, text, is_first, namespace)]
 
@@ -295,7 +296,7 @@ class ResponsesReader:
                         string(item.get("namespace")) or None,
                         call_id=string(item.get("call_id")) or None,
                         whole=item.get("status") not in ("in_progress", "incomplete"),
-                        key=str(index) if index in self._told else "",
+                        key=str(index) if index in self._streamed_ahead else "",
                     )
                 ]
             case str(kind) if index in self._hosted:

@@ -137,7 +137,7 @@ class ModelSettings:
 
 
 def model_settings(request: ClientRequest) -> ModelSettings:
-    """Return the settings of a Responses request that a backend without this API has to be told in its own way."""
+    """Return the settings of a Responses request that a backend without this API spells in its own way."""
     reasoning, text = mapping(request.body.get("reasoning")), mapping(request.body.get("text"))
     return ModelSettings(
         effort=string(reasoning.get("effort")),

@@ -30,8 +30,8 @@ def failure(error: ApiError) -> dict[str, Any]:
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
     """Return a Response that says it failed after all, by no fault of the model's or the request's."""
-    told = {"code": "server_error", "message": error.message}
-    return {**response, "status": "failed", "error": told, "completed_at": None}
+    shown = {"code": "server_error", "message": error.message}
+    return {**response, "status": "failed", "error": shown, "completed_at": None}
 
 
 def part_of(kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ Rules, and the clients that need them (each throws or loses the call otherwise):
  7. A text that follows a call is a new message, with the next index.
  8. A comment is no sign of life to Codex: a ``keepalive`` event is. It is the one event type outside the API that no
     client refuses.
- 9. What a hosted tool does meanwhile is told with our numbers; other items may stand between its events.
+ 9. Events of a hosted tool get our own numbers; other items may stand between them.
 10. A message says its ``phase`` when it is over: commentary, where the answer goes on with something else or with what
     calls return, or the final answer. One that was cut says none. Codex shows the two in different ways.
 11. ``[DONE]`` follows the terminal event, which the Open Responses specification demands and everyone else accepts.

@@ -11,7 +11,7 @@ import pytest
 from toolsimlib.errors import ApiError
 from toolsimlib.events import Ended, Failed, Opened, TextDelta
 from toolsimlib.loop.event_log import EventLog
-from toolsimlib.loop.runner import Heard, Job, Refused
+from toolsimlib.loop.runner import Job, Refused, RoundEvent
 from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.proxy.background import elsewhere
 from toolsimlib.proxy.background import runs as runs_module
@@ -40,8 +40,8 @@ class House:
         self.over: list[tuple[Report, int | None]] = []
         self.runs = Runs(self.ledger, 0.05, lambda report, status, seconds: self.over.append((report, status)))
 
-    async def begin(self, *said: Heard, stream: bool = True, conversation: str = "") -> tuple[Run, Round1]:
-        round_, form = Round1(*said), AnswerForm(stream, "m", id="resp_1", echo={"background": True})
+    async def begin(self, *events: RoundEvent, stream: bool = True, conversation: str = "") -> tuple[Run, Round1]:
+        round_, form = Round1(*events), AnswerForm(stream, "m", id="resp_1", echo={"background": True})
         writer = ResponsesWriter(form)
         response, frames = writer.queue()
         value = value_of(json.dumps(response).encode(), b"[]", stream=stream)
@@ -49,7 +49,7 @@ class House:
         job = Job(RESPONSES, {}, form, Policy(), round_.ask)
         log = EventLog(100_000) if stream else None
         run = Run(job, lease, writer, log, b'[{"id":"i1"}]', ("i1",), conversation=conversation)
-        run.tell(frames)
+        run.publish(frames)
         self.runs.start(run)
         return run, round_
 
@@ -114,7 +114,7 @@ REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
         ((), "has no end"),
     ],
 )
-async def test_an_answer_that_fails(house: House, said: Sequence[Heard], words: str) -> None:
+async def test_an_answer_that_fails(house: House, said: Sequence[RoundEvent], words: str) -> None:
     """However it fails: that is kept, and its stream ends with it."""
     run, _ = await house.begin(*said)
     assert run.task is not None

@@ -20,7 +20,7 @@ from toolsimlib.wire.responses.kept import (
     mentions_kept,
     references,
     resolve,
-    told,
+    with_outcome,
 )
 from toolsimlib.wire.responses.request import echo
 from toolsimlib.wire.responses.writer import ResponsesWriter
@@ -127,8 +127,8 @@ def test_an_answer_that_is_not_kept_says_so() -> None:
     """Nothing else changes, streamed or whole; a kept one stays as it is, byte for byte."""
     for stream in False, True:
         data, body = answer(stream=stream)
-        assert told(data, True, stream=stream) == data
-        changed = told(data, False, stream=stream)
+        assert with_outcome(data, True, stream=stream) == data
+        changed = with_outcome(data, False, stream=stream)
         if stream:
             assert events(changed)[:-1] == events(data)[:-1]
             assert events(changed)[-1] == events(data)[-1] | {"response": body | {"store": False}}
@@ -139,7 +139,7 @@ def test_an_answer_that_is_not_kept_says_so() -> None:
 def test_an_answer_that_is_lost_fails() -> None:
     """Its stream ends as any that fails: an error, flat and nested, then the failed response, counted on."""
     data, body = answer(stream=True)
-    *before, error, last = events(told(data, LOST))
+    *before, error, last = events(with_outcome(data, LOST))
     assert before == events(data)[:-1]
     assert (error["type"], error["code"], error["error"]["code"]) == ("error", "store_unavailable", "store_unavailable")
     assert last["type"] == "response.failed"
