@@ -20,7 +20,7 @@ MODEL_SUFFIX = ".gguf"
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
-# -- types of arguments; argparse tells what they raise as "argument NAME: …"
+# -- types of arguments; argparse prints what they raise as "argument NAME: …"
 
 
 def backend_url(text: str) -> str:

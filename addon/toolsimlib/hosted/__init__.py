@@ -11,7 +11,7 @@ A server is a stranger. What it says is text for a model and for nobody else, an
 
 1. *What is contacted.* Commands come from the operator's file alone. A client names hosts of the operator's list, or
    servers of the file by their labels; redirects stay with the host.
-2. *What it is told.* The arguments of its calls and its own headers or environment: no other header, no key of the
+2. *What it is sent.* The arguments of its calls and its own headers or environment: no other header, no key of the
    proxy's, no word of the conversation. It can ask the model nothing, and the user nothing: neither is offered to it.
 3. *What it may say.* So many bytes in one message, and so many between two questions; a server that says more is cut
    off. Results are text of bounded size in the history, where they stand as JSON on one line.

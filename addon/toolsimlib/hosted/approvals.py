@@ -71,7 +71,7 @@ class Question:
 
 
 class Desk:
-    """Questions to the operator. ``changed`` is told of an answer whenever its questions are others than before."""
+    """Questions to the operator. ``changed`` gets an answer whenever the questions about it have changed."""
 
     def __init__(self, changed: Callable[[str], None] = lambda answer: None) -> None:
         self._changed = changed

@@ -94,7 +94,7 @@ class Connection:
             return failed(str(problem))
 
     async def close(self) -> None:
-        """End the server; whoever waits for it hears that it is gone."""
+        """End the server; whoever waits for it gets an error."""
         life, self._life = self._life, None
         if life is not None:
             life.end_later()
@@ -235,7 +235,7 @@ class _Life:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:
-            # Whoever asks hears that it is gone. How a life ends that had begun is of no use to anyone.
+            # Whoever asks gets the error that it is gone. How exactly it ended is of no use to anyone.
             if not self._up.done():
                 is_plain = isinstance(problem, Exception)
                 self._up.set_exception(problem if is_plain else ConnectionError("it was given up"))

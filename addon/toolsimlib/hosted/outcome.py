@@ -1,9 +1,9 @@
-"""What came of a call: what the client reads in its item, and what the model is told.
+"""The outcome of a call: what the client reads in its item, and what the model is shown.
 
 1. A result is text: its text parts, one after another; what is no text is named with its kind and size; structured
    content counts where there is no text.
 2. A result beyond the limit is none: half of a document is another document.
-3. An error is told to the model in words, as an output. A server's own words in it are quoted, not believed.
+3. The model gets an error in words, as an output. A server's own words in it are quoted, not believed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def shown(self) -> str:
-        """What the model is told."""
+        """What the model is shown."""
         return self.output if self.output is not None else error_text(self.error)
 
 

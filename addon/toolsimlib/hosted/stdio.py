@@ -94,7 +94,7 @@ async def run_server(
 ) -> AsyncGenerator[Streams]:
     """Start a server, and end it on leaving. Raises OSError.
 
-    ``cut`` is told why it was cut off, ``said`` its last words on its standard error.
+    ``cut`` gets the reason why it was cut off, ``said`` its last words on its standard error.
     """
     process = await asyncio.create_subprocess_exec(
         *server.command,
@@ -166,7 +166,7 @@ async def _speak(process: asyncio.subprocess.Process, outgoing: Outgoing, incomi
             process.stdin.write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
     except OSError:
-        # It has gone: whoever waits for an answer hears so.
+        # It has gone: whoever waits for an answer gets an error.
         incoming.close()
 
 

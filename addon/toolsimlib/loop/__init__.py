@@ -15,17 +15,17 @@ need it to the runner, and only those; all others go to the backend directly, an
 2. The client's own flow goes to the runner over HTTP, since a hook cannot stream an answer that it makes. It holds the
    request as the client sent it, and the answer as the client got it. A client that leaves closes that connection,
    which ends the runner's task, which ends the round, which stops the model.
-3. Rounds are heard as events (``ClientEvent``), before they are bytes: what one round told and the next one tells are
-   written by one writer, with one id, one count of events and one numbering of items and calls (``merge.py``). The
-   answer of a round itself, as its flow shows it, ends where the model is asked again with an error that says so.
-4. What the client was told stays. Only what was held back is asked for again (``response/again.py``); the rest of the
-   answer is added behind it. Streamed and whole say the same, since both come this way.
+3. Rounds arrive as events (``ClientEvent``), not as bytes: one writer writes the events of all rounds, with one id, one
+   count of events and one numbering of items and calls (``merge.py``). The answer of a single round, as its flow shows
+   it, ends where the model is asked again, with an error that says so.
+4. What was emitted stands. Only what was held back is asked for again (``response/again.py``); the rest of the answer
+   is added behind it. A stream and a whole answer are the same, since both take this path.
 5. The model is shown its own words and a record of what was wrong (``words.py``), as a further turn of the
    conversation: it stands alone in the last message, where no text of the client's and no tool's output ever stands,
    and its values are JSON on one line, which nothing that is quoted in them can leave.
 6. Nothing is asked without bound: so many rounds in all, so many for one reason, so much time and text (``course.py``).
-   Where a further round is not allowed any more, or fails before it says anything, the answer ends at the fault, which
-   is told as it is without the runner. What the model would have written behind it was never read: it was stopped.
-7. A round may also be a question of ours, apart from the conversation: whether a call that waits is to be told
+   If a further round is not allowed any more, or fails before it emits anything, the answer ends at the fault, just as
+   it would without the runner. What the model would have written behind it was never read: it was stopped.
+7. A round may also be a question of our own, apart from the conversation: whether a call that waits is to be emitted
    (``opinion.py``).
 """

@@ -78,7 +78,7 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
 
 
 def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the model is asked about the calls in its answer, before they are told."""
+    """Return whether the model is asked about the calls in its answer, before they are emitted."""
     return policy.second_opinion == "on" and calls_freely(request, policy)
 
 
@@ -117,7 +117,7 @@ class Course:
     def next(self, before: Round, again: AskAgain, *, called: bool, seconds: float, size: int) -> Round | None:
         """Return the round that asks again, None if the bounds forbid it.
 
-        ``called``: the client was told of calls; ``seconds`` and ``size``: what has been used up.
+        ``called``: the client has got calls; ``seconds`` and ``size``: what has been used up.
         """
         if self._is_over(seconds) or size > self._bounds.text_bytes:
             return None

@@ -1,7 +1,7 @@
 """The events of an answer that is made without its client: anyone may follow them, starting behind any of them.
 
-All followers read the same frames. The newest are kept, in bounded memory; whoever comes too late, or reads too slowly,
-is told so.
+All followers read the same frames. The newest are kept, in bounded memory; a follower that comes too late, or reads too
+slowly, gets an error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EventLog:
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events as they are kept, with the last ones, ``end``, of which nobody has been told yet."""
+        """Return the events as they are kept, with the last ones, ``end``, which nobody has received yet."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:

@@ -8,7 +8,7 @@
 3. Calls of the client's functions in the same round end the answer, behind the outputs of the others. So does a call
    that needs a yes: its item says so, and nothing is run until the next request brings the decision. Where the operator
    decides, the answer waits for him instead.
-4. A call that cannot be made, or that fails, is told to the model in words. No answer fails because of a server.
+4. If a call cannot be made, or fails, the model gets the error in words. No answer fails because of a server.
 5. A client that is shown no calls gets them into its next request's history all the same (``hidden.py``).
 6. The last round that the bounds allow is offered no tools, so that the model answers in words.
 """
@@ -136,7 +136,7 @@ class HostedCalls:
     # -- before the first round
 
     async def prepare(self) -> list[ClientEvent]:
-        """Ask the servers for their tools, and run what was approved; return what is told of it. Raises BadRequest."""
+        """Ask the servers for their tools, and run what was approved; return its events. Raises BadRequest."""
         body, hosting = self._client_body, self._hosting
         self._servers = dict(hosting.servers)
         if hosting.runs_clients:
@@ -169,7 +169,7 @@ class HostedCalls:
         return replace(self._policy, stop_after_tools="on") if stops == "auto" and self._catalogue else self._policy
 
     async def _listed(self, known: set[str]) -> list[ClientEvent]:
-        """Take the tools of all servers, which are asked together; return what is told of those that are new."""
+        """Take the tools of all servers, which are asked together; return the events of those that are new."""
         servers = list(self._servers.values())
         answers = await asyncio.gather(*(self._hosting.pool.tools(each) for each in servers), return_exceptions=True)
         emitted: list[ClientEvent] = []
@@ -190,7 +190,7 @@ class HostedCalls:
         return label in self._servers or self._hosting.runs_clients
 
     async def _decided(self, decision: Decision) -> tuple[list[ClientEvent], Called]:
-        """Run what was approved, and nothing else; return what is told of it, and what the model is shown."""
+        """Run what was approved, and nothing else; return its events, and what the model is shown."""
         asked = self._hosting.approvals.take(decision.id, self._owner)
         if asked is None and not decision.asked:
             message = f"Approval request '{decision.id[:80]}' not found."
@@ -217,7 +217,7 @@ class HostedCalls:
     # -- within a round
 
     def take(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return what the client is told for an event of the round: a call of ours becomes an item of its own."""
+        """Return what is emitted for an event of the round: a call that we run becomes an item of its own."""
         match event:
             case CallStarted(kind="function", namespace=None) if self._catalogue.find(event.name) is not None:
                 self._open = (event, [])
@@ -257,7 +257,7 @@ class HostedCalls:
     # -- between rounds
 
     async def run(self, body: Mapping[str, Any]) -> AsyncGenerator[ClientEvent]:
-        """Run the calls of the round that is over; yield what is told of them. Closing it early stops them.
+        """Run the calls of the round that is over; yield their events. Closing it early stops them.
 
         ``body``: that round's request; the next one's is in ``body`` then.
         """

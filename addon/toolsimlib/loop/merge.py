@@ -3,12 +3,11 @@
 1. The answer is opened once; whichever round comes first gives it its name.
 2. Calls are numbered on. One that an earlier round made already is not made again: a model that is asked for the second
    of two calls often writes both. So a later round's calls are held until they are whole.
-3. Text that follows text of an earlier round begins a paragraph. Behind calls it is said only where the API has a place
+3. Text that follows text of an earlier round begins a paragraph. Behind calls it is emitted only if the API has a place
    for it.
-4. The tokens of all rounds are added up, as far as backends tell them.
-5. An answer with calls ends with calls, however its last round ended, and one whose calls were not told does not; but
-   once its client has heard of a call that broke, as one that was cut. One that breaks before anything was told of it
-   is nobody's.
+4. The tokens of all rounds are added up, as far as backends report them.
+5. An answer with calls ends with calls, however its last round ended, and one whose calls were all dropped does not. But
+   once an announced call has broken, it ends as cut. A call that breaks before it was announced leaves no trace.
 """
 
 from __future__ import annotations
@@ -47,19 +46,19 @@ class Merger:
         self._is_opened = False
         self._usage: Usage | None = None
         self._is_later = False  # Whether this is a further round.
-        self._number = 0  # Of the last call that was told.
+        self._number = 0  # Of the last call that was emitted.
         self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
         self._emitted: list[tuple[str | None, str, str]] = []  # The calls of this round.
         self._call: list[CallStarted | CallDelta | CallEnded] = []  # The open call.
-        self._line_end: bool | None = None  # Whether the last text ended a line; None if none was told since a call.
-        self._begins = False  # Whether this further round has told no text yet.
-        self._is_broken = False  # Whether the client was told of a call that ended incomplete.
+        self._line_end: bool | None = None  # Whether the last text ended a line; None if there was none since a call.
+        self._begins = False  # Whether this further round has emitted no text yet.
+        self._is_broken = False  # Whether an announced call ended incomplete.
         self.calls: list[str] = []
-        """The names of those that the client was told of."""
+        """The names of those that were emitted."""
         self.size = 0
-        """Characters that the client was told."""
+        """Characters that were emitted."""
         self.has_emitted = False
-        """Whether the client was told anything of this round."""
+        """Whether anything of this round was emitted."""
 
     @property
     def is_opened(self) -> bool:
@@ -68,7 +67,7 @@ class Merger:
 
     @property
     def called(self) -> bool:
-        """Whether the client was told of calls."""
+        """Whether calls were emitted."""
         return bool(self.calls)
 
     def next_round(self) -> None:
@@ -79,7 +78,7 @@ class Merger:
         self.has_emitted = False
 
     def go_back(self) -> None:
-        """Take the round back, which has told nothing: what comes now belongs to the one before."""
+        """Take the round back, of which nothing was emitted: what comes now belongs to the one before."""
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:
@@ -93,7 +92,7 @@ class Merger:
         return Ended({0: reason}, self._usage)
 
     def feed(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return what the client is told for one event of the round."""
+        """Return what is emitted for one event of the round."""
         match event:
             case Opened():
                 if self._is_opened:
@@ -152,7 +151,7 @@ class Merger:
         return out
 
     def _is_new(self) -> bool:
-        """Note the open call, which is over now; return whether the client is told of it."""
+        """Note the open call, which is over now; return whether it is emitted."""
         started = self._call[0]
         assert isinstance(started, CallStarted)
         arguments = "".join(each.text for each in self._call if isinstance(each, CallDelta))

@@ -1,4 +1,4 @@
-"""A second opinion of the model's own on its calls, before the client hears of them.
+"""A second opinion of the model on its own calls, before the client gets them.
 
 A small model calls a tool that lies about, for a question that it was not made for. Shown the tool and the request
 alone, in a conversation of its own, the same model sometimes says so; asked behind its call, in the same conversation,
@@ -10,9 +10,9 @@ never (addon/figures.md).
    however often it is called, and an earlier verdict counts in later rounds.
 3. Only a plain no refuses. A question that fails, or is answered in any other way, or not at all in
    ``PATIENCE_SECONDS``, or that the bounds leave no room for, lets the call stand.
-4. A call that was refused is not told. If the answer holds no other one, the model is asked once more, without tools,
+4. A refused call is not emitted. If the answer holds no other one, the model is asked once more, without tools,
    so that the client gets words: then what it wrote behind the call goes too, since it was about an output that does
-   not exist. If that round fails, the call is told after all.
+   not exist. If that round fails, the call is emitted after all.
 5. Asked about are calls which the model wrote of its own accord, in answer to the user. Not those that were demanded,
    nor those behind a tool's output: in the middle of a task a tool need not look like what the user asked for. Nor
    those of MCP tools that we run: the model reads what they say, and answers in words in any case. Nor those of the
@@ -85,9 +85,9 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What a round held: what the client is ``told`` of it now, and the ``whole`` of it.
+    """What a round held: the events of it that have ``passed``, and the ``whole`` of it.
 
-    ``refused``: the names of the tools whose calls are not told; ``calls``: whether others are. ``usage``: what the
+    ``refused``: the names of the tools whose calls have not; ``calls``: whether others have. ``usage``: what the
     questions took.
     """
 
@@ -98,9 +98,9 @@ class Weighed:
     usage: Usage | None = None
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], AskAgain]:
-        """Return what is told of a round without any call, and that the model is to answer in words (rule 4)."""
+        """Return what is emitted of a round without any call, and that the model is to answer in words (rule 4)."""
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
-        # Not by looking for each among those that are told: there may be tens of thousands of both.
+        # Not by looking each one up among those that pass: there may be tens of thousands of both.
         otherwise = [
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
         ]
@@ -139,7 +139,7 @@ class SecondOpinion:
         return bool(self._held)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Take events of a round; return those that are told at once (rule 1)."""
+        """Take events of a round; return those that pass at once (rule 1)."""
         passed: list[ClientEvent] = []
         for event in events:
             holds = not isinstance(event, KeepAlive) and (self._held or isinstance(event, CallStarted))
@@ -182,11 +182,11 @@ class SecondOpinion:
         return Weighed(passed, held, refused, calls, usage)
 
     def stand(self) -> None:
-        """Note that the calls which were refused are told after all."""
+        """Note that the refused calls are emitted after all."""
         self._report.dropped_calls[:] = [each for each in self._report.dropped_calls if code_of(each) != SECOND_OPINION]
 
     async def _refused(self, call: CallStarted, pose: Pose) -> Tool | None:
-        """Return the tool of a call that is not to be told, None if it stands."""
+        """Return the tool of a call that is refused, None if it stands."""
         tool = self._tools.get((call.name, call.namespace))
         if tool is None or not self._wish:
             return None
@@ -205,8 +205,8 @@ class SecondOpinion:
         words: list[str] = []
         end: object = None
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._patience), aclosing(self._ask(question)) as heard:
-                async for event in heard:
+            async with asyncio.timeout(self._patience), aclosing(self._ask(question)) as answered:
+                async for event in answered:
                     if isinstance(event, TextDelta):
                         words.append(event.text)
                     end = event

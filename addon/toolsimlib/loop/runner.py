@@ -1,4 +1,4 @@
-"""The runner: asks round after round, and tells one answer."""
+"""The runner: asks round after round, and makes one answer of them."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ Keep = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
 class Job:
     """One client's request. ``ask``: asks its rounds. ``report``: filled as they go, for the client's own flow.
 
-    ``keep``: keeps its answer before its end is told, None if it is not to be kept. ``hosted``: the MCP tools that are
-    run for it.
+    ``keep``: keeps its answer before its end is emitted, None if it is not to be kept. ``hosted``: the MCP tools that
+    are run for it.
     """
 
     api: Api
@@ -79,14 +79,14 @@ class Job:
 async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
     """Answer a request, in as many rounds as it takes.
 
-    What is told ends with ``Ended`` or ``Failed``; or it is one ``Refused``, if the first round got no answer.
+    The events end with ``Ended`` or ``Failed``; or there is one ``Refused``, if the first round got no answer.
     """
     started = time.monotonic()
     hosted, body, policy = job.hosted, job.body, job.policy
     held: list[ClientEvent] = []
     if hosted is not None:
         try:
-            # Nothing is told of it before the model has begun: until then an error is one of HTTP.
+            # Nothing is emitted before the model has begun: until then an error is an HTTP error.
             held = await hosted.prepare()
         except BadRequest as bad:
             yield Refused(bad.error.status, {"content-type": "application/json"}, error_body(bad.error))
@@ -227,7 +227,7 @@ def _status(end: Failed | Refused) -> int:
 
 
 def _is_no_worse(end: Failed | Refused, last: AskAgain) -> bool:
-    """Return whether the client may as well hear how a further round failed as that it would have failed without it."""
+    """Return whether a further round's failure tells the client no less than the failure without that round."""
     return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
 
 

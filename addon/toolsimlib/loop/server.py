@@ -1,6 +1,6 @@
-"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers requests of which it was told beforehand.
+"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers requests which were announced to it.
 
-What it is told is a job, or a stream that somebody else writes.
+What is announced is a job, or a stream that somebody else writes.
 """
 
 from __future__ import annotations

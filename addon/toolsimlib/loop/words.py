@@ -1,4 +1,4 @@
-"""What the model is told about what it wrote."""
+"""What we say to the model about what it wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def words_of(again: AskAgain) -> str:
 
 
 def reply_to(again: AskAgain, *, called: bool) -> str:
-    """Return what the model is told; ``called``: there are calls that stay."""
+    """Return our words to the model; ``called``: there are calls that stand."""
     fault = again.fault
     instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL}.get(fault.reason, _ANEW)
     record = error_record(fault.reason, fault.name, fault.expected)

@@ -1,10 +1,10 @@
 """What a request is about, in one line of a list: the words of the user, which turn it is, of which conversation.
 
-The APIs tell none of this: each request holds the whole conversation so far. A turn begins with the user's words; each
-answer to calls is one more step of it. Two requests belong to one conversation if the second begins with all that the
-first one held. So a request's history is known by a chain of digests, one for each item; instructions are left out,
-since clients put the hour in them, and long texts count by their beginnings, since clients add to their ends. Equal
-conversations are one, as far as they are equal.
+The APIs do not say: each request holds the whole conversation so far. A turn begins with the user's words; each answer
+to calls is one more step of it. Two requests belong to one conversation if the second begins with all that the first
+one held. So a request's history is known by a chain of digests, one for each item; instructions are left out, since
+clients put the time of day in them, and long texts count by their beginnings, since clients append to them. Equal
+conversations count as one, as far as they are equal.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ KEEPALIVE_SECONDS = 10.0
 class ToolSim:
     """Function calling for text-only backends.
 
-    ``keepalive``: seconds after which a client that hears nothing because a call is being held back gets a sign.
+    ``keepalive``: seconds after which a client that gets nothing because a call is being held back gets a sign.
     ``alone``: nobody else waits for this thread, so that each hook does its work at once, however much it is.
     ``by_hand``: full names of options that count as set by hand though they may be at their default.
     """
@@ -276,7 +276,7 @@ class ToolSim:
             response.stream = True
 
     async def toolsim_keep(self, answer: StreamedAnswer) -> None:
-        """Keep a streamed answer, before its client is told that it is over."""
+        """Keep a streamed answer, before its client gets the end."""
         await self._remembering.keep_streamed(answer)
         raise AddonHalt
 

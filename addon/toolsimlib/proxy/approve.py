@@ -48,7 +48,7 @@ class Approve:
 
     @command.command("toolsim.refuse")  # type: ignore[untyped-decorator]
     def refuse(self, flows: Sequence[Flow]) -> None:
-        """Refuse the calls that these answers wait for; the model is told so."""
+        """Refuse the calls that these answers wait for; the model reads that."""
         self._decide(flows, approve=False)
 
     def _decide(self, flows: Sequence[Flow], *, approve: bool) -> None:

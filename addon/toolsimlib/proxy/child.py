@@ -1,4 +1,4 @@
-"""A mitmdump with the addon as a child of this process: its command line, and how to tell that it is up."""
+"""A mitmdump with the addon as a child of this process: its command line, and how to see that it is up."""
 
 from __future__ import annotations
 

@@ -84,5 +84,5 @@ class Clocks:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the client has heard nothing for so long that it wants a sign of life."""
+        """Whether the client has got nothing for so long that it needs a sign of life."""
         return time.monotonic() - self._last_output_at >= self._limits.keepalive

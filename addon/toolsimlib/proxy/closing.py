@@ -1,8 +1,8 @@
 """The end of an exchange: what is remembered of its backend, logged, counted, and left in its flow.
 
-mitmproxy's streams are cycles of objects, which live until a garbage collection finds them: 1,000 requests long. Nobody
-asks for more of an answer that is over, so its flow lets go of whom it asked: an exchange, with all that has read and
-written the answer, is most of what would wait there, 30 MB of it.
+mitmproxy's streams are cycles of objects, which stay in memory until a garbage collection finds them, 1,000 requests
+later. Nobody needs more of an answer that is over, so its flow lets go of its exchange: with all that has read and
+written the answer, that is most of what would stay, 30 MB of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Connections to backends: none goes in a circle, and none is tried for ever.
 
-*Circles.* A target may be this very proxy, by more names than can be told apart beforehand: ``LOCALHOST``, ``127.1``,
+*Circles.* A target may be this very proxy, by more names than can be known beforehand: ``LOCALHOST``, ``127.1``,
 any name that resolves to it. One such request would use up all file descriptors. So connections are recognised by their
 addresses: a connection that we open to a listener of ours arrives there with the address that it left with. Each is
 remembered with the listeners that its request has passed, and a request that comes back to one of them is refused.

@@ -2,8 +2,8 @@
 
 mitmproxy's hooks can rewrite an answer, but they can neither end it, nor send anything while the backend is silent, nor
 save it when the backend dies: then ``HttpStream`` closes the client's connection. So new streams are of a subclass,
-which asks the ``Exchange`` that it carries, and its
-``StreamedAnswer``. What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
+which asks the ``Exchange`` that it carries, and its ``StreamedAnswer``. What this leans on, in
+``mitmproxy.proxy.layers.http`` 12.2:
 
 1. ``HttpLayer.make_stream`` makes its streams by the module's global name ``HttpStream``.
 2. ``state_stream_response_body`` given ``ResponseEndOfMessage`` runs the ``response`` hook and ends the client's answer
@@ -204,7 +204,7 @@ class EndableStream(PromptStream):
             self.direct = None
 
     def keep(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Let an answer that is over be kept, before the client is told its end."""
+        """Let an answer that is over be kept, before the client gets its end."""
         if answer.end:
             yield ToolsimKeepHook(answer)
             yield from map(self.sending, answer.release(answer.end))

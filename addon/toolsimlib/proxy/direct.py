@@ -37,7 +37,7 @@ from toolsimlib.proxy.streamed import StreamedAnswer
 class DirectWay:
     """Stands before the topmost layer while ``answer`` is fed by ``stream``.
 
-    ``reader`` reads the backend's bytes; ``sending`` makes the command that tells the client.
+    ``reader`` reads the backend's bytes; ``sending`` makes the command that sends to the client.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class DirectWay:
                 for chunk in chunks:
                     yield self._sending(chunk)
                 return
-            # At its end the stream has more to do than to tell this.
+            # At its end the stream has more to do than to send this.
             self._chunks, self._asked = chunks, data
             if data:
                 self._is_first = False

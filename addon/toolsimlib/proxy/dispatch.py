@@ -4,10 +4,10 @@ mitmproxy enters and leaves a context, a coroutine and two generators for each a
 with forty addons, 0.1 ms a hook. A hook about a flow is followed by another one, ``update``, which in mitmdump nobody
 handles at all. A request has three such pairs before its first text.
 
-So who has a handler is found out once, and again whenever an addon has come or gone, or one was given an attribute. Of
-most addons their class says it, and their own attributes (``_is_plain``). The others (scripts among them) are asked at
-each hook anew. The order is mitmproxy's. What an addon is given while a hook is under way is heard from the next on,
-what a class is given once an addon has come or gone.
+So we find out once who has a handler, and again whenever an addon was added or removed, or got a new attribute. For most
+addons, the class and their own attributes say it (``_is_plain``). The others (scripts among them) are asked at each
+hook. The order is mitmproxy's. A handler that an addon gets while a hook runs is called from the next hook on; one that
+a class gets, once an addon was added or removed.
 
 A hook can also be run where it is met (``begin``), for streams that would rather not wait (``prompt``).
 
@@ -40,8 +40,8 @@ from mitmproxy.http import HTTPFlow
 # By these a class finds attributes in a way of its own.
 _LOOK_UP = frozenset({"__getattr__", "__getattribute__"})
 
-# Who may hear a hook of one addon of the chain and those that it holds: each with its class's handler, None if it is to
-# be asked.
+# Which objects may handle a hook, of one addon of the chain and those that it holds: each with its class's handler,
+# None if it is to be asked.
 _Hearers = list[tuple[object, Callable[..., object] | None]]
 
 
@@ -109,9 +109,9 @@ class Dispatch:
         for hearers in seen.hearers(event.name):
             try:
                 for addon, handler in hearers:
-                    heard = _ask(addon, event, arguments) if handler is None else handler(addon, *arguments)
-                    if heard is not None and isawaitable(heard):
-                        await heard
+                    result = _ask(addon, event, arguments) if handler is None else handler(addon, *arguments)
+                    if result is not None and isawaitable(result):
+                        await result
             except AddonHalt:
                 return
             except Exception:
@@ -139,7 +139,7 @@ class _Seen:
         return [[*holder.addons] for holder in self._holders] == self._held
 
     def hearers(self, hook: str) -> list[_Hearers]:
-        """Return who may hear a hook, for each addon of the chain by itself."""
+        """Return which objects may handle a hook, for each addon of the chain by itself."""
         found = self._hearers.get(hook)
         if found is None:
             everyone = ([*_hearers(held, hook)] for held in self._everyone)
@@ -151,7 +151,7 @@ class _Seen:
 
 
 def _is_plain(addon: object) -> bool:
-    """Return whether an addon's class, and its own attributes, say what it hears."""
+    """Return whether an addon's class, and its own attributes, say which hooks it handles."""
     kind = type(addon)
     return kind.__dictoffset__ != 0 and all(_LOOK_UP.isdisjoint(vars(each)) for each in kind.__mro__[:-1])
 

@@ -15,7 +15,7 @@ Five outcomes, each of which ends the client's answer properly:
    reached or stays silent, a body that cannot be decoded. ``ours`` is false here too.
 5. *cut*: a stream ended before the backend did, which ``EndableStream`` stops then.
 
-Its ``clocks`` tell ``EndableStream`` when to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
+By its ``clocks`` ``EndableStream`` knows when to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 """
 
 from __future__ import annotations

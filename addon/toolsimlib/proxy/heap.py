@@ -1,7 +1,7 @@
-"""What is there once the proxy is up stays to its end: the garbage collector need not look at it again.
+"""Objects that exist once the proxy is up stay to its end: the garbage collector need not visit them again.
 
-Python's full collections stop everyone while they look at each object: with mitmproxy and this addon in memory that is
-a hundred thousand, and a pause of 40 ms and more for every stream. Frozen, they are none of the collector's business.
+Python's full collections stop everyone while they visit each object: with mitmproxy and this addon in memory these are
+a hundred thousand, a pause of 40 ms and more for every stream. The collector skips objects that are frozen.
 """
 
 from __future__ import annotations

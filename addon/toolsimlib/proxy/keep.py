@@ -55,7 +55,7 @@ class BodyRecorder:
         self.received.add(response.raw_content or b"")
 
     def pass_on(self, chunks: list[bytes]) -> list[bytes]:
-        """Take what the client is told, and return it."""
+        """Record what the client gets, and return it."""
         for chunk in chunks:
             self.sent.add(chunk)
         return chunks

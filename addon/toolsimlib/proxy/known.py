@@ -16,7 +16,7 @@ from toolsimlib.plan import Engine, Feature, HeldCatalogue
 # Addresses and models may come from clients, so that their number is anyone's choice.
 _MAX_BACKENDS = 256
 _MAX_REFUSED = 1024
-# Some 5 MB. Who goes on from an answer that is forgotten tells the backend its catalogue once more.
+# Some 5 MB. A request that continues a forgotten answer sends the catalogue once more.
 _MAX_HELD = 20_000
 _MAX_ID = 256
 _REFERS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,256})"')

@@ -54,7 +54,7 @@ class Servers:
             self._spawn(self._first_asked(server))
 
     async def _first_asked(self, server: Server) -> None:
-        # What goes wrong is in the log, and told again to whoever asks.
+        # What goes wrong is in the log, and whoever asks gets the error again.
         with suppress(Exception):
             await self._pool.tools(server)
 

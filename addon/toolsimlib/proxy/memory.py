@@ -6,7 +6,7 @@
 1. A turn that refers to nothing never waits for the store before its answer, and is answered whatever the store does.
 2. A turn that refers to something is a 503 while the store fails: without what it continues it would be another
    question.
-3. An answer is kept before its end is told. One that could not be kept says ``store: false``; one that belongs to a
+3. An answer is kept before its end is sent. One that could not be kept says ``store: false``; one that belongs to a
    conversation fails then, since the next turn would not know of it.
 4. Everything is kept in the partition of the client's key, of which only a hash goes to the store.
 """

@@ -1,16 +1,16 @@
-"""Hooks that nobody keeps waiting are over where they are met, with nothing in between.
+"""Hooks that wait for nothing run where they are met, without a task of their own.
 
-mitmproxy runs each hook in a task of its own. The event loop begins it once all else that is ready has had its turn,
-and what comes of it goes down through all layers again, to the stream that waits. Three hooks come before an answer's
-first text, and few handlers wait for anything. So a stream runs these three itself, and goes on as if it had not asked.
-What has to wait, for a worker or for a person, mitmproxy waits for in its own way.
+mitmproxy runs each hook in a task. The event loop starts it once everything else that is ready has had its turn, and its
+result goes down through all layers again, to the stream that waits. Three hooks come before the first text of an answer,
+and few handlers wait for anything. So a stream runs these three itself, and goes on at once. If a handler does have to
+wait, for a worker or for a person, mitmproxy waits for it in its own way.
 
 What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. A state of ``HttpStream`` yields a hook as a command, and takes nothing from it but that it is over.
-2. The layer of a connection is in the middle of what it has read then, so that others may be written to, but not this
-   one. So where an addon has answered a request, or ended a flow, the rest is left to mitmproxy; so is ``response``,
-   behind which the client's next request may come.
+1. A state of ``HttpStream`` yields a hook as a command, and gets nothing back but that it is over.
+2. At that point the layer of the connection is in the middle of what it has read: other connections may be written to,
+   but not this one. So if an addon has answered a request, or ended a flow, the rest is left to mitmproxy; so is
+   ``response``, behind which the client's next request may come.
 """
 
 from __future__ import annotations

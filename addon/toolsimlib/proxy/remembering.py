@@ -1,4 +1,4 @@
-"""Turns and the memory: what a flow needs of it, before its request is rewritten and before its answer is told."""
+"""Turns and the memory: what a flow needs of it, before its request is rewritten and before its answer is sent."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Remembering:
             answer.report.error = outcome.code
 
     async def keep_whole(self, exchange: Exchange, done: Done) -> Done:
-        """Keep a whole answer; return it as it is told then."""
+        """Keep a whole answer; return it as it is sent then."""
         turn = exchange.memory
         if turn is None or done.names is None or done.error is not None or done.status != 200:
             return done

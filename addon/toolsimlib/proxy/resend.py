@@ -54,7 +54,7 @@ def note_sent(flow: HTTPFlow, body: bytes) -> None:
 
 
 def digest(body: bytes) -> str:
-    """Return what tells whether a body has been edited."""
+    """Return what shows whether a body has been edited."""
     return sha256(body).hexdigest()
 
 

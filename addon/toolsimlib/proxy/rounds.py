@@ -1,7 +1,7 @@
 """Rounds as flows: requests that the proxy sends to itself, within this process (see ``loop/``).
 
 A round goes through mitmproxy's HTTP layer as a replayed request does: its layer for client connections is one that
-brings the request, and drops the bytes of the answer. What the answer says is heard from the round's exchange. The
+brings the request, and drops the bytes of the answer. What the answer says comes from the round's exchange. The
 request is the client's own, as it was routed, with another body; so no round is routed or checked again.
 """
 
@@ -83,7 +83,7 @@ class Rounds:
         """Send a request to the runner if its answer may take several rounds, and return how to take it back.
 
         ``hosting``: the MCP servers that may be asked for it. ``memory``: what is remembered of it; ``keep`` keeps its
-        answer. ``report``: the request's own, which is told of one that is too large.
+        answer. ``report``: the request's own, which notes one that is too large.
         """
         try:
             encoding = flow.request.headers.get("content-encoding", "")
@@ -168,13 +168,13 @@ class Rounds:
 
     async def _ask(self, origin: Origin, round_: Round) -> AsyncGenerator[RoundEvent]:
         """Ask one round. Closing the generator early ends it."""
-        heard: asyncio.Queue[ClientEvent | AskAgain | None] = asyncio.Queue()
+        events: asyncio.Queue[ClientEvent | AskAgain | None] = asyncio.Queue()
 
         def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
             for event in events if again is None else events[:-1]:
-                heard.put_nowait(event)
+                events.put_nowait(event)
             if again is not None:
-                heard.put_nowait(again)
+                events.put_nowait(again)
 
         flow = origin.flow(round_)
         report = Report(round=round_.number, part_of=origin.id)
@@ -183,11 +183,11 @@ class Rounds:
         )
         handler = RoundHandler(flow, ctx.options)
         task = self._spawn(handler.run())
-        task.add_done_callback(lambda _: heard.put_nowait(None))
+        task.add_done_callback(lambda _: events.put_nowait(None))
         task.add_done_callback(lambda _: PARTS.pop(flow.id, None))
         is_over = False
         try:
-            while (event := await heard.get()) is not None:
+            while (event := await events.get()) is not None:
                 if isinstance(event, Ended | Failed | AskAgain):
                     # The rest, such as hanging up, is the round's own affair.
                     is_over = True

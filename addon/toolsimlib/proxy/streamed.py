@@ -70,7 +70,7 @@ class StreamedAnswer:
 
     @property
     def holder(self) -> str:
-        """The id of the answer with which the backend keeps a catalogue that it was told, "" if it may not."""
+        """The id of the answer with which the backend keeps the catalogue that it was sent, "" if it may not."""
         return self._rewriter.holder
 
     def feed(self, data: bytes) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A request that comes back by way of another proxy: the header ``Via`` tells who has passed it on (RFC 9110, 7.6.3).
+"""A request that comes back by way of another proxy: the header ``Via`` names who has passed it on (RFC 9110, 7.6.3).
 
 ``connect`` recognises a connection that leads back to the listener it left. Where two proxies name each other as their
 backend, each connection leads to somebody else, and only the request itself can say where it has been. So each listener

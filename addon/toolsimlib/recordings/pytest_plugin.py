@@ -32,7 +32,7 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
 NOT_RECORDED = "No recorded exchange began with this request"
-"""How the log tells of a request that nobody recorded; the rest of the line says what is nearest."""
+"""How the log names a request that nobody recorded; the rest of the line says what is nearest."""
 
 
 class Served:

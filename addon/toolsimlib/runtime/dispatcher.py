@@ -9,7 +9,7 @@ the tool is; oversized arguments are refused before they are parsed; nothing run
 | ``ARGUMENTS_TOO_LARGE`` | over ``max_tool_args_bytes``; not run |
 | ``INVALID_JSON`` | the arguments are not one JSON object |
 | ``INVALID_ARGUMENTS`` | they do not fit the schema; the text says where |
-| ``EXECUTION_FAILED`` | the tool raised; only the exception's type is told |
+| ``EXECUTION_FAILED`` | the tool raised; only the exception's type is named |
 | ``TOOL_OUTPUT_TOO_LARGE`` | over ``max_tool_output_bytes``; the tool has run, its output is withheld |
 """
 
@@ -89,6 +89,6 @@ async def _execute(entry: RegisteredTool, arguments: Mapping[str, Any]) -> ToolR
         output = entry.execute(arguments)
         if inspect.isawaitable(output):
             output = await output
-    except Exception as error:  # a tool's bug is told to the model; its message may hold what is not the model's
+    except Exception as error:  # the model learns of a bug in a tool; its message may hold what is not for the model
         return ToolResult.failed(f"EXECUTION_FAILED: {type(error).__name__}")
     return output if isinstance(output, ToolResult) else ToolResult(True, output)

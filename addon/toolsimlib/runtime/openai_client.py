@@ -3,7 +3,7 @@
 Both translate from and to the chat messages that ``turn`` speaks. A stream is read as an application reads one: text
 and calls are put together from the deltas (chat) or taken from the terminal event (Responses), so that what is measured
 is what streaming clients get. The client should be made with ``max_retries=0`` where the caller wants to know of each
-failure; a ``Retry-After`` is told in the error.
+failure; a ``Retry-After`` is part of the error.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class BackgroundAnswers:
         await self._runs.stop()
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> None:
-        """Begin an answer, and tell its client so; or answer the flow with an error."""
+        """Begin an answer, and send its client the queued Response; or answer the flow with an error."""
         assert exchange.memory is not None
         partition = exchange.memory.partition
         if (refusal := self._places.refusal(partition, self.settings.background.answers)) is not None:
@@ -102,7 +102,7 @@ class BackgroundAnswers:
         self._runs.start(run)
         # It is logged and counted when it is over, and not with this flow.
         exchange.report = Report()
-        if not flow.comment and run.job.hosted is None:  # Calls that wait for a yes are told of there.
+        if not flow.comment and run.job.hosted is None:  # Calls that wait for a yes are shown there.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
             self._show(flow, exchange, partial(run.log.follow, -1))
@@ -112,7 +112,7 @@ class BackgroundAnswers:
     async def _begun(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy
     ) -> tuple[Run, bytes] | ApiError:
-        """Return an answer that is kept as queued, and what its client is told; or the error."""
+        """Return an answer that is kept as queued, and what its client gets; or the error."""
         turn, limit, request, settings = exchange.memory, exchange.limits.max_request_bytes, flow.request, self.settings
         assert turn is not None
         data, encoding = (turn.sent, turn.encoding) if turn.body is None else (turn.body, "")

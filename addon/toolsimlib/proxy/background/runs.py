@@ -51,7 +51,7 @@ class Run:
     """One answer that is being made.
 
     ``own``: the request's own items, ``names``: their ids; ``conversation``: to which they are added with the output.
-    ``why``: the reason why it is ended early. ``end``: what is told last; ``failed``: what went wrong then.
+    ``why``: the reason why it is ended early. ``end``: what is published last; ``failed``: what went wrong then.
     """
 
     job: Job
@@ -172,7 +172,7 @@ class Runs:
         run.end = run.writer.write(Failed(error))
 
     async def _keep(self, run: Run) -> None:
-        """Keep an answer that is over, before anybody is told that it is."""
+        """Keep an answer that is over, before its end is published."""
         assert run.writer.body is not None
         ending = run.ending(run.writer.body)
         for _ in range(PATIENCE):

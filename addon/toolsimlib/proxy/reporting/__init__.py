@@ -1,1 +1,1 @@
-"""What people and programs are told of an exchange: log, metrics, the list of flows, its view."""
+"""What people and programs learn of an exchange: log, metrics, the list of flows, its view."""

@@ -1,8 +1,8 @@
-"""What is told once the proxy is up: version, backend, the addresses to use, and the backend's models.
+"""What is logged once the proxy is up: version, backend, the addresses to use, and the backend's models.
 
 The models are asked for in the background and for a short time, so that a backend which is down or slow delays nothing;
 that it does not answer is worth a line by itself. They are asked for only where people read the log
-(``toolsim_log=text``): a program's backend hears nothing that no client has sent.
+(``toolsim_log=text``): a program's backend gets nothing that no client has sent.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _listeners() -> list[tuple[str, int]]:
     addresses = dict.fromkeys((str(address[0]), int(address[1])) for address in server.listen_addrs()) if server else []
     ports: dict[int, str] = {}
     for host, port in addresses:
-        # Without a host mitmproxy listens on IPv4 and IPv6: one of the two is enough to be told.
+        # Without a host mitmproxy listens on IPv4 and IPv6: one of the two is enough to name.
         ports.setdefault(port, host)
     return [(host, port) for port, host in ports.items()]
 
