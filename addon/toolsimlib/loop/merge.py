@@ -6,8 +6,8 @@
 3. Text that follows text of an earlier round begins a paragraph. Behind calls it is emitted only if the API has a place
    for it.
 4. The tokens of all rounds are added up, as far as backends report them.
-5. An answer with calls ends with calls, however its last round ended, and one whose calls were all dropped does not. But
-   once an announced call has broken, it ends as cut. A call that breaks before it was announced leaves no trace.
+5. An answer with calls ends with calls, however its last round ended, and one whose calls were all dropped does not.
+   But once an announced call has broken, it ends as cut. A call that breaks before it was announced leaves no trace.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ mitmproxy enters and leaves a context, a coroutine and two generators for each a
 with forty addons, 0.1 ms a hook. A hook about a flow is followed by another one, ``update``, which in mitmdump nobody
 handles at all. A request has three such pairs before its first text.
 
-So we find out once who has a handler, and again whenever an addon was added or removed, or got a new attribute. For most
-addons, the class and their own attributes say it (``_is_plain``). The others (scripts among them) are asked at each
-hook. The order is mitmproxy's. A handler that an addon gets while a hook runs is called from the next hook on; one that
-a class gets, once an addon was added or removed.
+So we find out once who has a handler, and again whenever an addon was added or removed, or got a new attribute. For
+most addons, the class and their own attributes say it (``_is_plain``). The others (scripts among them) are asked at
+each hook. The order is mitmproxy's. A handler that an addon gets while a hook runs is called from the next hook on; one
+that a class gets, once an addon was added or removed.
 
 A hook can also be run where it is met (``begin``), for streams that would rather not wait (``prompt``).
 

@@ -1,9 +1,9 @@
 """Hooks that wait for nothing run where they are met, without a task of their own.
 
-mitmproxy runs each hook in a task. The event loop starts it once everything else that is ready has had its turn, and its
-result goes down through all layers again, to the stream that waits. Three hooks come before the first text of an answer,
-and few handlers wait for anything. So a stream runs these three itself, and goes on at once. If a handler does have to
-wait, for a worker or for a person, mitmproxy waits for it in its own way.
+mitmproxy runs each hook in a task. The event loop starts it once everything else that is ready has had its turn, and
+its result goes down through all layers again, to the stream that waits. Three hooks come before the first text of an
+answer, and few handlers wait for anything. So a stream runs these three itself, and goes on at once. If a handler does
+have to wait, for a worker or for a person, mitmproxy waits for it in its own way.
 
 What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
 

@@ -168,13 +168,13 @@ class Rounds:
 
     async def _ask(self, origin: Origin, round_: Round) -> AsyncGenerator[RoundEvent]:
         """Ask one round. Closing the generator early ends it."""
-        events: asyncio.Queue[ClientEvent | AskAgain | None] = asyncio.Queue()
+        arrived: asyncio.Queue[ClientEvent | AskAgain | None] = asyncio.Queue()
 
         def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
             for event in events if again is None else events[:-1]:
-                events.put_nowait(event)
+                arrived.put_nowait(event)
             if again is not None:
-                events.put_nowait(again)
+                arrived.put_nowait(again)
 
         flow = origin.flow(round_)
         report = Report(round=round_.number, part_of=origin.id)
@@ -183,11 +183,11 @@ class Rounds:
         )
         handler = RoundHandler(flow, ctx.options)
         task = self._spawn(handler.run())
-        task.add_done_callback(lambda _: events.put_nowait(None))
+        task.add_done_callback(lambda _: arrived.put_nowait(None))
         task.add_done_callback(lambda _: PARTS.pop(flow.id, None))
         is_over = False
         try:
-            while (event := await events.get()) is not None:
+            while (event := await arrived.get()) is not None:
                 if isinstance(event, Ended | Failed | AskAgain):
                     # The rest, such as hanging up, is the round's own affair.
                     is_over = True
