@@ -1,8 +1,8 @@
-"""The forms in which models write a call when it is not ours: one row a dialect.
+"""The forms other than ours in which models write a call: one row per dialect.
 
-A model that was tuned for tools falls back into its own form however it is asked, and its own marks then stand in the
-text. A row says how its blocks open and close, how a body begins, what a value in it stands between, and who reads it.
-Rows without tags stand behind our own tags instead of JSON; those with both may do either.
+A model that was tuned for tools falls back to its own form whatever the prompt says, and its own marks then appear in
+the text. A row says how its blocks open and close, how a body begins, what delimits a value in it, and which function
+reads it. Bodies of rows without tags stand behind our own tags, in place of JSON; rows with both may do either.
 
 | dialect     | body, with its tags where it has any                                                       |
 |-------------|--------------------------------------------------------------------------------------------|
@@ -19,7 +19,7 @@ Rows without tags stand behind our own tags instead of JSON; those with both may
 | MiniMax M2  | ``<minimax:tool_call><invoke name="f"><parameter name="k">v</parameter></invoke>…``        |
 | Kimi K2     | ``<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}`` |
 
-Four grammars carry all of them: JSON (``named_json``), tagged pairs, Gemma's braces, and Python's calls
+Four grammars cover all of them: JSON (``named_json``), tagged pairs, Gemma's braces, and Python's calls
 (``call_syntax``). A new dialect is one row and its cases in ``tests/cases/dialects.json``.
 """
 
@@ -40,11 +40,11 @@ from toolsimlib.response.written import Written, read_xml
 class Dialect:
     """One row.
 
-    ``begins`` is how a body begins, ``may_begin`` what may still become that. ``tags`` are its own, opening and closing
-    ("" = the last bracket of its JSON closes it). ``value`` is what opens a value and what closes it, in which every
-    tag is data. ``whole`` is what ends a body of which only the closing tag can be missing. ``is_json``: the body is
-    JSON from where ``begins`` ends on, and a tag in its strings is data. ``behind_tag``: nothing may stand before the
-    body; ``behind_ours``: it may stand behind our own tags.
+    ``begins`` matches how a body begins, ``may_begin`` what may still become that. ``tags`` are its own, opening and
+    closing ("" = the last bracket of its JSON closes it). ``value``: what opens a value and what closes it; in between
+    every tag is data. ``whole``: the end of a body that can lack only its closing tag. ``is_json``: the body is JSON
+    from the end of ``begins`` on, and a tag in its strings is data. ``behind_tag``: the body must follow its tag
+    immediately; ``behind_ours``: it may stand behind our own tags.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Dialect:
 
 
 def _prefixes(word: str) -> str:
-    """Return a pattern of the beginnings of ``word``, the empty one too."""
+    """Return a pattern that matches any prefix of ``word``, the empty one too."""
     pattern = ""
     for char in reversed(word):
         pattern = f"(?:{re.escape(char)}{pattern})?"
@@ -111,7 +111,7 @@ JSON = Dialect(
     is_json=True,
     behind_ours=True,
 )
-"""Our own form, which stands in the table as one more."""
+"""Our own form, as one more row of the table."""
 
 DIALECTS = (
     JSON,
@@ -210,7 +210,7 @@ DIALECTS = (
 )
 
 FOREIGN = {opening: closing for row in DIALECTS for opening, closing in row.tags}
-"""The tags of the dialects that have some: closing by opening."""
+"""The dialects' own tags: closing tag by opening tag."""
 
 _OURS = tuple(row for row in DIALECTS if row.behind_ours)
 _BY_TAG = {
@@ -221,7 +221,7 @@ _BY_TAG = {
 def row_at(text: str, at: int, opening: str, *, behind_tag: bool, final: bool) -> Dialect | bool | None:
     """Return the row whose body begins at ``at`` behind that tag, False for none, None if more text is needed.
 
-    ``behind_tag``: nothing stands between the tag and ``at``. If the text is ``final``, no more will come.
+    ``behind_tag``: nothing stands between the tag and ``at``. ``final``: no more text will come.
     """
     rows = [row for row in _BY_TAG.get(opening, _OURS) if behind_tag or not row.behind_tag]
     for row in rows:
@@ -238,7 +238,7 @@ def read_dialect(opening: str, body: str) -> list[Written]:
 
 
 def misses_nothing(row: Dialect, opening: str, body: str) -> bool:
-    """Return whether a body of that row that no tag closes is whole all the same: its reader has nothing to mend."""
+    """Return whether a body of that row is complete though no tag closes it: its reader has nothing to mend."""
     if not body.rstrip().endswith(row.whole):
         return False
     return not any(call.broken or call.mends for call in read_dialect(opening, body))

@@ -1,19 +1,19 @@
-"""The lexer of one untagged form: where it ends, and from which character on it can be no call.
+"""The lexer of one untagged form: finds where it ends, or the character from which on it cannot be a call.
 
-It reads a form piece by piece, knows strings, brackets and, of a JSON object that may be a call, its keys. It builds no
-values: the form is parsed once, when it is whole.
+It reads a form piece by piece and tracks strings, brackets and, in a JSON object that may be a call, the keys. It
+builds no values: the form is parsed once, when it is complete.
 
-1. Outside strings stand brackets, ``,``, ``:``, words and whitespace, in call syntax ``=`` too, and in JSON a sum's
-   ``+ - * /`` between two words; strings are quoted by ``"`` or ``'``. A string, a bracket or a word begins only where
-   a value or a key may stand. Anything else is no form.
-2. An object that may be a call has only the keys of a call, its ``name`` is on offer, its ``type`` is a call's. Such
-   are the outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Keys
-   are compared from their first character on, so that other JSON is released at once.
-3. An array that may hold calls holds objects and nothing else.
-4. In a fence, the closing mark ends a JSON form whose last brackets are missing.
+1. Outside strings there are only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``, and in JSON
+   the ``+ - * /`` of a sum between two words. Strings are quoted by ``"`` or ``'``. A string, a bracket or a word
+   begins only where a value or a key may stand. Anything else is not a form.
+2. An object that may be a call has only the keys of a call, a ``name`` on offer, and a ``type`` of calls. These are the
+   outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Keys are
+   compared from their first character on, so that other JSON is released at once.
+3. An array that may hold calls holds only objects.
+4. In a fence, the closing mark ends a JSON form that lacks its last brackets.
 5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
 6. An array whose calls repeat without end is over as soon as that is certain (``same_call``).
-7. A bracket within JSON may be closed by one of the wrong kind if nothing but closing brackets follows (``repair``).
+7. A bracket within JSON may be closed by one of the wrong kind if only closing brackets follow (``repair``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KEYS = (
 _MAX_KEY = max(map(len, _KEYS))
 
 _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
-"""What ``type`` says of a call; of a schema it says ``object``."""
+"""Values of ``type`` in a call; in a schema it is ``object``."""
 
 _MAX_DEPTH = 512
 """More open brackets than in any real call."""
@@ -66,7 +66,7 @@ _OPENERS = frozenset("{[(,:=*")
 # What a bracket may hold: the keys of a call, calls, calls in a programmer's syntax, or anything.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
 _IN_ARRAY = [("]", _CALLS)]
-"""What is open between the items of an outermost array that may hold calls."""
+"""The open brackets between the items of an outermost array that may hold calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
 """How many brackets are open where a "=" may stand."""
 
@@ -74,7 +74,7 @@ _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
 class Form:
     """One form. ``offers`` returns whether a name is a tool on offer; ``mark`` is the mark of the fence around it.
 
-    ``repair``: whether it may be what its words do not quite say.
+    ``repair``: whether slips may be mended.
     """
 
     def __init__(self, kind: Kind, offers: Callable[[str], bool], mark: str = "", *, repair: bool = True) -> None:
@@ -84,39 +84,39 @@ class Form:
         self._mark = mark if kind == "json" else ""
         self._text: list[str] = []
         self._stack: list[tuple[str, str]] = []  # Each open bracket: what closes it, and what it may hold.
-        # The name before the braces, which whoever saw that they open has read.
+        # Whether the name before the braces is still ahead: it is skipped, since the caller has read it.
         self._in_head = kind in ("braces", "gemma")
         self._is_misclosed = False  # Whether a bracket was closed by one of the wrong kind (rule 7).
         self._last = ""  # The last significant character outside strings; "w" for a word.
         self._quote = ""  # What ends the open string.
         self._in_word = False
         self._key = ""  # The last key of a call (rule 2).
-        self._role: Literal["key", "value"] | None = None  # What the open string or word is to a call.
+        self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
         self._token = ""  # That string or word, as far as it has been read.
-        self._kept = 0  # Up to where the text at hand has been added to ``_text``.
-        self._begun = 0  # From which piece of ``_text`` on the item of an array stands that is open.
-        self._items, self._length = SameCall(), 0  # The items before it, and the characters up to there.
+        self._kept = 0  # How far the current text has been added to ``_text``.
+        self._begun = 0  # Index in ``_text`` of the first piece of the open array item.
+        self._items, self._length = SameCall(), 0  # The items before it, and how many characters they take.
         self.is_loop = False  # Whether it is an array that repeats one call (rule 6).
-        self.was_cut = False  # Whether the text is at its end, and the model was not.
+        self.was_cut = False  # Whether the text ended before the model was done.
 
     @property
     def is_in_string(self) -> bool:
-        """Whether whatever comes next is content of a string; on a new line, which no JSON string has, it is not."""
+        """Whether the next text is content of a string; never on a new line, which no JSON string has."""
         return bool(self._quote) and not self._text[-1].endswith("\n")
 
     @property
     def lacks_end(self) -> bool:
-        """Whether the end of the text is its end: the last bracket alone is missing, or it was cut off in a loop.
+        """Whether the end of the text can end it: only the last bracket is missing, or it was cut off in a loop.
 
-        The arguments are whole then, and nothing is begun behind them that is not known. Of a list that the backend cut
-        off more than a bracket may be missing: another call.
+        The arguments are then complete, and nothing unknown has begun behind them. A list that the backend cut off may
+        lack more than a bracket: another call.
         """
         ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
         lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends
         return lacks_bracket or self._is_cut_in_loop("")
 
     def calls(self) -> tuple[Sequence[Written | None], str]:
-        """Return the calls that the whole form says, None for what is none; and the code that names its kind."""
+        """Return the calls of the complete form, None for each that is not one; and the code that names its kind."""
         text = "".join(self._text)
         match self.kind:
             case "json":
@@ -137,9 +137,9 @@ class Form:
                 return read_gemma(text), UNTAGGED_CALL_SYNTAX
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
-        """Read on from ``pos``. Return how far, and whether it is a form: None while that is still open.
+        """Read from ``pos``. Return how far, and whether it is a form: None while that is undecided.
 
-        Once it can, what follows the form, or what broke it, stands at the position returned. Until then, what is left
+        Once it is decided, the position returned is where the form ends, or where it broke. Until then, what is left
         before ``stop`` (a lone backslash, half a mark) must be read again together with what follows.
         """
         self._kept = pos
@@ -192,7 +192,7 @@ class Form:
                 start, pos = pos, end_of(_STRING[self._quote], text, pos, stop)
                 if (fits := self._grow(text[start:pos])) < pos - start:
                     return start + fits, False
-                if pos == stop or text[pos] == "\\":  # What a backslash at the end escapes is still to come.
+                if pos == stop or text[pos] == "\\":  # The character after a backslash is still to come.
                     return pos, None
                 self._quote = ""
                 self._last = '"'
@@ -233,7 +233,7 @@ class Form:
         return pos, None
 
     def _end_item(self, text: str, pos: int) -> bool:
-        """Take an array's item, the last of whose ``text`` ends at ``pos``; return whether the array is over there."""
+        """Take an array item whose last ``text`` ends at ``pos``; return whether the array is over there."""
         self._text.append(text)
         item = "".join(self._text[self._begun :])
         self._kept, self._begun, self._length = pos, len(self._text), self._length + len(item)
@@ -265,7 +265,7 @@ class Form:
             case "=":
                 self._last = char
                 return len(self._stack) == _DEPTH_OF_KEYS.get(self.kind)
-            case "*" | "/" | "+" | "-" if self.kind == "json" and self._last == "w":  # A sum: the repairs work it out.
+            case "*" | "/" | "+" | "-" if self.kind == "json" and self._last == "w":  # A sum: the repairs evaluate it.
                 self._last = "*"
                 return self._stack[-1][1] == _DATA
         return False
@@ -318,9 +318,9 @@ class Form:
         return True
 
     def _grow(self, text: str) -> int:
-        """Add to the open string or word; return how many of the characters a call may still have there (rule 2).
+        """Extend the open string or word; return how many of the characters a call allows there (rule 2).
 
-        What breaks the form is the first that it may not: where the text is cut must not matter.
+        The form breaks at the first one that it does not: where the text is split must not matter.
         """
         if self._role is None:
             return len(text)

@@ -5,14 +5,14 @@
 | arguments: an object, or a JSON string of one | call                       | call                       |
 | arguments absent, null, ``""``                | ``{}``, then the schema    | ``{}``                     |
 | schema mismatch                               | violation                  | call, warning              |
-| nobody can say in time                        | violation                  | call, warning              |
+| mismatch undecided in time                    | violation                  | call, warning              |
 | malformed JSON                                | violation                  | one repair pass, else text |
 | unknown, masked or not-chosen name            | violation if any is strict | text                       |
 | unknown, with ``unknown_tool=call``           | call, warning              | call, warning              |
 
-Two kinds of repair. What only takes a wrapping off (several calls in one block, ``parameters`` for ``arguments``,
-a name with a slip) leaves the arguments as the model wrote them, and is open to strict tools too. What
-changes the text of the JSON is not. Either is accepted only if the result satisfies the tool's schema.
+There are two kinds of repair. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a name with a
+slip) leaves the arguments as the model wrote them, and is allowed for strict tools too. Changing the text of the JSON
+is not. Either is accepted only if the result satisfies the tool's schema.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from toolsimlib.response.verdict import (
 from toolsimlib.response.written import Json, Written, name_of, read_json, read_value
 
 _MAX_HEADER = 2048
-"""Characters at the beginning of an oversize block in which its tool's name is looked for."""
+"""How many characters of an oversize block are searched for the tool's name."""
 
 _MAX_OFFERED = 500
-"""Characters of the names on offer that an error message lists."""
+"""How many characters of the names on offer an error message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """What a written name stands for: a tool, or the reason why none; ``inexact`` = not written exactly."""
+    """What a written name stands for: a tool, or the reason why there is none; ``inexact``: its spelling differs."""
 
     tool: Tool | None = None
     reason: str = UNKNOWN_TOOL
@@ -66,9 +66,9 @@ class _Lookup:
 
 
 class Judge:
-    """Judges the calls of one answer against its plan, and counts in its report.
+    """Judges the calls of one answer against its plan, and counts the outcomes in its report.
 
-    ``seconds``: what its schema checks may take (see ``checker``).
+    ``seconds``: the time budget of its schema checks (see ``checker``).
     """
 
     def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
@@ -90,7 +90,7 @@ class Judge:
         else:
             calls = self._expanded(read_json(block.body, closed=bool(block.closing), repair=self._repair))
         repairs, warnings = len(self._report.repairs), len(self._report.warnings)
-        # In another dialect's own tags a model may quote what it has read: a name that nobody offers ends nothing.
+        # In another dialect's own tags a model may be quoting what it has read: an unknown name there ends nothing.
         own = block.opening not in FOREIGN
         verdicts: list[Verdict] = []
         for written in calls:
@@ -116,8 +116,8 @@ class Judge:
     def structured(self, call: StructuredCall) -> list[Verdict]:
         """Return the verdict on a call that the backend emitted as a true call; [] = dropped.
 
-        Its name may be one that toolsim never offered (the backend has tools of its own): such a call is passed on,
-        unless a tool is strict. One that is refused is no text: the model never wrote it as one, so it is left out.
+        Its name may be one that toolsim never offered (the backend has its own tools): such a call is passed on,
+        unless a tool is strict. A refused call is dropped and does not become text: the model never wrote it as text.
         """
         name = f"{call.namespace}__{call.name}" if call.namespace else call.name
         if not call.name or self._plan.choice.mode == "none":
@@ -138,14 +138,14 @@ class Judge:
             own = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
             return Call(own, call.arguments or ("{}" if call.kind == "function" else ""))
         if not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
-            # Not a slip to be mended: nobody knows how it would have gone on.
+            # Not a slip that can be repaired: how the call would have continued is unknown.
             return self._fail(tool.strict, "", MALFORMED_JSON, tool.name, "a whole call, got one that was cut off")
         if tool.kind == "custom" and call.kind == "custom":
             return self._input(tool, call.arguments, "", ())
         return self._by_kind(tool, Written("", tool.name, arguments=Json(call.arguments, call.arguments)), "", ())
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
-        """Return the client's tool of a call that the backend is emitting, None if none on offer has this name."""
+        """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""
         call = StructuredCall(delta.name, "", namespace=delta.namespace)
         name = f"{delta.namespace}__{delta.name}" if delta.namespace else delta.name
         return None if name in self._plan.masked | self._plan.hosted else self._structured_tool(call)
@@ -160,10 +160,10 @@ class Judge:
         return self._look_up(name).tool is not None
 
     def untagged(self, calls: Sequence[Written | None], code: str) -> list[Accepted] | None:
-        """Return the calls that a form without the tag stands for, None if it stands for none.
+        """Return the calls that an untagged form stands for, None if it is text.
 
-        Nothing is counted, and nothing is ever a violation: most such forms are text. So each call must be one beyond
-        doubt: a name on offer, arguments that are there and fit the schema, strict or not, and no other keys.
+        Nothing is counted, and nothing is ever a violation: most such forms are text. So every call must be beyond
+        doubt: a name on offer, arguments that are present and fit the schema, strict or not, and no other keys.
         """
         accepted = [self._accept(written, code) for written in self._expanded(calls)]
         return None if None in accepted else [each for each in accepted if each is not None]
@@ -175,7 +175,7 @@ class Judge:
         return self._report.repairs[before:]
 
     def count_unread(self) -> None:
-        """Count a block that could not even begin, and passes as text (``unread``)."""
+        """Count a block that never became one, and passes as text (see ``unread``)."""
         self._count(self._report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: Written | None, code: str) -> Accepted | None:
@@ -203,11 +203,11 @@ class Judge:
     def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
         given = written.arguments or next(iter(written.spare.values()), None)
         if not written.values and (given is None or given.value in (None, "")):
-            return False  # Without arguments it may as well be the name of something.
+            return False  # Without arguments it may just as well be the name of something.
         return not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
 
     def _expanded[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
-        """Return the calls, each that several collapsed into as those, where the schema allows nothing else."""
+        """Return the calls, and split each that several have collapsed into, if the schema allows nothing else."""
         return [each for written in calls for each in (self._split(written) if written is not None else [written])]
 
     def _split(self, written: Written) -> list[Written]:
@@ -256,7 +256,7 @@ class Judge:
         return _Lookup(self._tools[fit], inexact=True) if fit is not None else _Lookup()
 
     def _judge(self, written: Written, raw: str, own: bool) -> Verdict:
-        """Judge one call; ``own``: it stands in our tags, so that it is one, whatever its tool is."""
+        """Judge one call. ``own``: it stands in our own tags, so it is a call whatever its tool is."""
         strict = own and self._plan.any_strict
         if written.name is None:
             return self._fail(strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none")
@@ -274,7 +274,7 @@ class Judge:
         return f"one of the tools on offer: {(', '.join(self._tools) or 'none')[:_MAX_OFFERED]}"
 
     def _hands_over(self, name: str) -> bool:
-        """Return whether a call of a tool that nobody declared is the client's to refuse."""
+        """Return whether a call to an undeclared tool is passed on, for the client to refuse."""
         may = self._plan.policy.unknown_tool == "call" and UNKNOWN_TOOL not in self._plan.asks
         return may and loggable_name(name) == name
 
@@ -292,7 +292,7 @@ class Judge:
             return self._fail_too_large(tool, raw)
         codes = (*codes, *found.codes)
         broken = self._checker.mismatch(tool, found.value)
-        # Several calls in one block are each judged as if it stood alone; what was repaired must satisfy the schema.
+        # Each of several calls in one block is judged as if it stood alone; a repaired one must satisfy the schema.
         repaired = mends or codes
         if broken is not None and (look_up := self._look_up_of(tool)):
             return look_up
@@ -310,16 +310,16 @@ class Judge:
         return Call(tool, found.text)
 
     def _look_up_of(self, tool: Tool) -> Call | None:
-        """Return the look-up for which a call stands that does not fit: of a tool whose entry the model has not seen.
+        """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
 
-        None for any other tool, and once anything was looked up. Weak models rather guess than ask.
+        None for any other tool, and once anything was looked up. Weak models guess rather than ask.
         """
         if tool.name not in self._plan.named or GUESSED_CALL not in self._plan.asks:
             return None
         return Call(self._tools[FIND_TOOLS], json.dumps({"names": [tool.name]}))
 
     def _custom(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
-        """Judge a call to a custom tool: any input is good, so it has only to be found."""
+        """Judge a call to a custom tool: any input is valid, so it only has to be found."""
         found = custom_input(written, repair=self._repair)
         mends = (*written.mends, *found.mends) if found else ()
         if found is None or (mends and tool.strict):
@@ -366,15 +366,15 @@ class Judge:
 
 
 def _is_one(body: str, calls: Sequence[Written]) -> bool:
-    """Return whether a block is one thing, so that none of it is a call if a part is not.
+    """Return whether a block counts only as a whole: none of it is a call if a part is not.
 
-    An array is, and a call with words behind it. Objects side by side are calls that each stand for themselves.
+    An array does, and so does a call with words behind it. Objects side by side are independent calls.
     """
     return body.lstrip().startswith("[") or any(each.broken and each.source[:1] not in {"{", ""} for each in calls)
 
 
 def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:
-    """Return whether ``value`` is a JSON schema: then this is the declaration of a tool, and no call."""
+    """Return whether ``value`` is a JSON schema: then it declares a tool and is not a call."""
     declared = (tool.parameters or {}).get("properties")
     if isinstance(declared, Mapping) and "properties" in declared:
         return False

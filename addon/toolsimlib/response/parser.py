@@ -1,4 +1,4 @@
-"""The parser of one choice's text, as its plan wants it."""
+"""Builds the parser for the text of one choice, as its plan requires."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HEADER_BYTES = 4096
 
 
 def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | BrokenCalls | None:
-    """Return the parser for the plan; without tools on offer there is none, and all text is text."""
+    """Return the parser for the plan, None if no tools are on offer: then all text is text."""
     if not plan.tools:
         return None
     policy = plan.policy
     limit = policy.max_tool_args_bytes + _HEADER_BYTES
-    # Where the client asked for JSON, JSON is the answer; where the backend enforces calls, it writes them untagged.
+    # If the client asked for JSON, JSON is the answer; a backend that enforces calls writes them untagged.
     untagged = plan.constraint is not None or (policy.untagged == "on" and plan.answer_format is None)
     sentinel = Sentinel(
         policy.sentinel,

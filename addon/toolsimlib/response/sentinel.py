@@ -3,35 +3,36 @@
     prose <tool_call>{"name":"f","arguments":"{}"}</tool_call> prose <use_tool><name>f</name></use_tool>
 
 What it may know: the tags, where a string or a value begins and ends, and how deep the braces nest. It never parses
-JSON, never looks at a name, and never decides whether a block is a good call: the judge does.
+JSON, never inspects a name, and never decides whether a block is a good call: the judge does.
 
 The rules, by number; the tests name them.
 
- 1. Only the exact opening tag, ours or one of the ``dialects``, opens a block. Only what may become one is held back.
- 2. A block's body begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then ``{``
-    or ``]``, or as one of the ``dialects`` does. Whitespace may stand before each, a fence's opening line before JSON.
-    With anything else the tag was prose: it is released at once.
- 3. A tag inside a JSON string is content. Outside one, the closing tag closes the block whatever the depth (a last
-    brace may be missing: the judge repairs), and a new opening tag closes it if the JSON is complete. So does a closing
-    tag that some other form has (``</function>``): it goes with the block, and with it the right one behind it. Where
-    there is no closing tag, the last bracket closes it, unless a comma or a semicolon and another object follow.
- 4. So does the end of the text, if the JSON is complete; half a closing tag then belongs to the block. It closes a
-    dialect's body too, if its reader misses nothing, and a mark ends the call or nobody says that the text was cut.
+ 1. Only the exact opening tag, ours or one of the ``dialects``, opens a block. Only text that may become one is held
+    back.
+ 2. The body of a block begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then
+    ``{`` or ``]``, or as a body of one of the ``dialects``. Whitespace may precede each, and the opening line of a
+    fence may precede JSON. With anything else the tag was prose and is released at once.
+ 3. A tag inside a JSON string is content. Outside strings the closing tag closes the block at any depth (a last brace
+    may be missing: the judge repairs that), and a new opening tag closes it if the JSON is complete. So does a closing
+    tag of another form (``</function>``): it belongs to the block, and so does the right one behind it. In a form
+    without a closing tag the last bracket closes it, unless a comma or a semicolon and another object follow.
+ 4. The end of the text closes a block too, if the JSON is complete; half a closing tag then belongs to the block. It
+    closes a dialect's body if the reader misses nothing, and a mark ends the call or the text is not known to be cut.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
     closing tag closes it, the first new opening tag ends it. A dialect's body is literal from the start, but a tag
-    inside a value of it is content. A value that never ends, or behind whose closing tag a block is opened, has lost
-    its end: the block is then read from its beginning as if there were no values, and so is all that follows it.
+    inside one of its values is content. A value has lost its end if it never ends, or if a closing tag in it is
+    followed by an opening one: the block, and everything after it, is then read as if there were no values.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
- 7. A block that is not closed was no block: its opening tag is text, and reading goes on right behind that tag.
- 8. Before the first visible character a ``<think>`` may open; up to its ``</think>`` nothing is a block.
- 9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is given out as ``Oversize`` up to that byte; what
+ 7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right behind that tag.
+ 8. A ``<think>`` may open before the first visible character; nothing up to its ``</think>`` is a block.
+ 9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; what
     follows is prose again.
-10. Nothing is lost: the pieces, each block as its raw text, are the input.
-11. The pieces, joined, do not depend on where the input is cut.
+10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
+11. The pieces, once joined, do not depend on where the input is split.
 
-Linear: a piece of text is read again only by rules 5 and 7. While a body is read twice, a tag that the first reading
-saw inside a string the second one sees outside it (quotes pair up differently), which ends that second block; so no
-character is read more than a fixed number of times. Memory is bounded by ``limit``.
+Linear: only rules 5 and 7 read text again. When a body is read twice, a tag that the first reading saw inside a string
+may be outside one for the second (quotes pair up differently), and ends that second block; so no character is read
+more than a fixed number of times. Memory is bounded by ``limit``.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ from toolsimlib.response.unread import Unread
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _BETWEEN = re.compile(r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\])|(?P<half>\[(?:/[A-Z_]{0,10})?\Z))?").match
 _END_FUNCTION = "</function>"
-# Whitespace between an opening tag and its body beyond this is nothing that a model writes: rule 2 then says prose.
+# No model writes more whitespace than this between an opening tag and its body: by rule 2 the tag is then prose.
 _MAX_SPACE = 1024
 
 
 class Sentinel:
     """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises.
 
-    ``unread`` is called for each block that was none (see there).
+    ``unread`` is called for each block that turned out not to be one (see the module ``unread``).
     """
 
     def __init__(
@@ -75,21 +76,21 @@ class Sentinel:
         self._limit = limit
         self._fragments = fragments
         self._out: list[Piece] = []
-        # The text at hand, and how far it has been read. What is held back of it is put before the next piece.
+        # The current text, and how far it has been read. What is held back of it is prepended to the next piece.
         self._text, self._pos, self._held = "", 0, ""
         self._final = self._was_cut = False
         self._is_idle = False  # Whether nothing is open or held back: text without a tag is prose.
         self.state, self._thought = self.state_start, Thought()
-        # The open block: where in the text at hand it begins (its opening tag included), and what of it came earlier.
+        # The open block: where it begins in the current text (opening tag included), and what arrived of it earlier.
         self._opening = self._closing = ""
         self._begin = 0
         self._pieces: list[str] = []
         self._size = 0
         self._is_foreign = False  # Whether its tag is a dialect's own.
-        self._json: JsonBody  # Of the body that is open, if it is JSON.
-        self._row: Dialect | None = None  # The dialect of its body; None: JSON, or text that is none (rule 5).
-        self._value = Value()  # The value in that body that is open.
-        self._is_plain = False  # Whether there are no values any more (rule 5).
+        self._json: JsonBody  # The open body, if it is JSON.
+        self._row: Dialect | None = None  # The dialect of its body; None before the body, and once JSON turned literal.
+        self._value = Value()  # The open value in that body.
+        self._is_plain = False  # Whether values are ignored from now on (rule 5).
         self._unread = Unread(unread)
 
     def __repr__(self) -> str:
@@ -102,15 +103,15 @@ class Sentinel:
 
     @property
     def open_size(self) -> int:
-        """How many characters of the open block have come, 0 if none is open."""
+        """How many characters of the open block have arrived, 0 if none is open."""
         return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
 
     def pass_on(self, texts: Sequence[str]) -> int:
-        """Take those first ``texts`` that are prose to their ends; return how many, which must not be fed."""
+        """Consume the leading ``texts`` that are entirely prose; return how many. They must not be fed."""
         return self._tags.free(texts) if self._is_idle else 0
 
     def grows(self, texts: Sequence[str], *, previews: bool = False) -> list[str] | None:
-        """Take ``texts`` if they only lengthen the string that is open in a block, and return their fragments."""
+        """Consume ``texts`` if they only extend the open string of a block, and return their fragments."""
         text = self._held + "".join(texts)
         is_open = self.state == self.state_json and (previews or not self._fragments)
         end = self._json.string_end(text) if is_open else -1
@@ -132,7 +133,7 @@ class Sentinel:
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it.
 
-        ``cut``: the backend says that the text is not all that the model would have written.
+        ``cut``: the backend reported that the model was stopped before it was done.
         """
         self._final, self._was_cut = True, cut
         self._text, self._held = self._held, ""
@@ -228,9 +229,9 @@ class Sentinel:
                 self._stash(self._pos)
 
     def state_json(self) -> None:
-        """Inside a JSON body, which is read as strings and brackets (rules 3 and 6)."""
+        """Inside a JSON body, of which only strings and brackets are tracked (rules 3 and 6)."""
         text = self._text
-        # The text may go far beyond the largest block; to read on behind the limit would be to read it over and over.
+        # The text may extend far beyond the largest block; reading past the limit would read it over and over.
         stop = min(len(text), self._begin + self._limit - self._size + 1)
         pos, met = self._json.read(text, self._pos, stop)
         if met == "tag" and self._closing:
@@ -266,7 +267,7 @@ class Sentinel:
     def state_literal(self) -> None:
         """Inside a body that is not JSON: only tags count, and none inside a value (rule 5)."""
         text, closing, value = self._text, self._closing, self._value
-        # A tag that begins at the limit is still to be seen whole.
+        # A tag that begins at the limit must still be seen whole.
         stop = min(len(text), self._begin + self._limit - self._size + 1 + len(closing))
         match = ends(self._opening, closing, value.marks).search(text, self._pos, stop)
         if match is None:
@@ -289,7 +290,7 @@ class Sentinel:
                 self._close(match.start(), end)
 
     def _stash(self, at: int) -> None:
-        """Keep the block's text up to ``at``, hold back the rest, and wait for more."""
+        """Store the block's text up to ``at``, hold back the rest, and wait for more."""
         piece = self._text[self._begin : at]
         size = self._size + utf8_length(piece)
         if size > self._limit:
@@ -315,7 +316,7 @@ class Sentinel:
         self._reread(raw, end, at)
 
     def _close(self, at: int, end: int) -> None:
-        """Give out the block whose body ends at ``at`` and whose closing tag ends at ``end``."""
+        """Emit the block whose body ends at ``at`` and whose closing tag ends at ``end``."""
         if self._over(at):
             self._overflow(at)
             return
@@ -325,7 +326,7 @@ class Sentinel:
         self._pos = end
 
     def _reject_at(self, at: int) -> None:
-        """Take the open block for prose, because of what was read at ``at`` (rule 7)."""
+        """Treat the open block as prose, because of what was read at ``at`` (rule 7)."""
         if self._over(at):
             self._overflow(at)
         else:
@@ -338,7 +339,7 @@ class Sentinel:
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _turn_literal(self, at: int) -> None:
-        """Read the block again from its beginning, now for tags alone (rule 5)."""
+        """Read the block again from its beginning, now only for tags (rule 5)."""
         if self._over(at):
             self._overflow(at)
         elif self._closing:
@@ -355,8 +356,8 @@ class Sentinel:
         self._turn_literal(at)
 
     def _end_of_text(self) -> None:
-        """Decide over a block that the end of the text found open (rules 4, 5 and 7)."""
-        # Of its text nothing is at hand any more, but for half an escape that no character followed.
+        """Resolve a block that is open at the end of the text (rules 4, 5 and 7)."""
+        # All of its text is stored, except half an escape that no character followed.
         self._text, self._held = self._held, ""
         if self._value.is_open:
             self._read_plainly(self._pos)
@@ -380,13 +381,13 @@ class Sentinel:
         return "".join([*self._pieces, self._text[self._begin : at]])
 
     def _gather(self, at: int) -> None:
-        """Bring the whole open block into the text at hand."""
+        """Move the whole open block back into the current text."""
         if self._pieces:
             self._text = self._raw(at) + self._text[at:]
             self._begin, self._pieces, self._size = 0, [], -len(self._opening)
 
     def _reread(self, raw: str, done: int, at: int) -> None:
-        """Leave the block; read on as prose behind the first ``done`` characters of ``raw``, its text up to ``at``."""
+        """Leave the block; resume as prose behind the first ``done`` characters of ``raw``, its text up to ``at``."""
         if self._pieces:
             self._text = raw[done:] + self._text[at:]
             self._pos = 0

@@ -9,7 +9,7 @@ The state is a method that takes visible text. Between one state and the next:
     | calling  | speaking, calling, over | calling | calling            | over |
     | over     | over                    | over    | over               | over |
 
-1. Whitespace beside a call is no text: while waiting or calling it is held back until other text follows.
+1. Whitespace beside a call is not text: while waiting or calling it is held back until other text follows.
 2. The plan decides what other text does after a call: it ends the turn (stop after tools), is dropped (suppress tail),
    or is emitted.
 3. Another item (reasoning, a refusal, an item of a built-in tool) interrupts the text. It ends nothing, except that a
@@ -63,7 +63,7 @@ MAX_WAITING = 64
 class Turn:
     """One choice. ``over``: it takes nothing more; ``cut``: it ended before the backend did; ``reason``: why it ended.
 
-    ``again``: whether it ended at what the model can be asked for once more.
+    ``again``: holds the fault at which it ended, if the model can be asked to mend one.
     Each method takes one event of the backend and returns the client's events for it.
     """
 
@@ -77,7 +77,7 @@ class Turn:
         self._gap = Gap()
         self._blocks = BlockLog(report, choice)
         self._begun = Begun(plan.begun) if plan.begun else None
-        self._calls_later: list[StructuredCall] = []  # Those that are whole while another one is open (rule 5).
+        self._calls_later: list[StructuredCall] = []  # Calls that completed while another one is open (rule 5).
         self.again = Again(plan)
         self.state = self.state_waiting
         self.cut = False
@@ -98,12 +98,12 @@ class Turn:
 
     @property
     def broken(self) -> bool:
-        """Whether a call that the client has heard of ended incomplete."""
+        """Whether an announced call ended incomplete."""
         return self._calls.broken
 
     @property
     def buffering(self) -> bool:
-        """Whether the client hears nothing of what the backend says: it is held back, or dropped as a tail."""
+        """Whether the client gets nothing of what the backend sends: it is held back, or dropped as a tail."""
         dropping = self.state == self.state_calling and self._plan.policy.suppress_tail_after_tools
         return not self.over and (self._in_block or dropping or bool(self._gap) or self._calls.holds_back)
 
@@ -175,11 +175,11 @@ class Turn:
         return self._calls.take()
 
     def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
-        """Take further pieces of such a call, which are like one that came before them."""
+        """Take further pieces of such a call; they differ from the earlier piece ``like`` only in their text."""
         return [] if self.over else self._calls.pieces(like, texts)
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
-        """End the choice, for the backend's own reason. What was held back is decided now."""
+        """End the choice, for the backend's own reason. What was held back is resolved now."""
         if self.over:
             return []
         self._drain(reason)
@@ -199,12 +199,12 @@ class Turn:
     # -- the states: what visible text does
 
     def state_waiting(self, text: str) -> None:
-        """Nothing has been said so far, or an item has interrupted it, and there was no call."""
+        """There is no text yet, or an item has interrupted it, and there was no call."""
         if not self._gap.hold(text):
             self._speak(text)
 
     def state_speaking(self, text: str) -> None:
-        """Text is being said."""
+        """Text is being emitted."""
         self._calls.emit(TextDelta(text, self._choice))
 
     def state_calling(self, text: str) -> None:
@@ -267,7 +267,7 @@ class Turn:
                     self.state(piece.raw)
 
     def _drain(self, reason: FinishReason) -> None:
-        """Decide over all that was held back, at an end for ``reason``; "length" stands for any cut."""
+        """Resolve everything held back, at an end for ``reason``; "length" stands for any cut."""
         if self._calls.is_arriving:
             self._go_on(broke=self._calls.break_off())
         if self._parser is not None:
@@ -275,7 +275,7 @@ class Turn:
                 self._take(self._parser.feed(self._begun.end()))
             was_open, size = self._parser.in_block, self._parser.open_size
             pieces = self._parser.finish(cut=reason == "length")
-            # What was held back before an open block is no part of the call that the model is to go on with.
+            # What was held back before an open block is not part of the call that the model is asked to continue.
             said, pieces = split_end(pieces, size)
             self._take(said)
             if was_open and not self.over and self._may_ask and self.again.unfinished(pieces, reason, self._text_gap):
@@ -283,7 +283,7 @@ class Turn:
                 return
             self._take(pieces)
         self._end_block()
-        # Whitespace alone is the answer if nothing else was said; beside a call it is nothing.
+        # Whitespace is the answer if there is nothing else; beside a call it is dropped.
         if (gap := self._gap.take()) and not self._calls.made and not self.over:
             self._calls.emit(TextDelta(gap, self._choice))
 
@@ -315,7 +315,7 @@ class Turn:
     def _structured(self, call: StructuredCall) -> None:
         for verdict in self._judge.structured(call):
             self._verdict(verdict, call)
-        if self._calls.is_arriving_as(call.key):  # None was made of it.
+        if self._calls.is_arriving_as(call.key):  # It was not emitted as a call.
             self._go_on(broke=self._calls.break_off())
 
     def _verdict(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
@@ -342,7 +342,7 @@ class Turn:
                 return f"failure {reason}"
 
     def _call(self, call: Call, structured: StructuredCall | None) -> bool:
-        """Tell the client of a call; return whether it was made."""
+        """Emit a call; return whether it was made."""
         key, behind_text = structured.key if structured else None, self.state == self.state_speaking
         outcome = self._calls.make(call, behind_text=behind_text, key=key)
         if outcome.made:
@@ -357,7 +357,7 @@ class Turn:
         self._go_on(broke=self._calls.end_block())
 
     def _go_on(self, *, broke: bool) -> None:
-        """Go on behind a call: if it ``broke`` when the client had heard of it, it interrupts the text as any item."""
+        """Continue behind a call. One that ``broke`` after it was announced interrupts the text like any item."""
         if broke:
             self._interrupt()
         if self._calls_later and not self._calls.is_open:
@@ -368,7 +368,7 @@ class Turn:
 
     @property
     def _may_ask(self) -> bool:
-        """Whether the model can be asked for another call: not beside one that was announced, nor for one too many."""
+        """Whether the model can be asked for another call: not beside an announced one, and not for one too many."""
         return not (self._calls.is_open or self._calls.broken or self._calls.is_spent)
 
     @property
@@ -378,7 +378,7 @@ class Turn:
         return None if drops and self.state == self.state_calling else self._gap
 
     def _ask_again(self, verdict: Verdict) -> bool:
-        """End the turn at a call that the model is asked to write once more; return whether it is."""
+        """End the turn if the verdict is a fault that the model can be asked to mend; return whether it is."""
         if self.over or not self._may_ask or not self.again.broken(verdict, self._text_gap):
             return False
         self.cut = True

@@ -1,31 +1,31 @@
-"""Calls without the tag: found in the text that the sentinel takes for prose, and held against the judge.
+"""Untagged calls: found in the text that the sentinel takes for prose, and submitted to the judge.
 
-Many models never write a tag that they were not trained on, however they are asked: the call is right, and stands bare
-or in a code fence. What counts here, in addition to a tagged block:
+Many models never write a tag that they were not trained on, whatever the prompt says: the call is right, but it stands
+bare or in a code fence. In addition to tagged blocks, these count:
 
     unit  := fence | bare
     fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python"] NEWLINE form+ "```" NEWLINE
     bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}]
-    syntax := name(…)                          see call_syntax; in a fence of code printed or assigned: see statement
+    syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see statement
     list  := [name(…), …]; braces := name{…}   what is left of some models' own forms: see opening
     record := [function_call … name=… arguments=…]
 
  1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
-    not. One that does not, and all of the unit is text. Nothing here is ever a violation.
- 2. A unit counts only at the start of the answer, or at its end: what stands in the middle of other text is talk about
-    calls. Several units with whitespace between them stand together. A fence of Python must be the whole answer.
+    not. If one does not, the whole unit is text. Nothing here is ever a violation.
+ 2. A unit counts only at the start or at the end of the answer: in the middle of other text it is talk about calls.
+    Units separated only by whitespace stand together. A fence of Python must be the whole answer.
  3. Nothing counts in a thought (``<think>``), in a sentence, in inline code, or in a fence of another language.
- 4. Only what may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on offer
-    with its parenthesis. It is released as soon as it can be none: at a fence's language, at the first key or name
-    that no call has, at any character that the form cannot hold.
+ 4. Only text that may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on
+    offer with its parenthesis. It is released as soon as it cannot: at the language of a fence, at the first key or
+    name that no call has, at any character that the form cannot hold.
  5. A unit at the end of the text so far is held until what follows shows where it stands.
  6. A unit of more than ``limit`` characters is text.
- 7. What was released is not read again, so no text is read twice; inside a rejected form nothing counts.
- 8. A fence around tagged blocks goes with them: its two lines are given out as ``FenceMark``.
- 9. Nothing is lost: the pieces, each as its raw text, are the input. Where it is cut does not matter.
-10. A list that repeats one call, up to where the backend cut it off or without end, is over there (``same_call``).
+ 7. Released text is not read again, so no text is read twice; nothing inside a rejected form counts.
+ 8. A fence around tagged blocks goes with them: its two lines are emitted as ``FenceMark``.
+ 9. Nothing is lost: the pieces, each as its raw text, add up to the input. Where it is split does not matter.
+10. A list that repeats one call, without end or until the backend cut it off, is over there (``same_call``).
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Untagged:
         self._at = Cursor()
         self._prose = Prose()
         self._held = Held()
-        self._form = Form("json", judge.offers)  # The form that is being read.
-        self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside of one.
-        self._statement: Statement | None = None  # What stands around the calls in that fence, if it is one of code.
+        self._form = Form("json", judge.offers)  # The current form.
+        self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
+        self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
         self._is_taught = False  # Whether the run of units holds a fence of Python (rule 2).
         self._out: list[Piece] = []
-        self._is_in_prose = False  # Whether text that begins nothing needs no reading.
+        self._is_in_prose = False  # Whether text that begins no call may bypass the states.
         self.state = self.state_prose
-        self.grows = sentinel.grows  # What lengthens a tagged block means nothing here.
+        self.grows = sentinel.grows  # Text that only extends a tagged block does not matter here.
 
     def __repr__(self) -> str:
         return f"Untagged({self.state.__name__}, {self._prose}, {self._sentinel})"
@@ -84,7 +84,7 @@ class Untagged:
 
     @property
     def open_size(self) -> int:
-        """How many characters of the open tagged block have come; 0 if none is open, or it is content of a form."""
+        """How many characters of the open tagged block have arrived; 0 if none is open, or it is content of a form."""
         is_content = self.state == self.state_form and self._form.is_in_string
         return 0 if is_content else self._sentinel.open_size
 
@@ -92,11 +92,11 @@ class Untagged:
         """Return what ``text`` completes."""
         pieces = self._sentinel.feed(text)
         if self._is_in_prose and self._prose.is_in_line and "\n" not in text and (not pieces or pieces[0] is text):
-            return pieces  # type: ignore[return-value]  # A list of fewer kinds, which nobody else holds.
+            return pieces  # type: ignore[return-value]  # A list of a narrower type, to which nobody else refers.
         return self._take(pieces)
 
     def pass_on(self, texts: Sequence[str]) -> int:
-        """Take those first ``texts`` that are prose which begins nothing; return how many, which must not be fed."""
+        """Consume the leading ``texts`` that are prose and begin no call; return how many. They must not be fed."""
         count = self._sentinel.pass_on(texts) if self._is_in_prose else 0
         return self._prose.pass_on(texts[:count], self._may_begin) if count else 0
 
@@ -132,13 +132,13 @@ class Untagged:
             self.state()
 
     def _end_of_prose(self) -> None:
-        """Read what waits for more text, since none follows it."""
+        """Read what was waiting for more text, since none follows."""
         self._at.final = True
         self._read("")
         self._at.final = False
 
     def _block_begins(self) -> None:
-        """Decide over what is held back where the sentinel has found a block (or the beginning of one)."""
+        """Resolve what is held back, now that the sentinel has found a block (or the beginning of one)."""
         self._end_of_prose()
         if self.state == self.state_before_form:
             mark, self._statement = self._held.take_open(), None
@@ -158,7 +158,7 @@ class Untagged:
     # -- the states
 
     def state_prose(self) -> None:
-        """In text that is no unit, up to where one may begin (rules 3 and 4)."""
+        """In text outside units, up to where one may begin (rules 3 and 4)."""
         text, may_begin = self._prose.read(self._at)
         if text:
             self._out.append(text)
@@ -200,7 +200,7 @@ class Untagged:
             at.wait()
 
     def _take_form(self) -> None:
-        """Ask the judge about the form that is whole."""
+        """Submit the complete form to the judge."""
         calls = self._judge.untagged(*self._form.calls())
         self._held.calls += calls or []
         self.state = self.state_behind_form
@@ -257,7 +257,7 @@ class Untagged:
             self._go_on_as_text("line")
 
     def _closing_mark(self) -> int:
-        """Return where the mark ends that closes the fence here, 0 if none does; wait while that is uncertain."""
+        """Return the end of the mark that closes the fence here, 0 if none does; wait, and return -1, if uncertain."""
         end = self._at.end_of(MARK)
         if self._at.pos < end == len(self._at.text) and not self._at.final:
             self._at.wait()
@@ -301,7 +301,7 @@ class Untagged:
         self.state = self.state_between
 
     def _reject(self) -> None:
-        """Give out the open unit as text (rule 1)."""
+        """Emit the open unit as text (rule 1)."""
         text = self._held.take_open()
         self._statement = None
         if not text:
@@ -311,13 +311,13 @@ class Untagged:
         self._go_on_as_text("start" if _AT_LINE_START.search(text) else "line")
 
     def _go_on_as_text(self, place: Place) -> None:
-        """Read on from ``place`` as text; the fence that is open holds no call."""
+        """Resume at ``place`` as text; the open fence holds no call."""
         self._prose.go_on(place, self._mark)
         self._mark = ""
         self.state = self.state_prose
 
     def _end_run(self, *, last: bool = False) -> None:
-        """Decide over the units held back (rule 2): calls at the start and at the end of the answer, else text."""
+        """Resolve the units held back (rule 2): calls at the start and at the end of the answer, else text."""
         first = not self._prose.has_begun
         run = self._held.take_run(count=last and first if self._is_taught else last or first)
         self._out += run
@@ -325,7 +325,7 @@ class Untagged:
         self._is_taught = False
 
     def _say(self, text: str) -> None:
-        """Give out visible text."""
+        """Emit visible text."""
         self._out.append(text)
         self._prose.has_begun = True
 
@@ -334,7 +334,7 @@ class Untagged:
         self._held.keep(self._at.take(end))
 
     def _hold_space(self) -> bool:
-        """Hold back whitespace; return whether there is nothing behind it to be read in this state."""
+        """Hold back whitespace; return whether nothing behind it is left to read in this state."""
         at = self._at
         self._held.keep_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
         if self._held.size <= self._limit:
