@@ -1,8 +1,8 @@
 """What happens around each question of a run: sampling options, clocks, rate limits, and the record of it.
 
-A case sees an ordinary Send. Around it, in this order: the options of the sampling profile are put in; a question may
-take ``seconds`` and no longer, however slowly an answer trickles in; a provider that asks to come back later (429, or
-503 with Retry-After) is waited for, which does not count as the model's time; the question and its answer are noted.
+A case sees an ordinary Send. Around it, in this order: the sampling profile's options are added; a question may take at
+most ``seconds``, however slowly its answer trickles in; a rate limit (429, or 503 with Retry-After) is waited out and
+does not count as the model's time; the question and its answer are recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolsimlib.runtime.turn import Answer, Message, ProviderError, Request, Sen
 
 MAX_WAITS = 5
 MAX_WAIT_SECONDS = 90.0
-"""A provider that wants more than this is not asked again: hosted APIs count by the minute."""
+"""If a provider wants a longer wait, it is not asked again: hosted APIs count by the minute."""
 FIRST_WAIT_SECONDS = 1.0
 
 
@@ -33,7 +33,7 @@ class Asking:
         self.waited = 0.0
         self.answered = 0
         self.rewritten = 0
-        """Questions with tools or calls in them that were answered: those of which the proxy makes a recording."""
+        """Answered questions with tools or calls in them: those that the proxy records."""
         self.input_tokens = 0
         self.output_tokens = 0
 
@@ -46,7 +46,7 @@ class Asking:
             answer = await self._ask(request)
         except ProviderError as error:
             step["error"] = {"status": error.status, "code": error.code, "message": str(error)}
-            # A backend that cannot be reached is answered for by the proxy, which then has nothing to record.
+            # If the backend cannot be reached, the proxy answers in its place and has nothing to record.
             self.rewritten += error.status is not None and error.status < 500 and _has_tools(request)
             raise
         finally:
@@ -89,7 +89,7 @@ class Asking:
 
 
 def common_prefix(before: Sequence[Any], now: Sequence[Any]) -> int:
-    """Return how many entries two sequences have in common at their beginning: a trace tells only what is new."""
+    """Return the length of the common prefix of two sequences: a trace stores only what is new."""
     count = 0
     while count < min(len(before), len(now)) and before[count] == now[count]:
         count += 1

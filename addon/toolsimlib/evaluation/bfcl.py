@@ -1,11 +1,11 @@
-"""The Berkeley Function Calling Leaderboard (v4) as suites: its cases, its prompt and its checkers, nothing of ours.
+"""The Berkeley Function Calling Leaderboard (v4) as suites: its own cases, prompt and checkers, nothing of ours.
 
 A single-turn case is right when the package's own AST checker says so, or, in the categories of irrelevance, when no
 call was made. The ways ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for
 function calling models; ``prompt`` is its default prompt and parser for all other models.
 
 The checker compares with a list of right answers, so its figures are comparable between the ways and with the
-leaderboard's own; whether each answer is the only right one is the leaderboard's affair.
+leaderboard's own; whether each answer is the only right one is up to the leaderboard.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SINGLE_TURN = (
 )
 CATEGORIES = (*SINGLE_TURN, "multi_turn_base")
 
-# A detail is one line for people.
+# A detail is one line of a table that people read.
 _MAX_DETAIL = 300
 
 

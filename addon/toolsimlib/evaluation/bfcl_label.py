@@ -1,7 +1,7 @@
-"""Why an answer to a BFCL case is wrong, in the words of the evaluation.
+"""Why an answer to a BFCL case is wrong, as one of the evaluation's labels.
 
-The package's checker says right or wrong and names the first mistake that it meets; to tell a value of the wrong type
-from one that was only escaped twice, the mistake is undone and the checker asked again.
+The package's checker says right or wrong and names the first mistake that it finds. To distinguish a value of the wrong
+type from one that was only escaped twice, the mistake is undone and the checker run again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toolsimlib.evaluation.bfcl_package import Decoded, Entry
 from toolsimlib.evaluation.case import Label
 from toolsimlib.runtime.turn import Answer, Call
 
-# Marks of a call that was begun in words and that nobody could read.
+# Marks of a call that the model started in its text and that nothing could parse.
 _ATTEMPT = re.compile(r"<tool_call|<use_tool|\[TOOL_CALLS\]|<function=|<\|python_tag\|>")
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\"": '"', r"\'": "'", r"\\": "\\"}
 _ESCAPE = re.compile(r"\\[nt\"'\\]")
@@ -30,7 +30,7 @@ _LABELS: dict[str, Label] = {
 
 
 def decode(calls: Sequence[Call]) -> list[Decoded] | None:
-    """Return calls as the checker takes them, or None if the arguments of one are no JSON object."""
+    """Return calls as the checker accepts them, or None if the arguments of one are no JSON object."""
     decoded: list[Decoded] = []
     for call in calls:
         try:
@@ -51,7 +51,7 @@ def label_unread(answer: Answer) -> Label:
 
 
 def label_wrong(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any]) -> Label:
-    """Return why calls, of which there is at least one, are not the right ones.
+    """Return why these calls, at least one, are not the right ones.
 
     ``answers``: for each right call its name with the values that are right for each argument.
     """
@@ -88,7 +88,7 @@ def _label_arguments(functions: Sequence[Entry], call: Decoded, answer: Any) -> 
 
 
 def _error(functions: Sequence[Entry], call: Decoded, answer: Any) -> str | None:
-    function = [each for each in functions if each["name"].replace(".", "_") == _name(answer)]
+    function = [candidate for candidate in functions if candidate["name"].replace(".", "_") == _name(answer)]
     return bfcl_package.error_of(function, [call], [answer], "simple_python") if function else "no_such_function"
 
 
@@ -102,9 +102,9 @@ def _each_text(call: Decoded, change: Any) -> Decoded:
             case str():
                 return change(value)
             case list():
-                return [walk(each) for each in value]
+                return [walk(item) for item in value]
             case dict():
-                return {key: walk(each) for key, each in value.items()}
+                return {key: walk(item) for key, item in value.items()}
             case _:
                 return value
 

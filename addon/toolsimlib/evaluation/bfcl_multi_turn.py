@@ -1,9 +1,9 @@
 """BFCL's multi-turn cases: a conversation with simulated programs that keep state (files, tickets, trades …).
 
-Each user turn goes on until the model answers without a call; the calls run on the package's simulated classes and
+Each user turn continues until the model answers without a call; the calls run on the package's simulated classes and
 their outputs go back. After each turn the package's checker compares state and outputs with those of the right calls,
-which it runs on instances of its own. It goes turn by turn and ends at the first that is wrong; so does a case here,
-which saves the turns that cannot change the verdict any more.
+which it runs on its own instances. It proceeds turn by turn and ends at the first wrong one; a case here does the same,
+which skips the turns that can no longer change the verdict.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MultiTurn:
     answers: Sequence[Any]
 
     async def play(self, send: Send) -> Verdict:
-        """Play the turns in their order until one is wrong."""
+        """Play the turns in order until one is wrong."""
         run = f"toolsim_{next(_RUNS)}"
         messages: list[Message] = []
         turns: list[list[list[str]]] = []
@@ -61,7 +61,7 @@ class MultiTurn:
             answer = await send(Request(tuple(messages), tools))
             messages.append(answer.message())
             calls = decode(answer.calls)
-            # Calls that cannot be read end the turn, as they do on the leaderboard.
+            # Calls that cannot be parsed end the turn, as they do on the leaderboard.
             if not calls:
                 return steps, answer
             lines = bfcl_package.source(calls, names)

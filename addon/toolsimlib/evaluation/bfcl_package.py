@@ -1,18 +1,18 @@
 """The package ``bfcl-eval`` as a library: its data, its prompt and parser, its checkers.
 
-It is made to be run as a program of its own, and to import it takes five precautions:
+It is meant to be run as a program; importing it takes five precautions:
 
-1. Its dependencies name torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors; what is
-   used here needs three small packages. So it is installed without its dependencies, by one command (``INSTALL``).
-2. ``constants.model_config`` imports every vendor's SDK to answer one question: whether a model writes ``_`` for the
-   dots in a function's name. A stand-in answers yes, as it would for all function calling models.
+1. Its dependencies include torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors; what
+   is used here needs three small packages. So one command installs it without its dependencies (``INSTALL``).
+2. ``constants.model_config`` imports every vendor's SDK to answer one question: does a model write ``_`` for the
+   dots in a function's name? A stand-in answers yes, as it would for all function calling models.
 3. Its parsers for Java and JavaScript need an old tree_sitter that has no wheels for new Pythons. The categories here
-   are Python's; stand-ins take their places.
-4. On import it makes folders beside itself, in site-packages. An environment variable moves them to a temporary folder.
-5. Its parser asks for ``ast.NameConstant``, which ended with Python 3.13.
+   are Python's; stand-ins replace them.
+4. On import it creates folders beside itself, in site-packages. An environment variable moves them to a temporary one.
+5. Its parser uses ``ast.NameConstant``, which is gone since Python 3.13.
 
 Two of its functions evaluate a model's text as Python: the parser (sums, lambdas) and the executor of multi-turn cases.
-Nothing reaches them here but what is a literal; see ``read_prompted`` and ``source``.
+Only literals reach them here; see ``read_prompted`` and ``source``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INSTALL = "pip install --no-deps bfcl-eval==2026.3.23 filelock mpmath tenacity"
 Entry = dict[str, Any]
 """A case as the package has it: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
 Decoded = dict[str, dict[str, Any]]
-"""A call as its checkers take it: one name, with its arguments."""
+"""A call as its checkers accept it: one name, with its arguments."""
 
 _MODEL = "toolsim"
 _FOLDER_VARIABLE = "BFCL_PROJECT_ROOT"
@@ -50,7 +50,7 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
 # Numbers that a model may write as arithmetic.
 _MAX_OPERAND = 10**6
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-# What the simulated calculator would work on for ever, or until the memory is full.
+# With larger values, the simulated calculator would run forever, or until memory is full.
 _BOUNDED = ("base", "exponent", "precision")
 _MAX_BOUNDED = 1000
 
@@ -60,7 +60,7 @@ class NotInstalled(ImportError):
 
 
 class Unreadable(ValueError):
-    """A model's text is no list of calls."""
+    """A model's text is not a list of calls."""
 
 
 @cache
@@ -82,7 +82,7 @@ def _module(name: str) -> Any:
 
 
 class _Folder:
-    """A temporary folder in place of those that the package would make beside itself."""
+    """A temporary folder instead of those that the package would create beside itself."""
 
     def __enter__(self) -> None:
         self._before = os.environ.get(_FOLDER_VARIABLE)
@@ -113,7 +113,7 @@ def load_answers(category: str) -> dict[str, Any]:
 
 
 def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return function descriptions as function calling models are given them: JSON schema types, ``_`` for dots."""
+    """Return function descriptions as function calling models get them: JSON schema types, ``_`` for dots."""
     handler = _module("model_handler.utils")
     declared = handler.convert_to_tool(
         functions,
@@ -134,12 +134,12 @@ def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[s
 def read_prompted(text: str) -> list[Decoded]:
     """Return the calls in a model's text, by the package's own parser. Raises Unreadable.
 
-    Refused before: what the parser would evaluate and is more than arithmetic with numbers of a sane size.
+    The parser evaluates the text, so anything beyond arithmetic with numbers of a sane size is refused first.
     """
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
     try:
-        # What Python thinks of a model's text (backslashes, ``1is``), or of the package's parser, is no one's concern.
+        # Python's warnings about a model's text (backslashes, ``1is``) or the package's parser concern nobody.
         with warnings.catch_warnings(action="ignore"):
             for node in ast.walk(ast.parse(stripped.strip().strip("'"), mode="eval")):
                 _refuse_unsafe(node)
@@ -148,7 +148,7 @@ def read_prompted(text: str) -> list[Decoded]:
             raise Unreadable("no list of calls")
     except Unreadable:
         raise
-    except Exception as error:  # The parser asserts, indexes and raises whatever its input leads to.
+    except Exception as error:  # Depending on its input, the parser may raise anything.
         raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from error
     return [{name.replace(".", "_"): arguments} for call in decoded for name, arguments in call.items()]
 
@@ -168,12 +168,12 @@ def _refuse_unsafe(node: ast.AST) -> None:
 
 
 def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any], category: str) -> str | None:
-    """Return the kind of mistake that the package's AST checker finds (``missing_required`` …), or None for right."""
+    """Return the kind of mistake that the package's AST checker finds (``missing_required`` …), or None if right."""
     checker = _module("eval_checker.ast_eval.ast_checker")
     language = _module("constants.enums").Language.PYTHON
     try:
         result = checker.ast_checker(functions, list(calls), list(answers), language, category, _MODEL)
-    except Exception as error:  # It indexes what a model wrote, and compares what cannot be compared.
+    except Exception as error:  # It indexes what a model wrote, and compares values that cannot be compared.
         return f"checker_error:{type(error).__name__}"
     return None if result["valid"] else str(result["error_type"])
 
@@ -189,7 +189,7 @@ def source(calls: Iterable[Decoded], allowed: Iterable[str]) -> list[str]:
 
 
 def _line(name: str, arguments: Mapping[str, Any], names: set[str]) -> str:
-    if name not in names or not all(isinstance(each, str) and each.isidentifier() for each in arguments):
+    if name not in names or not all(isinstance(key, str) and key.isidentifier() for key in arguments):
         return "unknown_function()"
     return f"{name}({', '.join(f'{key}={_bounded(key, value)!r}' for key, value in arguments.items())})"
 
@@ -202,7 +202,7 @@ def _bounded(name: str, value: object) -> object:
 def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
     """Run lines on the simulated classes of a multi-turn case and return their outputs.
 
-    ``run`` names the instances, which live on between the turns of one run: unlike any other run's.
+    ``run`` names the instances, which survive between the turns of one run; no two runs may share a name.
     """
     outputs, _ = _module("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call(
         list(lines), entry["initial_config"], entry["involved_classes"], run, entry["id"]
@@ -213,7 +213,7 @@ def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
 def multi_turn_error(
     turns: Sequence[Sequence[Sequence[str]]], answers: Sequence[Any], entry: Entry, run: str
 ) -> str | None:
-    """Return the mistake that the package's multi-turn checker finds in lines by turn and step, or None for right."""
+    """Return the mistake that the package's multi-turn checker finds in lines by turn and step, or None if right."""
     checker = _module("eval_checker.multi_turn_eval.multi_turn_checker")
     steps = [[list(step) for step in turn] for turn in turns]
     try:
@@ -224,7 +224,7 @@ def multi_turn_error(
 
 
 def forget(run: str) -> None:
-    """Drop the simulated classes of a run, which the package keeps as globals of its own."""
-    held = vars(_module("eval_checker.multi_turn_eval.multi_turn_utils"))
-    for name in [name for name in held if name.startswith(f"{run}_") and name.endswith("_instance")]:
-        del held[name]
+    """Drop the simulated classes of a run, which the package stores in its globals."""
+    instances = vars(_module("eval_checker.multi_turn_eval.multi_turn_utils"))
+    for name in [name for name in instances if name.startswith(f"{run}_") and name.endswith("_instance")]:
+        del instances[name]

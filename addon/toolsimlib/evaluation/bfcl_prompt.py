@@ -13,7 +13,7 @@ from toolsimlib.runtime.turn import Call, Message, Tool
 
 @dataclass(frozen=True, slots=True)
 class BfclPrompt:
-    """The form of one case: its functions stand in the prompt as the package describes them, not as tools.
+    """The form of one case: its functions are in the prompt, as the package describes them, not tools.
 
     A past call is shown as the prompt asks for calls, ``[name(key=value)]``, and the outputs of a step are one user
     message, in the package's own notation.
@@ -26,7 +26,7 @@ class BfclPrompt:
         return bfcl_package.prompted(_as_text(messages), self.entry)
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
-        """Return the calls in a text, which BFCL's parser takes as a whole: it is prose, or it is calls."""
+        """Return the calls in a text. For BFCL's parser it is all prose or all calls."""
         try:
             decoded = bfcl_package.read_prompted(text)
             calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
@@ -38,7 +38,7 @@ class BfclPrompt:
 def tools_of(entry: bfcl_package.Entry) -> tuple[Tool, ...]:
     """Return the functions of an entry as tools, for the ways that have them."""
     declared = bfcl_package.tool_declarations(entry["function"])
-    return tuple(Tool(each["name"], each.get("description", ""), each["parameters"]) for each in declared)
+    return tuple(Tool(tool["name"], tool.get("description", ""), tool["parameters"]) for tool in declared)
 
 
 def _as_text(messages: Iterable[Message]) -> list[Message]:

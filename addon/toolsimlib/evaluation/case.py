@@ -1,14 +1,14 @@
-"""The words of an evaluation: what is asked (case), by which way, what came of it (run), and which cases are asked.
+"""The terms of an evaluation: what is asked (case), by which way, the result (run), and which cases are asked.
 
-A suite is a list of cases. A case plays itself: it is handed a ``Send`` and asks as often as it wants, so that one
-question with one answer and a conversation with tools and state are the same thing to the rest of the evaluation. What
-happens around each question (the way to the model, clocks, tokens, traces, errors) is no business of a case's::
+A suite is a list of cases. A case plays itself: it gets a ``Send`` and asks as often as it wants, so that one question
+with one answer and a conversation with tools and state are the same thing to the rest of the evaluation. A case ignores
+what happens around each question (the way to the model, clocks, tokens, traces, errors)::
 
     async def play(send: Send) -> Verdict:
         answer = await send(Request(({"role": "user", "content": "…"},), tools))
         return Verdict.failed("no_call", "expected …") if not answer.calls else Verdict.passed()
 
-A case lets ProviderError pass: it becomes ``http_error`` or ``timeout`` of that run.
+A case does not catch ProviderError: it becomes ``http_error`` or ``timeout`` of that run.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Label = Literal[
 """Why a run failed; the first that applies, in the order of a call's life.
 
 parallel_collapse: fewer calls than asked for; needless_call: a call that nobody asked for; wrong_value: a call that
-fits its schema with an argument that is not the expected one; wrong_state: the calls passed and did not do what was
-asked; turn_limit: the model never stopped calling; internal_error: the case itself raised, a bug of the evaluation.
+fits its schema but has an unexpected argument; wrong_state: the calls passed and did not do what was asked; turn_limit:
+the model never stopped calling; internal_error: the case itself raised, a bug of the evaluation.
 """
 LABELS: tuple[Label, ...] = get_args(Label)
 
@@ -57,7 +57,7 @@ Api = Literal["chat", "responses"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a case says of its own run; ``detail`` is one line for people."""
+    """A case's verdict on its own run; ``detail`` is one line for people."""
 
     ok: bool
     label: Label | None = None
@@ -65,7 +65,7 @@ class Verdict:
 
     @classmethod
     def passed(cls) -> Verdict:
-        """Return the verdict of a run that did all that the case checks."""
+        """Return the verdict of a run that passed all checks of its case."""
         return cls(True)
 
     @classmethod
@@ -75,21 +75,21 @@ class Verdict:
 
 
 class PromptForm(Protocol):
-    """How the way ``prompt`` shows tools and reads calls, where a suite brings its own form."""
+    """How the way ``prompt`` shows tools and parses calls, for suites with their own form."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-        """Return the messages with the tools told in them, calls and outputs of the history as text."""
+        """Return the messages with the tools described in them, calls and outputs of the history as text."""
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
-        """Return what of a model's text is prose, and the calls in it."""
+        """Return the prose of a model's text, and the calls in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case. ``suite`` and ``id`` name it; ``kind`` tells cases that are about tools from plain chat.
+    """One case. ``suite`` and ``id`` name it; ``kind`` separates cases about tools from plain chat.
 
     ``form``: how the way ``prompt`` asks it, None for the evaluation's own form. ``options``: addon options that the
-    case is about, as ``name=value``; such a case is asked by the way ``toolsim`` only.
+    case tests, as ``name=value``; such a case is asked only by the way ``toolsim``.
     """
 
     suite: str
@@ -117,8 +117,8 @@ class Run:
     """One case, asked once in one cell.
 
     ``ms``: from the first question to the verdict, without waiting for rate limits; ``turns``: questions asked.
-    ``repaired``, ``untagged``: calls that toolsim mended, and calls that it found without the tag. ``steps``: one entry
-    per question: what was asked and answered, what the model was shown and wrote.
+    ``repaired``, ``untagged``: calls that toolsim repaired, and calls that it found without the tag. ``steps``: one
+    entry per question: what was asked and answered, what the model was shown and wrote.
     """
 
     suite: str
@@ -139,7 +139,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Name the run within its evaluation; the same key is the same question in a resumed or compared report."""
+        """Identify the run within its evaluation; in a resumed or compared report the same key is the same question."""
         cell = self.cell
         api = f"{cell.api} stream" if cell.stream else cell.api
         return "|".join((self.suite, self.case, cell.model, cell.profile, cell.way, api, cell.setting, str(self.trial)))
@@ -150,7 +150,7 @@ class Run:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Run:
-        """Return what ``as_dict`` was made of. Raises TypeError and KeyError for anything else."""
+        """Return the run that ``as_dict`` describes. Raises TypeError and KeyError for anything else."""
         return cls(**{**data, "cell": Cell(**data["cell"]), "steps": tuple(data["steps"])})
 
 

@@ -1,8 +1,8 @@
-"""A small catalogue of models as data, and the words that select from it.
+"""A small catalogue of models as data, and the words that select models from it.
 
 ``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
-``tools`` = its makers train and document it for tool calls. ``tool_calling_reliable`` is narrower: whether native calls
-are known to come as calls, and not as text that looks like one; False is measured, None is not known.
+``tools`` = its makers train and document it for tool calls. ``tool_calling_reliable`` is narrower: whether its native
+calls reliably come as calls, not as text that looks like one; False was measured, None is unknown.
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ CATALOGUE = (
 
 
 def is_selected(model: Model, words: Sequence[str]) -> bool:
-    """Return whether one of the words names the model: its id, base id, provider, a tag, or ``*``."""
+    """Return whether one of the words matches the model: its id, base id, provider, a tag, or ``*``."""
     names = {model.id, model.base_id, model.provider, *model.tags, "*"}
     return any(word in names for word in words)
 
 
 def select(words: str) -> list[Model]:
-    """Return the models of a list of words, in the list's order; ``!`` excludes what stands before it.
+    """Return the models of a list of words, in the list's order; ``!`` excludes models named before it.
 
-    A word that names nothing in the catalogue is the name of a model at the server.
+    A word that matches nothing in the catalogue is the name of a model at the server.
     """
     chosen: dict[str, Model] = {}
-    for word in filter(None, (each.strip() for each in words.split(","))):
+    for word in filter(None, (part.strip() for part in words.split(","))):
         name = word.removeprefix("!")
         exact = [model for model in CATALOGUE if model.id == name]
         found = exact or [model for model in CATALOGUE if is_selected(model, (name,))]

@@ -1,7 +1,7 @@
 """The report's plots as inline SVG: rates with their intervals, and the latency of each run.
 
-Widths are in the units of a viewBox, so that a plot scales with the page; colours are the page's CSS variables, one per
-way, chosen to be told apart by eyes that see fewer colours, and every bar carries its figure as text.
+Widths are in viewBox units, so that a plot scales with the page. Colours are the page's CSS variables, one per way,
+chosen so that colour-blind readers can distinguish them, and every bar has its figure as text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_LABEL = 28
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
     """Return horizontal bars: one group per case, one bar per way, with the 95 % interval as a whisker.
 
-    ``colours``: a way's number among the page's colours.
+    ``colours``: the number of each way among the page's colours.
     """
     parts: list[str] = []
     top = 4.0
@@ -49,13 +49,13 @@ def _bar(top: float, way: str, rate: Rate, colour: int) -> str:
     left, right = _LABELS + _PLOT * low / 100, _LABELS + _PLOT * high / 100
     caps = f"M{left:.1f} {middle - 4}v8M{right:.1f} {middle - 4}v8"
     figure = f"{rate.percent:.0f} %  ({rate.ok}/{rate.runs})"
-    told = f"{way}: {rate.ok} of {rate.runs} right, {rate.percent:.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
+    title = f"{way}: {rate.ok} of {rate.runs} right, {rate.percent:.1f} %, 95 % interval {low:.1f} to {high:.1f} %"
     box = f'x="{_LABELS}" y="{top}" height="{_BAR}"'
     return (
-        f'<g><title>{escape(told)}</title><rect class="track" {box} width="{_PLOT}"/>'
+        f'<g><title>{escape(title)}</title><rect class="track" {box} width="{_PLOT}"/>'
         f'<rect class="way{colour}" {box} width="{width:.1f}"/>'
         f'<path class="whisker" d="M{left:.1f} {middle}H{right:.1f}{caps}"/>'
-        f"{_text(_LABELS + _PLOT + 14, middle, figure, 'figure', 'start', told)}</g>"
+        f"{_text(_LABELS + _PLOT + 14, middle, figure, 'figure', 'start', title)}</g>"
     )
 
 
@@ -93,7 +93,7 @@ def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
 
 
 def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: float) -> list[str]:
-    """Return a dot per run; those that would cover each other are stacked, up and down in turns."""
+    """Return a dot per run; those that would overlap are stacked, up and down alternately."""
     places = sorted(round(_x(max(value, low), low, high) / 5) * 5 for value in times)
     dots = []
     for x, same in groupby(places):
@@ -105,7 +105,7 @@ def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: 
 
 
 def _decades(low: float, high: float) -> tuple[float, float]:
-    """Return the powers of ten around some values, at least one decade."""
+    """Return the powers of ten around these values, at least one decade apart."""
     first = math.floor(math.log10(low))
     last = max(math.ceil(math.log10(high)), first + 1)
     return 10.0**first, 10.0**last
@@ -132,18 +132,18 @@ def _tick(x: float, bottom: float, label: str) -> str:
     )
 
 
-def _text(x: float, y: float, text: str, kind: str, anchor: str, told: str) -> str:
+def _text(x: float, y: float, text: str, kind: str, anchor: str, title: str) -> str:
     return (
         f'<text class="{kind}" x="{x}" y="{y + 4.5:.1f}" text-anchor="{anchor}">'
-        f"<title>{escape(told)}</title>{escape(text)}</text>"
+        f"<title>{escape(title)}</title>{escape(text)}</text>"
     )
 
 
 def _shortened(text: str) -> str:
-    """Return a label that fits; a long one keeps its end, where the way stands."""
+    """Return a label that fits; a long one keeps its end, which names the way."""
     half = _MAX_LABEL // 2
     return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
 
 
-def _svg(height: float, parts: Sequence[str], told: str) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(told)}">{"".join(parts)}</svg>'
+def _svg(height: float, parts: Sequence[str], title: str) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'

@@ -1,4 +1,4 @@
-"""``toolsim eval``: measure, and write the report, whatever happens in between."""
+"""``toolsim eval``: measure, and write the report whatever happens in between."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SCRIPTED = "the scripted provider (offline)"
 
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
-# What says how the command runs, not what it measures: given again with --resume.
+# These say how the command runs, not what it measures: --resume does not restore them.
 _UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 1 when a run of the offline suites is wrong, 2 for bad usage.
 
-    A live evaluation that came to its end is a success, whatever it found.
+    A live evaluation that finishes is a success, whatever it found.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     for name, command in (("compare", compare.main), ("join", join.main)):
@@ -53,14 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, Path]:
-    """Parse the arguments; to resume means the settings of then, unless they are given anew."""
+    """Parse the arguments; --resume restores the saved settings, except those that are given again."""
     args = parser.parse_args(arguments)
     if args.resume is None:
         return args, journal.new_folder(Path(args.out), datetime.now(UTC))
     folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
     saved = dict(journal.read_settings(folder))
     if args.options:
-        # A list is added to its default.
+        # argparse appends a list to its default.
         saved.pop("options", None)
     parser.set_defaults(**saved)
     return parser.parse_args(arguments), folder
@@ -99,7 +99,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
 
 
 async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespace) -> bool:
-    """Make the runs that are still to be made; return whether that was broken off."""
+    """Make the runs that are still to be made; return whether that was interrupted."""
     finished = {run.key for run in log.runs}
     open_jobs = [job for job in jobs if job.key not in finished]
     with Progress(len(open_jobs), args.verbose, quiet=args.quiet) as progress:
@@ -122,7 +122,7 @@ async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespac
 
 
 def _in_order(jobs: Sequence[Job], runs: Sequence[Run]) -> list[Run]:
-    """Return the runs in the order of the plan, so that a resumed report reads as one that was made at once."""
+    """Return the runs in the order of the plan, so that a resumed report reads like one that was made in one go."""
     place = {job.key: number for number, job in enumerate(jobs)}
     return sorted((run for run in runs if run.key in place), key=lambda run: place[run.key])
 

@@ -1,8 +1,8 @@
-"""``toolsim eval compare A B``: the same cases in two reports, which of them flipped, and whether that can be chance.
+"""``toolsim eval compare A B``: the same cases in two reports, which of them flipped, and whether it may be chance.
 
-Runs are paired by suite, case and trial, and by each field of their cells (model, profile, way, …) that is not the same
-throughout its report: so two reports that differ in one option are paired whatever it is. ``--a`` and ``--b`` choose a
-part of a report, so that two ways or two values of one report can be compared, too::
+Runs are paired by suite, case and trial, and by each field of their cells (model, profile, way, …) that varies within a
+report: so two reports that differ in one option are paired, whichever option that is. ``--a`` and ``--b`` choose a part
+of a report, so that two ways or two values of one report can be compared too::
 
     toolsim eval compare REPORT REPORT --a way=toolsim --b way=native
 """
@@ -33,7 +33,7 @@ class Incomparable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Pairs of runs, (A's, B's), and how many runs of each side had no partner."""
+    """Pairs of runs, (A's, B's), and how many runs on each side had no partner."""
 
     pairs: Sequence[tuple[Run, Run]]
     alone_a: int
@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def flipped(self) -> list[tuple[Run, Run]]:
-        """The pairs that are not equally right: those that A got right first."""
+        """The pairs of which only one run is right, those that A got right first."""
         return sorted((pair for pair in self.pairs if pair[0].ok != pair[1].ok), key=lambda pair: not pair[0].ok)
 
     @property
@@ -71,7 +71,7 @@ def _by_key(runs: Sequence[Run], varying: Sequence[str]) -> dict[Key, Run]:
 
 
 def chosen(runs: Sequence[Run], wanted: Mapping[str, str]) -> list[Run]:
-    """Return the runs whose cells (or suite) have the wanted values."""
+    """Return the runs whose cells (or suite) match the wanted values."""
     return [
         run
         for run in runs

@@ -8,7 +8,7 @@ from toolsimlib.evaluation.case import Label, Verdict
 from toolsimlib.runtime.loop import Execution, Outcome
 
 DONE = "Done."
-"""The last text that scenarios ask for, word for word."""
+"""The final text that scenarios ask for, word for word."""
 
 _BY_CODE: dict[str, Label] = {
     "UNKNOWN_TOOL": "wrong_tool",
@@ -18,18 +18,18 @@ _BY_CODE: dict[str, Label] = {
     "READ_ONLY": "wrong_value",
     "LOCKED": "wrong_value",
 }
-# By the words of the JSON schema validator.
+# By the messages of the JSON schema validator.
 _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
     (r"is a required property", "missing_required"),
     (r"[Aa]dditional properties", "hallucinated_parameter"),
     (r": got \w+, expected ", "type_coercion"),
 )
-# What a call looks like that never became one.
+# What a call looks like that stayed text.
 _CALL_AS_TEXT = re.compile(r"<tool_call|<use_tool|<function=|[\"']arguments[\"']\s*:|[\"']parameters[\"']\s*:")
 
 
 def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdict:
-    """Judge a conversation; ``goal``: what of the wanted state is missing, None when it is all there."""
+    """Judge a conversation; ``goal``: what is missing from the wanted state, None if nothing is."""
     if goal is None and outcome.text.strip() == final and outcome.stop == "answer":
         return Verdict.passed()
     if not outcome.executions:

@@ -1,4 +1,4 @@
-"""The command line of an evaluation, as one table; environment variables of the predecessor are other defaults."""
+"""The command line of an evaluation, as one table; environment variables of the predecessor change its defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_MODELS = "stable"
 
 
 def boolean(text: str) -> bool:
-    """Return a flag's value as environments write it. Raises ValueError."""
+    """Return a flag's value as environment variables spell it. Raises ValueError."""
     value = text.strip().lower()
     if value in ("1", "true", "yes", "on"):
         return True
@@ -40,7 +40,7 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. ``env``: the variable that gives another default, without its prefix."""
+    """One flag. ``env``: the variable that changes its default, without the prefix."""
 
     name: str
     help: str
@@ -52,7 +52,7 @@ class Flag:
 
     @property
     def field(self) -> str:
-        """The attribute of the parsed arguments."""
+        """Its attribute in the parsed arguments."""
         return self.name.replace("-", "_")
 
 
@@ -185,14 +185,14 @@ FLAGS = (
     ),
     Flag("out", "folder for report folders", DEFAULT_OUT, metavar="DIR"),
 )
-# Not among the settings of a report.
+# Not stored in a report's settings.
 _VERBOSE = "VERBOSE"
 
 
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    """Return the parser; its defaults come from the environment where that says something.
+    """Return the parser, with defaults from the environment if it sets them.
 
-    Raises ValueError for a variable whose value is none of its flag's.
+    Raises ValueError for a variable with a value that its flag does not accept.
     """
     made = Parser(
         prog="toolsim eval",
@@ -257,5 +257,5 @@ def _verbosity(environment: Mapping[str, str]) -> int:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a list with commas."""
+    """Return the words of a comma-separated list."""
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,7 +1,7 @@
-"""Offline scenarios for each guard, policy and mode, of the runtime and of the addon: one goes red where one is gone.
+"""Offline scenarios for each guard, policy and mode of the runtime and the addon: if one is removed, a scenario fails.
 
-Each stands beside its script. What a model does wrong here, it does on purpose: it calls what it may not, writes what
-is no JSON, repeats itself, never stops, ends without a word.
+Each has its script beside it. The model misbehaves on purpose: it calls forbidden tools, writes invalid JSON, repeats
+itself, never stops, ends without a word.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIGHT = (
     "toolsim_strict_policy=message",
     "toolsim_tool_denylist=facts_propose",
 )
-"""Addon options that none of the other scenarios needs: one proxy has them all, so that a check takes seconds."""
+"""Addon options that no other scenario needs: one proxy has them all, so that a check takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Guard:
 
 
 def cases() -> Sequence[Case]:
-    """Return all guards. What they are about, no flag changes."""
+    """Return all guards. No flag changes what they test."""
     return [case(guard.scenario, ScenarioSettings(), SUITE) for guard in GUARDS]
 
 
 def scripts() -> dict[str, Script]:
-    """Return the scripts by the prompt that begins each."""
+    """Return the scripts by the prompt that starts each."""
     return {guard.scenario.prompt: guard.script for guard in GUARDS}
 
 
@@ -59,7 +59,7 @@ def _executed(*expected: str, final: str | None = DONE) -> Callable[[Outcome, Wo
     """Check the calls that ran, as ``name`` for a success and ``name CODE`` for a failure, and the last text."""
 
     def check(outcome: Outcome, workspace: Workspace) -> Verdict:
-        ran = tuple(" ".join([each.call.name, *each.result.codes]) for each in outcome.executions)
+        ran = tuple(" ".join([execution.call.name, *execution.result.codes]) for execution in outcome.executions)
         if ran != expected:
             return Verdict.failed("wrong_state", f"expected the calls {list(expected)}, got {list(ran)}")
         if final is not None and outcome.text.strip() != final:
@@ -70,7 +70,7 @@ def _executed(*expected: str, final: str | None = DONE) -> Callable[[Outcome, Wo
 
 
 def _stays_text(start: str) -> Callable[[Outcome, Workspace], Verdict]:
-    """Check that nothing ran and that the model's words reached the client as they were."""
+    """Check that nothing ran and that the model's words reached the client unchanged."""
 
     def check(outcome: Outcome, workspace: Workspace) -> Verdict:
         if outcome.executions:
@@ -124,7 +124,7 @@ def _check_cut(outcome: Outcome, workspace: Workspace) -> Verdict:
 
 
 def _same_ids(answer: Answer) -> Answer:
-    """Number calls as a gateway does that begins anew with each answer, and gives all of them one number."""
+    """Number calls like a gateway that restarts with each answer and gives all of them one number."""
     return replace(answer, calls=tuple(replace(call, id="call_0") for call in answer.calls))
 
 
@@ -218,7 +218,7 @@ GUARDS = (
     ),
     Guard(
         Scenario("never_stops", _prompt("never_stops"), _stopped("max_turns", 3), loop={"max_turns": 3}),
-        # Without the limit it would end here, and be wrong, rather than go on for ever.
+        # Without the limit it would end here, and fail, instead of running forever.
         (get(), get(), get(), get(), DONE),
     ),
     Guard(
@@ -240,7 +240,7 @@ GUARDS = (
             _prompt("disabled_use"),
             _executed(final=None),
             loop={"tool_use_mode": "disabled"},
-            # A gateway that reads calls out of any text.
+            # A gateway that parses calls out of any text.
             answer_transform=calls_from_content_tags,
         ),
         (get(),),
@@ -270,7 +270,7 @@ GUARDS = (
             _executed("state_get"),
             loop={"fix_empty_final": True},
         ),
-        # The second question carries no tools: a model that still sees them goes on calling.
+        # The second question has no tools: a model that still sees them continues to call.
         (get(), lambda shown: "" if FINAL_PROMPT not in shown else get() if "state_patch" in shown else DONE),
     ),
     # The addon.
@@ -350,7 +350,7 @@ GUARDS = (
             _executed("state_get"),
             options=("toolsim_catalog_budget=300",),
         ),
-        # The look-up is no part of the next question.
+        # The look-up is not part of the next question.
         (block("find_tools", {"names": ["state_get"]}), lambda shown: get() if "you looked up" in shown else DONE),
     ),
 )

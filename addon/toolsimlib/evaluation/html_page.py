@@ -1,6 +1,6 @@
 """``report.html``: one file, no script, no network. Figures, plots, and each failed run to unfold.
 
-Everything that a model or a server wrote is text here, whatever it looks like.
+Everything that a model or a server wrote is escaped, whatever it looks like.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from toolsimlib.evaluation.summary import (
 )
 
 MAX_FAILURES = 200
-"""Shown one by one; a page of thousands would not open."""
+"""How many are shown; a page with thousands would not open."""
 MAX_TEXT = 12_000
-"""Characters of one text: more than a person reads, less than a flood."""
+"""Characters of one text: more than a person reads, and still a page that opens."""
 _COLOURS = 6
 _NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
 
@@ -90,7 +90,7 @@ def _tile(name: str, value: str, detail: str) -> str:
 
 def _success(runs: Sequence[Run], colours: dict[str, int]) -> str:
     groups = [
-        (case, {way: Rate.of(each) for way, each in grouped(own, lambda run: way_name(run.cell)).items()})
+        (case, {way: Rate.of(found) for way, found in grouped(own, lambda run: way_name(run.cell)).items()})
         for case, own in by_case(runs).items()
     ]
     return _figure("Success by case and way", _legend(colours), charts.rates(groups, colours))
@@ -182,27 +182,27 @@ def _step(number: int, step: dict[str, Any]) -> str:
         messages = [[message["role"], message.get("content") or ""] for message in step["messages"]]
         if step.get("tools"):
             parts.append(f'<p class="note">Tools on offer: {escape(", ".join(step["tools"]))}</p>')
-    parts += [_said(f"shown · {role}", text) for role, text in messages]
+    parts += [_quoted(f"shown · {role}", text) for role, text in messages]
     if step.get("wrote"):
-        parts.append(_said("the model wrote", step["wrote"], "wrote"))
+        parts.append(_quoted("the model wrote", step["wrote"], "wrote"))
     answer = step.get("answer")
     if answer is not None:
         calls = "\n".join(f"{call['name']}({call['arguments']})" for call in answer["calls"])
         if answer["text"] and answer["text"] != step.get("wrote"):
-            parts.append(_said("the client got, in words", answer["text"], "got"))
+            parts.append(_quoted("the client got, in words", answer["text"], "got"))
         if calls:
-            parts.append(_said("the client got, as calls", calls, "got"))
+            parts.append(_quoted("the client got, as calls", calls, "got"))
         if not calls and not answer["text"]:
-            parts.append(_said("the client got", "an empty answer", "got"))
+            parts.append(_quoted("the client got", "an empty answer", "got"))
     if repairs := step.get("repairs"):
         parts.append(f'<p class="note">Repairs: {escape(", ".join(repairs))}</p>')
     if error := step.get("error"):
         status = f"HTTP {error['status']}: " if error.get("status") else ""
-        parts.append(_said("error", f"{status}{error['message']}", "error"))
+        parts.append(_quoted("error", f"{status}{error['message']}", "error"))
     return "".join(parts)
 
 
-def _said(who: str, text: str, kind: str = "") -> str:
+def _quoted(who: str, text: str, kind: str = "") -> str:
     long = len(text) > 900 and not kind
     body = f"<pre>{escape(_cut(text, MAX_TEXT))}</pre>"
     if long:

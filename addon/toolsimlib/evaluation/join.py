@@ -1,9 +1,9 @@
 """``toolsim eval join OUT REPORT …``: one report of several, over the same cases.
 
-Weights on a laptop take hours, so a comparison is made in parts: one way today, another tomorrow, an older version by
-its own checkout. Joined, they stand side by side, and only what all of them answered counts: within a suite and a
-model, a case is kept when every way has a run of it. A part can be given another name, which is how an older version
-of toolsim, asked as if it were the server, is told from the one of today::
+A model on a laptop takes hours, so a comparison is made in parts: one way today, another tomorrow, an older version
+from its own checkout. Joined, they stand side by side, and only what all of them answered counts: within a suite and a
+model, a case is kept if every way has a run of it. A part can be renamed, which distinguishes an older version of
+toolsim, asked as if it were the server, from the current one::
 
     toolsim eval join OUT today before --name "before=toolsim 0.1.0"
 """
@@ -21,29 +21,29 @@ from toolsimlib.evaluation.case import WAYS, Run
 from toolsimlib.evaluation.journal import RUNS, SETTINGS, Journal, NotAReport, Secrets, read_runs, read_settings
 from toolsimlib.evaluation.summary import grouped, way_name
 
-# What parts may differ in without being another question.
+# Settings in which parts may differ and still ask the same question.
 _FREE = frozenset(
     {"base_url", "models", "way", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
 )
 
 
 class Unlike(ValueError):
-    """The parts were not asked in the same manner."""
+    """The parts were asked with different settings."""
 
 
 def common(runs: Sequence[Run]) -> list[Run]:
     """Return the runs of the cases that every way of a suite and model has answered, trial by trial."""
     kept: list[Run] = []
-    for own in grouped(runs, lambda run: (run.suite, run.cell.model)).values():
-        ways = {replace(run.cell, model="") for run in own}
-        answered = grouped(own, lambda run: (run.case, run.trial))
-        whole = {key for key, each in answered.items() if {replace(run.cell, model="") for run in each} == ways}
-        kept += [run for run in own if (run.case, run.trial) in whole]
+    for group in grouped(runs, lambda run: (run.suite, run.cell.model)).values():
+        ways = {replace(run.cell, model="") for run in group}
+        answered = grouped(group, lambda run: (run.case, run.trial))
+        whole = {key for key, found in answered.items() if {replace(run.cell, model="") for run in found} == ways}
+        kept += [run for run in group if (run.case, run.trial) in whole]
     return kept
 
 
 def named(runs: Sequence[Run], name: str) -> list[Run]:
-    """Return the runs under another way's name: a way, and whatever tells it apart. Raises ValueError."""
+    """Return the runs renamed to another way: a way, and whatever distinguishes it. Raises ValueError."""
     way, _, rest = name.partition(" ")
     for known in WAYS:
         if way == known:
@@ -52,7 +52,7 @@ def named(runs: Sequence[Run], name: str) -> list[Run]:
 
 
 def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
-    """Return the runs of all parts, way by way; of runs with the same key the last part's."""
+    """Return the runs of all parts, way by way; of runs with the same key, the one of the last part."""
     runs = {run.key: run for part in parts for run in part}.values()
     return sorted(runs, key=lambda run: WAYS.index(run.cell.way))
 
@@ -95,8 +95,8 @@ def main(argv: Sequence[str]) -> int:
     except (NotAReport, ValueError) as error:
         print(f"toolsim eval join: {error}", file=sys.stderr)
         return 2
-    every = joined(parts)
-    kept = [replace(run, steps=()) if args.slim else run for run in common(every)]
+    all_runs = joined(parts)
+    kept = [replace(run, steps=()) if args.slim else run for run in common(all_runs)]
     log = Journal(args.out, Secrets())
     for run in kept:
         log.add(run)
@@ -104,7 +104,9 @@ def main(argv: Sequence[str]) -> int:
     log.write(SETTINGS, report.as_text(settings))
     report.write(log, kept, planned=len(kept), target=args.target, settings=settings, note=args.note)
     ways = ", ".join(grouped(kept, lambda run: way_name(run.cell)))
-    print(f"{len(kept)} of {len(every)} runs are of cases that all ways answered ({ways}); {args.out / 'report.html'}")
+    print(
+        f"{len(kept)} of {len(all_runs)} runs are of cases that all ways answered ({ways}); {args.out / 'report.html'}"
+    )
     return 0
 
 

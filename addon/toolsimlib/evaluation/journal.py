@@ -1,7 +1,7 @@
-"""The report folder: its settings, and one line per finished run, so that nothing finished is ever lost.
+"""The report folder: its settings, and one line per finished run, so that no finished run is ever lost.
 
 A run is one line of ``runs.jsonl``, appended and flushed when it is over. A line that a crash cut short is dropped when
-the folder is opened again, and its run is asked anew. What is known to be a secret never reaches a file.
+the folder is opened again, and its run is repeated. Known secrets never reach a file.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ RUNS = "runs.jsonl"
 SETTINGS = "settings.json"
 MASK = "[key]"
 
-# A shorter secret would be found in innocent words; nobody's key is that short.
+# A shorter secret would match innocent words; no real key is that short.
 _MIN_SECRET = 6
 
 
 class Secrets:
-    """Takes known secrets out of text that is about to be written."""
+    """Masks known secrets in text that is about to be written."""
 
     def __init__(self, secrets: Collection[str] = ()) -> None:
         forms = {form for secret in secrets for form in _forms(secret)}
@@ -37,12 +37,12 @@ class Secrets:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """Return a secret as it is, and as it stands in JSON strings."""
+    """Return a secret as it is, and as JSON strings escape it."""
     return secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
 
 
 class NotAReport(Exception):
-    """The folder is not a report's, or not one that can be resumed."""
+    """The folder is not a report folder, or not one that can be resumed."""
 
 
 class Journal:
@@ -61,7 +61,7 @@ class Journal:
         self._file = path.open("a", encoding="utf-8")
 
     def add(self, run: Run) -> Run:
-        """Note a finished run; return it as it was written, without secrets."""
+        """Record a finished run; return it as it was written, without secrets."""
         line = self._secrets.mask(json.dumps(run.as_dict(), ensure_ascii=False, default=str))
         self._file.write(f"{line}\n")
         self._file.flush()
@@ -70,7 +70,7 @@ class Journal:
         return written
 
     def write(self, name: str, text: str) -> Path:
-        """Write another file of the report, in one step."""
+        """Write another file of the report, atomically."""
         path = self.folder / name
         part = path.with_name(f".{name}.part")
         part.write_text(self._secrets.mask(text), encoding="utf-8")
@@ -88,7 +88,7 @@ def stamp(now: datetime) -> str:
 
 
 def new_folder(out: Path, now: datetime) -> Path:
-    """Return a new folder in ``out``; a second evaluation within the same second gets a name of its own."""
+    """Return a new folder in ``out``; a second evaluation within the same second gets its own name."""
     folder, number = out / stamp(now), 1
     while folder.exists():
         number += 1
@@ -105,7 +105,7 @@ def latest(out: Path) -> Path:
 
 
 def read_settings(folder: Path) -> Mapping[str, Any]:
-    """Return what a report was made with. Raises NotAReport."""
+    """Return the settings that a report was made with. Raises NotAReport."""
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:

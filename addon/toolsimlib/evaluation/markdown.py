@@ -38,7 +38,7 @@ def _cell(text: str) -> str:
 
 
 def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: str = "") -> str:
-    """Return the report. ``note``: a paragraph of its author's below the head."""
+    """Return the report. ``note``: a paragraph by its author below the head."""
     parts = [f"# Evaluation {stamp}", _head(runs, planned, target), *([note] if note else [])]
     ways = list(grouped(runs, lambda run: way_name(run.cell)))
     parts += [

@@ -1,4 +1,4 @@
-"""Asks every case in every cell, model by model, and makes a run of each: whatever happens is data of that run."""
+"""Asks every case in every cell, model by model: each becomes a run, and whatever happens is data of that run."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The key of the run that comes of it."""
+        """The key of the run that it becomes."""
         return run_of(self, Verdict.passed()).key
 
 
 def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
-    """Return all runs, model by model, case by case; each case's ways beside each other.
+    """Return all runs, model by model, case by case; the ways of one case come one after the other.
 
-    So an evaluation that is broken off has asked the same cases by all ways, and a server with a cache of prompts
-    treats all ways alike. A case about addon options is asked through toolsim only, once and not for each setting.
+    So an interrupted evaluation has asked the same cases by all ways, and a server with a prompt cache treats all ways
+    alike. A case about addon options is asked through toolsim only, once and not for each setting.
     """
     jobs, seen = [], set()
     for model in dict.fromkeys(cell.model for cell, _ in cells):
@@ -56,7 +56,7 @@ def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: 
 
 
 Progress = Callable[[Job, Run | None], None]
-"""Told when a run begins (None) and when it is over."""
+"""Called when a run starts (None) and when it is over."""
 
 
 async def measure(jobs: Iterable[Job], ways: Ways, seconds: float, done: Progress, *, parallel: int = 1) -> None:
@@ -78,7 +78,7 @@ async def measure(jobs: Iterable[Job], ways: Ways, seconds: float, done: Progres
 
 
 async def run(job: Job, ways: Ways, seconds: float) -> Run:
-    """Make one run. Never raises, but for being cancelled."""
+    """Make one run. Never raises, except when cancelled."""
     captures: Captures | None = None
     asking: Asking | None = None
     started = monotonic()
@@ -91,7 +91,7 @@ async def run(job: Job, ways: Ways, seconds: float) -> Run:
         verdict = Verdict.failed(_label(error), f"HTTP {error.status}: {error}" if error.status else str(error))
     except ProxyFailed as error:
         verdict = Verdict.failed("internal_error", str(error))
-    except Exception as error:  # a case's bug is one failed run, not the end of an evaluation of hours
+    except Exception as error:  # a bug in a case is one failed run, not the end of an evaluation that takes hours
         place = "".join(traceback.format_exception(error)[-2:])
         verdict = Verdict.failed("internal_error", place)
     ms = (monotonic() - started - (asking.waited if asking else 0)) * 1000
@@ -109,7 +109,7 @@ def _label(error: ProviderError) -> Label:
 def run_of(
     job: Job, verdict: Verdict, ms: float = 0, asking: Asking | None = None, recorded: Sequence[Recorded] = ()
 ) -> Run:
-    """Return the run that a job came to."""
+    """Return the run that a job resulted in."""
     steps = asking.steps if asking else []
     _join(steps, recorded)
     return Run(
@@ -125,24 +125,24 @@ def run_of(
         turns=len(steps),
         input_tokens=asking.input_tokens if asking else 0,
         output_tokens=asking.output_tokens if asking else 0,
-        repaired=sum(len(each.repairs) - each.untagged for each in recorded),
-        untagged=sum(each.untagged for each in recorded),
+        repaired=sum(len(exchange.repairs) - exchange.untagged for exchange in recorded),
+        untagged=sum(exchange.untagged for exchange in recorded),
         steps=tuple(steps),
     )
 
 
 def _join(steps: list[dict[str, Any]], recorded: Sequence[Recorded]) -> None:
-    """Put each recording to its question: they come in the same order, and only questions with tools have one."""
+    """Match each recording with its question: the order is the same, and only questions with tools have one."""
     left = list(recorded)
     before: tuple[tuple[str, str], ...] = ()
     for step in steps:
         has_tools = step["tools"] or any(message["role"] == "tool" for message in step["messages"])
         if not left or not (has_tools or step["messages_before"]):
             continue
-        each = left.pop(0)
-        count = common_prefix(before, each.shown)
-        step["shown_before"], step["shown"] = count, [list(message) for message in each.shown[count:]]
-        step["wrote"] = each.wrote
-        if each.repairs:
-            step["repairs"] = list(each.repairs)
-        before = each.shown
+        exchange = left.pop(0)
+        count = common_prefix(before, exchange.shown)
+        step["shown_before"], step["shown"] = count, [list(message) for message in exchange.shown[count:]]
+        step["wrote"] = exchange.wrote
+        if exchange.repairs:
+            step["repairs"] = list(exchange.repairs)
+        before = exchange.shown

@@ -1,7 +1,7 @@
-"""The way ``prompt``: tools told in a system message and read back by one regular expression, as any tutorial has it.
+"""The way ``prompt``: tools in a system message, calls parsed by one regular expression, as in any tutorial.
 
-It is what people write who have no toolsim: the Hermes form, one example of the syntax, no judging and no repair. The
-parser is deliberately the plain one; a call that it cannot read is text.
+This is what people write without toolsim: the Hermes form, one example of the syntax, no judging and no repair. The
+parser is deliberately simple; a call that it cannot parse is text.
 """
 
 from __future__ import annotations

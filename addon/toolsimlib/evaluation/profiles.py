@@ -1,7 +1,7 @@
 """Sampling profiles: how the model chooses its words, as data.
 
 A profile applies to a model when one of its ``models`` words selects the model (``*``: all). ``recommended`` is the
-model's own, from the catalogue: what its makers' card or generation_config says. It applies where they say anything.
+model's own profile from the catalogue, by its model card or generation_config. It applies if they say anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Profile:
     top_k: int | None = None
     min_p: float | None = None
     own: bool = field(default=False)
-    """Take the model's recommended values."""
+    """Use the model's recommended values."""
 
     def applies(self, model: Model) -> bool:
         """Return whether the profile is meant for a model."""
@@ -43,7 +43,7 @@ class Profile:
 
 
 PROFILES = (
-    # Without sampling a report can be repeated, and a comparison is of what was changed.
+    # Without sampling a report is reproducible, and a comparison shows only what was changed.
     Profile("default", ("deterministic",), temperature=0.0),
     Profile("recommended", ("card",), own=True),
     Profile("creative", ("chat",), temperature=1.0, top_p=0.95),
@@ -53,7 +53,7 @@ PROFILES = (
 
 
 class UnknownProfile(ValueError):
-    """No profile has that id or tag."""
+    """No profile has this id or tag."""
 
 
 def select(words: str) -> Sequence[Profile]:
@@ -61,9 +61,9 @@ def select(words: str) -> Sequence[Profile]:
     chosen: dict[str, Profile] = {}
     names = [word.strip() for word in words.split(",") if word.strip()]
     for name in names:
-        found = [each for each in PROFILES if name.lstrip("!") in ("*", each.id, *each.tags)]
+        found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]
         if not found:
-            raise UnknownProfile(f"no such profile: {name}; there are {', '.join(each.id for each in PROFILES)}")
+            raise UnknownProfile(f"no such profile: {name}; there are {', '.join(profile.id for profile in PROFILES)}")
         for profile in found:
             if name.startswith("!"):
                 chosen.pop(profile.id, None)

@@ -1,4 +1,4 @@
-"""What is seen while an evaluation runs: a live line on a terminal, plain lines elsewhere."""
+"""The output while an evaluation runs: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Progress:
             self._live.stop()
 
     def __call__(self, job: Job, run: Run | None) -> None:
-        """Show a run that begins (None), or one that is over."""
+        """Show a run that starts (None), or one that is over."""
         if run is None:
             if self._live is not None:
                 self._live.update(self._task, description=f"{job.cell.model} · {way_name(job.cell)} · {job.case.id}")

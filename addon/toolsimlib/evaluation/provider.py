@@ -1,7 +1,7 @@
 """The scripted provider: an OpenAI-shaped text server that answers the offline scenarios by their scripts.
 
-It sees what any text-only backend sees. The prompt tells it which scenario this is, and the number of the assistant's
-messages how far it has come; so it needs no memory, and the same request always gets the same answer.
+It sees what any text-only backend sees. The prompt identifies the scenario, and the number of assistant messages the
+step; so it is stateless, and the same request always gets the same answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODEL = "scripted"
 
 
 class ScriptedProvider:
-    """A backend for the loopback, by scripts that are named by their prompts."""
+    """A backend for the loopback that plays scripts, found by their prompts."""
 
     apis = tuple(APIS.values())
 
@@ -41,7 +41,7 @@ class ScriptedProvider:
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request; tokens are words. Raises errors.BadRequest where there is no script."""
+        """Answer one request; tokens are words. Raises errors.BadRequest if there is no script."""
         transcript = messages_of(request)
         shown = "\n".join(message.text for message in transcript)
         found = next((replies for prompt, replies in self._scripts.items() if prompt in shown), None)

@@ -1,7 +1,7 @@
-"""A mitmdump of the evaluation's own, with the addon in front of the target: what is measured is the product.
+"""The evaluation's own mitmdump, with the addon in front of the target: it measures the real product.
 
-It records each exchange (``toolsim_capture``), which is how the evaluation knows what the model was really shown and
-what it wrote before the addon made calls of it.
+It records each exchange (``toolsim_capture``), which is how the evaluation knows what the model was actually shown and
+what it wrote before the addon turned that into calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from toolsimlib.proxy import child
 
-# A first start makes a certificate authority, on a machine that may be busy.
+# The first start creates a certificate authority, on a machine that may be busy.
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
@@ -37,14 +37,14 @@ class Proxy:
 
 
 class Proxies:
-    """Starts one mitmdump per use and set of addon options, when it is first needed; they share an authority."""
+    """Starts one mitmdump per user and set of addon options, on first use; they share a certificate authority."""
 
     def __init__(self, target: str, *, flows: Path | None = None) -> None:
         self._target = target
         self._flows = flows
         self._folder = Path(tempfile.mkdtemp(prefix="toolsim-eval-"))
         self._running: dict[tuple[str, tuple[str, ...]], tuple[Proxy, asyncio.subprocess.Process]] = {}
-        # The first one makes the authority; two at once would write it over each other.
+        # The first one creates the authority; two at once would overwrite each other's.
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Sequence[str]) -> Proxy:
@@ -76,7 +76,7 @@ class Proxies:
                 stderr=output,
                 cwd=folder,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                # Ctrl-C is for the evaluation, which still has a report to write.
+                # Ctrl-C is meant for the evaluation, which still has a report to write.
                 start_new_session=True,
             )
         try:
@@ -90,7 +90,7 @@ class Proxies:
         return Proxy(f"http://127.0.0.1:{port}{origin.path.rstrip('/')}", captures), process
 
     async def stop(self) -> None:
-        """Stop all, move what they recorded to the folder of flows if there is one, and leave nothing behind."""
+        """Stop all of them, move their recordings to the folder of flows if there is one, and leave nothing behind."""
         await asyncio.gather(*(_stop(process) for _, process in self._running.values()))
         if self._flows is not None:
             for number, (proxy, _) in enumerate(self._running.values()):

@@ -1,9 +1,9 @@
-"""Plain one-turn questions with everyday tools: the quickest look at whether a model calls at all.
+"""Plain one-turn questions with everyday tools: the quickest way to see whether a model calls at all.
 
-A suite is a file of data, which says which calls are right and, for each argument, which values are: names of people
-and places are compared without regard to case and final dots, everything else exactly. A question without calls is
-right when none is made. The manifest's wording was chosen by some of ``questions``; ``unseen`` holds others, with
-other tools, by which nothing was ever chosen.
+A suite is a data file with the right calls and, for each argument, the right values: names of people and places are
+compared without regard to case and final dots, everything else exactly. A question without calls is right if none is
+made. The manifest's wording was tuned on some of ``questions``; ``unseen`` holds other questions, with other tools, on
+which nothing was ever tuned.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def cases(suite: str = "questions") -> Sequence[Case]:
     return [
         Case(
             suite,
-            each["id"],
-            _Question(each["question"], tuple(tools[name] for name in each["tools"]), tuple(each["calls"])).play,
+            entry["id"],
+            _Question(entry["question"], tuple(tools[name] for name in entry["tools"]), tuple(entry["calls"])).play,
         )
-        for each in document["questions"]
+        for entry in document["questions"]
     ]
 
 
@@ -61,7 +61,7 @@ class _Question:
             return "parallel_collapse"
         if len(left) > len(self.calls):
             return "needless_call"
-        # Each right call takes the written call that comes nearest to it.
+        # Each right call is paired with the written call that comes nearest to it.
         first: Label | None = None
         for right in self.calls:
             mistakes = [_mistake(call, right) for call in left]

@@ -1,4 +1,4 @@
-"""What the model was shown and what it wrote, read from the exchanges that the evaluation's own proxy recorded."""
+"""What the model was shown and what it wrote, read from the exchanges that the evaluation's proxy recorded."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from toolsimlib.proxy.notes import NOTE, REPORT
 from toolsimlib.wire.dialect import api_of_path
 from toolsimlib.wire.json_codec import parse_object
 
-# A recording is written by a thread of the proxy's after the answer has left it.
+# A thread of the proxy writes a recording after the answer has left the proxy.
 _WAIT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One exchange: the messages that the backend got as (role, text), its own words, and what toolsim mended."""
+    """One exchange: the messages that the backend got as (role, text), its own words, and what toolsim repaired."""
 
     shown: tuple[tuple[str, str], ...]
     wrote: str
@@ -44,7 +44,7 @@ class Captures:
         self._read: set[str] = set()
 
     async def new(self, expected: int) -> list[Recorded]:
-        """Return the exchanges that were recorded since the last time, oldest first; wait a while for ``expected``."""
+        """Return the exchanges that were recorded since the last call, oldest first; wait a while for ``expected``."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT_SECONDS
         while len(files := self._unread()) < expected and loop.time() < end:
@@ -53,7 +53,7 @@ class Captures:
         return [recorded for file in files for recorded in _exchanges(file)]
 
     def forget(self) -> None:
-        """Pass over what is there: it belongs to a run that was given up."""
+        """Skip the recordings so far: they belong to an abandoned run."""
         self._read |= {file.name for file in self._unread()}
 
     def _unread(self) -> list[Path]:

@@ -19,7 +19,7 @@ def write(
 ) -> None:
     """Write the files into the journal's folder, whose name is the report's stamp.
 
-    ``planned``: how many runs there were to be; ``target``: what was asked, for people; ``note``: a paragraph of the
+    ``planned``: the planned number of runs; ``target``: what was asked, for people; ``note``: a paragraph by the
     report's author.
     """
     stamp = log.folder.name
@@ -30,5 +30,5 @@ def write(
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """Return data as a report's JSON files hold it."""
+    """Return data as a report's JSON files store it."""
     return json.dumps(data, ensure_ascii=False, indent=2) + "\n"

@@ -1,7 +1,7 @@
 """The scenarios: conversations with tools and state, judged by the state they leave behind.
 
-Each runs on a workspace of its own, through the runtime's loop. Live ones ask for the exact last text ``Done.``, so
-that the end can be asserted; nothing else of a model's wording counts.
+Each runs on its own workspace, through the runtime's loop. Live ones ask for the exact final text ``Done.``, so that
+the end can be asserted; nothing else in a model's wording counts.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Check = Callable[[Outcome, Workspace], Verdict]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario. ``loop``: fields of LoopSettings that it is about, and that no flag changes for it.
+    """One scenario. ``loop``: fields of LoopSettings that it tests, and that no flag changes for it.
 
-    ``allowed``: the tools that may run (None: those of the settings), ``offered``: those shown, where that is not the
-    same; ``context``: values for arguments that calls leave out; ``options``: addon options; ``strict``: state_patch is
-    declared strict; ``facts``: more facts to read; ``answer_transform``: what is done to each answer; ``error``: the
+    ``allowed``: the tools that may run (None: those of the settings), ``offered``: those shown, if they
+    differ; ``context``: values for arguments that calls leave out; ``options``: addon options; ``strict``: state_patch
+    is declared strict; ``facts``: more facts to read; ``answer_transform``: what is done to each answer; ``error``: the
     API's error code that the run has to end with.
     """
 
@@ -58,13 +58,13 @@ class Scenario:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """How the conversation begins."""
+        """How the conversation starts."""
         return {"role": "system", "content": self.system}, {"role": "user", "content": self.prompt}
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSettings:
-    """What flags say of all scenarios. ``allowed`` None = every model-facing tool."""
+    """What flags set for all scenarios. ``allowed`` None = every model-facing tool."""
 
     allowed: Collection[str] | None = DEFAULT_ALLOWLIST
     loop: LoopSettings = field(default_factory=LoopSettings)
@@ -110,7 +110,7 @@ def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> 
 TITLE = "Quarterly report"
 TOO_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
 MAX_LIVE_ARGS_BYTES = 400
-"""Below the text that long_arguments_guard asks to write, above any sentence and its arguments' names."""
+"""Below the text that long_arguments_guard asks for, above any sentence with its argument names."""
 
 
 def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
@@ -198,7 +198,10 @@ SCENARIOS = (
         _check_parallel,
     ),
 )
-PRESETS = {"default": tuple(scenario.id for scenario in SCENARIOS[:5]), "all": tuple(each.id for each in SCENARIOS)}
+PRESETS = {
+    "default": tuple(scenario.id for scenario in SCENARIOS[:5]),
+    "all": tuple(scenario.id for scenario in SCENARIOS),
+}
 
 
 class UnknownScenario(ValueError):

@@ -1,8 +1,8 @@
 """What the scripted provider writes: helpers for scripts, and the scripts of the live scenarios.
 
-A script is one reply per question, by how often the assistant has spoken already. A reply that is a function is given
-all that the model was shown, and makes the next step only if the guard before it has spoken: a script goes on as a
-model would that reads its results, so that the scenario fails where the guard is gone.
+A script is one reply per question, indexed by how often the assistant has already spoken. A reply that is a function
+gets all that the model was shown, and takes the next step only if the guard before it has reacted: a script continues
+like a model that reads its results, so that the scenario fails if the guard is gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Script = Sequence[Reply]
 
 
 def block(name: str, arguments: Mapping[str, Any] | str) -> str:
-    """Return a call as a model writes it, with its arguments as an object, or as the text that is given."""
+    """Return a call as a model writes it, with its arguments as an object, or as the given text."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f'<tool_call>{{"name":{json.dumps(name)},"arguments":{written}}}</tool_call>'
 
@@ -69,5 +69,5 @@ SCRIPTS: Mapping[str, Script] = {
 
 
 def live_scripts() -> dict[str, Script]:
-    """Return the scripts of the live scenarios, by the prompt that begins each."""
+    """Return the scripts of the live scenarios, by the prompt that starts each."""
     return {scenario.prompt: SCRIPTS[scenario.id] for scenario in SCENARIOS}

@@ -1,4 +1,4 @@
-"""From flags to what is asked: target, cells, cases. Whatever cannot be asked is a UsageError, before anything is."""
+"""From flags to what is asked: target, cells, cases. What cannot be asked is a UsageError, before any question."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ APIS = ("chat", "responses")
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
-"""Request fields that the evaluation itself decides."""
+"""Request fields that the evaluation itself sets."""
 
 
 class UsageError(Exception):
-    """What was asked for makes no sense; the message says why."""
+    """The flags make no sense; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
 def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
     """Return the key for a server, "" without one. Raises UsageError.
 
-    OPENROUTER_API_KEY is sent where its owner meant it: to OpenRouter, and to OPENROUTER_BASE_URL. Any other server
-    gets a key only by ``--key-env``.
+    OPENROUTER_API_KEY is sent only where its owner meant it to go: to OpenRouter, and to OPENROUTER_BASE_URL. Any other
+    server gets a key only through ``--key-env``.
     """
     if args.key_env:
         key = environment.get(args.key_env, "")
@@ -91,7 +91,7 @@ def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
 
 
 def default_models(url: str, served: Sequence[str]) -> str:
-    """Return what is asked when nobody said: OpenRouter's stable ones, or the one that a server has."""
+    """Return the models to ask by default: OpenRouter's stable ones, or a server's only one."""
     if (urlsplit(url).hostname or "").endswith("openrouter.ai"):
         return DEFAULT_MODELS
     if len(served) == 1:
@@ -112,7 +112,7 @@ def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
 
 
 def scenario_settings(args: Namespace) -> ScenarioSettings:
-    """Return what the flags say of all scenarios."""
+    """Return what the flags set for all scenarios."""
     allowed = None if args.allowlist.strip() == "all" else tuple(words(args.allowlist))
     loop = LoopSettings(
         tool_use_mode=args.tool_use_mode,
@@ -161,8 +161,8 @@ def _values(option: str) -> list[str]:
     name, equals, values = option.partition("=")
     if not equals or not name or " " in option:
         raise UsageError(f"--set: expected NAME=VALUE without spaces, got {option!r}")
-    # mitmproxy keeps an option that nobody knows in silence, and the report would tell of nothing.
-    known = {each.full_name: each for each in OPTIONS}
+    # mitmproxy silently accepts an unknown option, and the report would be about nothing.
+    known = {option.full_name: option for option in OPTIONS}
     if name not in known:
         raise UsageError(f"--set: there is no option {name}")
     chosen = values.split(",")

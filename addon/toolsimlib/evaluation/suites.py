@@ -11,11 +11,11 @@ from toolsimlib.evaluation.scenarios import ScenarioSettings
 
 
 class UnknownSuite(ValueError):
-    """No suite has that name, or what it needs is not installed."""
+    """No suite has this name, or its package is not installed."""
 
 
 def load(name: str, settings: ScenarioSettings | None = None, selection: str = "default") -> Sequence[Case]:
-    """Return all cases of a suite, in an order that never changes; ``selection``: which scenarios. Raises UnknownSuite.
+    """Return all cases of a suite, in a stable order; ``selection``: which scenarios. Raises UnknownSuite.
 
     Also raises scenarios.UnknownScenario.
     """

@@ -1,4 +1,4 @@
-"""The figures of a report, counted from its runs; ``report.json`` is this, Markdown and HTML say it."""
+"""The figures of a report, counted from its runs: ``report.json`` stores them, Markdown and HTML show them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from toolsimlib.evaluation.case import LABELS, Cell, Run
 from toolsimlib.evaluation.figures import percentile, wilson
 
 NEARLY_ALL = 0.96
-"""The rate from which a combination counts as dependable."""
+"""The rate from which on a combination counts as dependable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many of some runs were right."""
+    """How many runs of a group were right."""
 
     runs: int
     ok: int
@@ -46,7 +46,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What some runs have in common, told in one row."""
+    """The figures of a group of runs, one row of a table."""
 
     rate: Rate
     p50_ms: float
@@ -60,7 +60,7 @@ class Figures:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Figures:
-        """Count runs. Latency is that of runs that ended by themselves: a timeout would only repeat its limit."""
+        """Count runs. Latency covers only runs that ended by themselves: a timeout would just repeat its limit."""
         times = [run.ms for run in runs if run.label not in ("timeout", "http_error", "internal_error")]
         return cls(
             Rate.of(runs),
@@ -99,7 +99,7 @@ def count_failures(runs: Iterable[Run]) -> dict[str, int]:
 
 
 def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:
-    """Return runs by a key, in order of first appearance."""
+    """Group runs by a key, in order of first appearance."""
     groups: dict[Key, list[Run]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
@@ -107,9 +107,9 @@ def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> di
 
 
 def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return runs by scenario; a benchmark's single cases say little, so they count by suite.
+    """Return runs by scenario; a benchmark's single cases say little, so they are grouped by suite.
 
-    Each model stands for itself where there are several: their sum would be nobody's figure.
+    If there are several models, each has its own rows: their sum would be nobody's figure.
     """
     several = len({run.cell.model for run in runs}) > 1
 
@@ -131,7 +131,7 @@ def combinations(runs: Sequence[Run]) -> dict[Cell, Rate]:
 
 
 def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return ``report.json``'s content. ``planned``: how many runs there were to be."""
+    """Return the content of ``report.json``. ``planned``: the planned number of runs."""
     cells = [
         {
             "suite": suite,

@@ -15,7 +15,7 @@ from toolsimlib.runtime.prompt import calls_from_content_tags
 from toolsimlib.runtime.turn import Answer, Request, Send
 
 CONTENT_TAGS = "content_tag_fallback"
-"""The setting of the way ``native`` in which tagged calls in the text of an answer count."""
+"""The setting of the way ``native`` with which tagged calls in an answer's text count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Ways:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return how to ask, and for the way toolsim what will be recorded of it. Raises ProxyFailed."""
+        """Return how to ask, and for the way toolsim the recordings of it. Raises ProxyFailed."""
         if cell.way != "toolsim":
             send = sender(self._client(self._target.base_url), cell.model, api=cell.api, stream=cell.stream)
             if cell.way == "prompt":
@@ -57,7 +57,7 @@ class Ways:
             self._clients[base_url] = openai.AsyncOpenAI(
                 base_url=base_url,
                 api_key=target.api_key,
-                # A failure is a figure here; waiting for rate limits is the evaluation's own business.
+                # A failure is a figure here; the evaluation itself waits for rate limits.
                 max_retries=0,
                 timeout=openai.Timeout(target.client_seconds, connect=target.open_seconds, read=target.read_seconds),
             )
@@ -70,7 +70,7 @@ class Ways:
 
 
 def with_content_tags(send: Send) -> Send:
-    """Return a Send that reads tagged calls in the text of an answer without calls."""
+    """Return a Send that parses tagged calls in the text of an answer without calls."""
 
     async def ask(request: Request) -> Answer:
         answer = await send(request)
@@ -80,7 +80,7 @@ def with_content_tags(send: Send) -> Send:
 
 
 def prompted(send: Send, case: Case) -> Send:
-    """Return a Send that tells tools in words and reads calls out of the text."""
+    """Return a Send that describes tools in words and parses calls out of the text."""
     form = case.form or PlainPrompt()
 
     async def ask(request: Request) -> Answer:

@@ -1,7 +1,7 @@
 """The small in-memory workspace that the scenarios are about, and the tools that reach it.
 
-``facts`` are authoritative: a model may propose a change, and only a person's confirmation commits it. ``draft`` is
-working state, typed field by field. ``locks`` are paths that nobody may change now. ``ui`` is there or not.
+``facts`` are authoritative: a model may propose a change, but only a person's confirmation commits it. ``draft`` is
+working state, typed field by field. ``locks`` are paths that nobody may change now. ``ui`` may be missing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(slots=True)
 class Workspace:
-    """One workspace of one run."""
+    """The workspace of one run."""
 
     facts: dict[str, str] = field(default_factory=lambda: {"company": "Example Ltd", "year": "2026"})
     draft: dict[str, Any] = field(
@@ -105,7 +105,7 @@ class Workspace:
         if root in ("facts", "locks", "ui"):
             return ToolResult.failed(f"READ_ONLY: {path}; only /draft can be changed")
         if root != "draft" or name not in _FIELDS:
-            fields = ", ".join(f"/draft/{each}" for each in _FIELDS)
+            fields = ", ".join(f"/draft/{field}" for field in _FIELDS)
             return ToolResult.failed(f"PATH_NOT_FOUND: {path}; the fields are {fields}")
         if f"/draft/{name}" in self.locks:
             return ToolResult.failed(f"LOCKED: {path}")
@@ -116,12 +116,12 @@ class Workspace:
         return ToolResult(True, {"path": path, "value": value})
 
     def propose(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Note a proposal; the facts stay as they are."""
+        """Record a proposal; the facts stay unchanged."""
         self.proposals[arguments["name"]] = arguments["value"]
         return ToolResult(True, {"proposed": arguments["name"]}, warnings=("a person has to confirm it",))
 
     def commit(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Make a proposal a fact. Needs the name of the person who confirmed it."""
+        """Turn a proposal into a fact. Needs the name of the person who confirmed it."""
         name = arguments["name"]
         if not arguments.get("confirmed_by"):
             return ToolResult.failed("CONFIRMATION_REQUIRED: a person has to confirm it")
