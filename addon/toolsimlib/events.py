@@ -127,7 +127,7 @@ class HostedStarted:
 
 @dataclass(frozen=True, slots=True)
 class HostedProgress:
-    """An event about an announced hosted item: its type, and its fields but for the item's id and all numbers."""
+    """An event about an announced hosted item: its type, and its fields without the item's id and all numbers."""
 
     key: str
     type: str
@@ -224,7 +224,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Deltas:
-    """Deltas that came together and are like ``like`` but for their texts, none of which is empty.
+    """Deltas that came together and differ from ``like`` only in their texts, none of which is empty.
 
     It is not frozen since it is made for every chunk.
     """

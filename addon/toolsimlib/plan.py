@@ -21,7 +21,7 @@ Feature = Literal["tools", "constraint"]
 """What a request may ask of a backend that not every one can: tools of its own, and an enforced form of calls."""
 
 FIND_TOOLS = "find_tools"
-"""The tool of ours by which a model looks up others, and the reason for the round that follows its call."""
+"""Our own tool by which a model looks up others, and the reason for the round that follows its call."""
 GUESSED_CALL = "GUESSED_CALL"
 """A call of a tool of which the model has only seen the name, and that does not fit: it is such a look-up too."""
 OutputMode = Literal["openai-json", "obsidian-xml"]

@@ -179,7 +179,7 @@ _FIELDS = tuple(each.name for each in fields(Report))
 
 
 def _copied(value: Any) -> Any:
-    """Return a field's value, the lists and dicts in it anew."""
+    """Return a field's value, with copies of the lists and dicts in it."""
     if isinstance(value, list):
         # Names and entries, of which there may be thousands, or the dicts of blocks.
         return list(value) if not value or isinstance(value[0], str) else [_copied(each) for each in value]

@@ -65,7 +65,7 @@ def port(text: str) -> int:
 
 
 def setting(text: str) -> str:
-    """Return a ``NAME=VALUE`` of mitmproxy's or ours. Raises ArgumentTypeError."""
+    """Return a ``NAME=VALUE`` for mitmproxy or toolsim. Raises ArgumentTypeError."""
     name, sign, _ = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")

@@ -21,7 +21,7 @@ need it to the runner, and only those; all others go to the backend directly, an
 4. What was emitted stands. Only what was held back is asked for again (``response/again.py``); the rest of the answer
    is added behind it. A stream and a whole answer are the same, since both take this path.
 5. The model is shown its own words and a record of what was wrong (``words.py``), as a further turn of the
-   conversation: it stands alone in the last message, where no text of the client's and no tool's output ever stands,
+   conversation: it stands alone in the last message, where neither text of the client nor a tool's output ever stands,
    and its values are JSON on one line, which nothing that is quoted in them can leave.
 6. Nothing is asked without bound: so many rounds in all, so many for one reason, so much time and text (``course.py``).
    If a further round is not allowed any more, or fails before it emits anything, the answer ends at the fault, just as

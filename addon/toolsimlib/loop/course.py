@@ -7,7 +7,7 @@
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
 | tools that it looks up by ``find_tools``          | 3 times; it is shown their entries                            |
 | calls that it does not approve of itself          | once, with ``toolsim_second_opinion``; without tools            |
-| an error of the backend's                         | ``toolsim_fallback_retry_count`` times, ``relaxed``; no tools   |
+| an error from the backend                         | ``toolsim_fallback_retry_count`` times, ``relaxed``; no tools   |
 | outputs of MCP tools                              | always; the last round that the bounds allow without tools      |
 
 A question about a call (``opinion.py``) is a round as well, asked apart from the conversation.
@@ -92,7 +92,7 @@ def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> boo
 class Course:
     """The rounds of one answer to ``body``, a request of ``api``'s.
 
-    What tools of ours have answered, the ``hosted`` ones, is followed by a round (``after_calls``) as long as the
+    The outputs of our own tools, the ``hosted`` ones, are followed by a round (``after_calls``) as long as the
     bounds allow one.
     """
 

@@ -120,7 +120,7 @@ class HostedCalls:
 
     @property
     def has_work(self) -> bool:
-        """Whether the round that is over holds calls of ours, to be run or to be approved."""
+        """Whether the round that is over holds calls that we run, or that wait for approval."""
         return bool(self._pending) or self._waits
 
     @property
@@ -286,7 +286,7 @@ class HostedCalls:
                 self.body = {**self.body, "tool_choice": mcp_items.after_calls(body["tool_choice"])}
 
     def next_round(self) -> None:
-        """Forget what was said in a round that is asked anew."""
+        """Forget what a round emitted that is asked again."""
         self._words, self._pending, self._open = [], [], None
 
     async def _outcome(self, pending: _Pending) -> Outcome:

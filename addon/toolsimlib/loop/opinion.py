@@ -47,7 +47,7 @@ NO_OPINION = "NO_OPINION"
 """A warning: a question about a tool's call was not answered by yes or no, so that the call stands."""
 
 _MAX_REQUESTS = 3
-"""Messages of the user's that are shown: "And in Paris?" says nothing alone."""
+"""Messages of the user that are shown: "And in Paris?" says nothing by itself."""
 _MAX_REQUEST = 4_000
 """Characters of each, whose beginning and end are shown."""
 _MAX_DESCRIPTION = 2_000

@@ -34,7 +34,7 @@ PROVIDER_ERROR = "PROVIDER_ERROR"
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A round that got no answer: an HTTP error of the backend's or of the proxy's, as it would reach the client."""
+    """A round that got no answer: an HTTP error of the backend or the proxy, as it would reach the client."""
 
     status: int
     headers: Mapping[str, str]

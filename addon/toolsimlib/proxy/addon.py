@@ -214,7 +214,7 @@ class ToolSim:
             request.stream = True
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request of ours; what would take long is awaited, the rest is done at once."""
+        """Rewrite a request; what would take long is awaited, the rest is done at once."""
         exchange = OPEN.get(flow.id)
         if exchange is not None and exchange.memory is not None and exchange.memory.resource is not None:
             return self._remembering.serve(flow, exchange)

@@ -49,7 +49,7 @@ class BuiltinBackend:
         return self._spawn(self._serve(settings, modes))
 
     def update(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> None:
-        """Start anew if other settings need another backend."""
+        """Restart if other settings need another backend."""
         if _config(settings) != _config(self._settings):
             self.start(settings, modes)
 

@@ -2,10 +2,10 @@
 
 *Circles.* A target may be this very proxy, by more names than can be known beforehand: ``LOCALHOST``, ``127.1``,
 any name that resolves to it. One such request would use up all file descriptors. So connections are recognised by their
-addresses: a connection that we open to a listener of ours arrives there with the address that it left with. Each is
+addresses: a connection that we open to our own listener arrives there with the address that it left with. Each is
 remembered with the listeners that its request has passed, and a request that comes back to one of them is refused.
 Another listener of the same process is no circle. Both ends count: a client on this machine may have the very port that
-a connection of ours to somewhere else has, and a busy machine gives out each port many times.
+one of our connections to somewhere else has, and a busy machine reuses each port many times.
 
 *Time.* mitmproxy waits for a connection as long as the operating system does, minutes. Its hook ``server_connect`` runs
 in the task that then connects, and a cancelled task ends in an ordinary connection error (``mitmproxy.proxy.server``

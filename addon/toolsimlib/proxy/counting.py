@@ -54,6 +54,6 @@ def compacted(exchange: Exchange, done: Done) -> Done:
 
 
 def _estimate(exchange: Exchange) -> Response:
-    # Nothing is left to wait for: it is no answer of the backend's.
+    # Nothing is left to wait for: it is not the backend's answer.
     estimate, exchange.prepared = exchange.prepared, b""
     return Response.make(200, estimate, {"content-type": "application/json"})

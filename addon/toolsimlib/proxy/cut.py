@@ -14,7 +14,7 @@ which asks the ``Exchange`` that it carries, and its ``StreamedAnswer``. What th
 5. ``HttpLayer.connections`` holds failed connections with their ``error``, and answers from it whoever wants the same
    address again. We keep the client's connection over such a failure, so we have to forget it.
 6. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended. A hook
-   runs in a task of its own, but for those of ``prompt``: everything else that is ready comes before what follows it.
+   runs in a task of its own, except those of ``prompt``: everything else that is ready comes before what follows it.
 7. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the event loop has
    turned. It goes over a new connection: many a server hangs up behind an error without having said so, and its FIN may
    still be under way. Over HTTP/2 each stream is one request: a refusal is only remembered there, and is the client's
@@ -183,7 +183,7 @@ class EndableStream(PromptStream):
         yield from super().state_stream_response_body(event)
 
     def feed(self, answer: StreamedAnswer, data: bytes, ready: list[bytes] | None) -> CommandGenerator[None]:
-        """Give the answer a piece of the backend's, and the client what comes of it, or has been ``ready``."""
+        """Feed the answer a piece from the backend, and send what comes of it, or the chunks that are ``ready``."""
         for chunks in answer.turns(data) if ready is None else (ready,):
             if chunks is None:
                 yield ToolsimTurnHook(answer)
@@ -197,7 +197,7 @@ class EndableStream(PromptStream):
             yield RequestWakeup(LINGER_SECONDS)
 
     def stop_feeding(self) -> None:
-        """Take no more of the backend's answer."""
+        """Stop reading the backend's answer."""
         self.fed = None
         if self.direct is not None:
             self.direct.close()

@@ -51,7 +51,7 @@ def _mapped(addon: MapLocal, flow: HTTPFlow) -> None:
         MapLocal.request(addon, flow)
 
 
-# What is called in the place of a handler of mitmproxy's own, to the same effect.
+# What is called in place of one of mitmproxy's own handlers, to the same effect.
 _SHORTER: Mapping[Callable[..., object], Callable[..., object]] = {MapLocal.request: _mapped}
 
 

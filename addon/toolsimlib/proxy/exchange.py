@@ -1,4 +1,4 @@
-"""One request of ours and its answer, while it is under way.
+"""One request and its answer, in flight.
 
     request_job ──▶ take_request ──▶ begin (the backend's headers) ──┬─▶ stream:  a ``StreamedAnswer``
                                                                      ├─▶ whole:   answer_job ──▶ take_answer
@@ -158,14 +158,14 @@ class Exchange:
         self._send(flow, done.rewritten)
         if self.resent is not None and self.resent.words is not None:
             flow.request.content = self.resent.words
-            self._attempt = None  # Made anew, the request would lose them.
+            self._attempt = None  # Written again, the request would lose them.
 
     def leave(self, work: Callable[[], None]) -> None:
         """Leave what people want to know, and neither the backend nor the client, until the request is long sent."""
         self._left.append(work)
 
     def catch_up(self) -> None:
-        """Do what was left. What fails of it is a bug of ours, and keeps nobody from the rest."""
+        """Do what was left. What fails of it is a bug in toolsim, and does not stop the rest."""
         left, self._left = self._left, []
         for work in left:
             try:

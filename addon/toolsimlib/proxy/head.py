@@ -34,7 +34,7 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
 
 
 def internal_error() -> ApiError:
-    """Log the exception that is being handled, a bug of ours, and return the error for the client."""
+    """Log the exception that is being handled, a bug in toolsim, and return the error for the client."""
     logger.exception("toolsim failed to rewrite an answer; please report this.")
     return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
 

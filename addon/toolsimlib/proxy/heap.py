@@ -18,5 +18,5 @@ class Heap:
         gc.freeze()
 
     def done(self) -> None:
-        """Let the collector see everything again, so that a script that is loaded anew leaves nothing behind."""
+        """Let the collector see everything again, so that a script that is reloaded leaves nothing behind."""
         gc.unfreeze()

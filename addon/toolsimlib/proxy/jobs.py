@@ -66,7 +66,7 @@ class RequestJob:
     action: Action | None = None
     """What is wanted in the place of a turn: ours too."""
     held: Mapping[str, HeldCatalogue] = field(default_factory=dict)
-    """The catalogues that contexts of the backend's hold, by the id of their last answer."""
+    """The catalogues that the backend's contexts hold, by the id of their last answer."""
     was_held: bool = False
     """So does that of this request, which was recorded."""
 
@@ -125,7 +125,7 @@ Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob
 class Done:
     """What came of a job. ``report``: the job's, with what was found added to it.
 
-    ``error``: what the client gets instead. ``crash``: the traceback of a bug of ours, which is an error too.
+    ``error``: what the client gets instead. ``crash``: the traceback of a bug in toolsim, which is an error too.
     """
 
     report: Report

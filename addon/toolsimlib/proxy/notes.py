@@ -13,11 +13,11 @@ from toolsimlib.plan import Policy
 from toolsimlib.wire.dialect import RESPONSES
 
 REPORT = "toolsim"
-"""The key of the report, on every finished exchange of ours."""
+"""The key of the report, on every finished exchange that toolsim had a part in."""
 SENT = "toolsim_sent"
 """The key of a digest of the body that we sent in place of the client's."""
 PAGE = "toolsim_page"
-"""The key of the name of a page of ours that a flow got."""
+"""The key of the name of the built-in page that a flow got."""
 COMMENT = "toolsim_comment"
 """The key of the comment that we gave a flow: any other one is a person's."""
 NOTE = "toolsim_capture"

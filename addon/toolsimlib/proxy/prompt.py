@@ -46,7 +46,7 @@ class PromptStream(HttpStream):
         return self.promptly(super().state_wait_for_response_headers(event))
 
     def promptly(self, commands: CommandGenerator[None]) -> CommandGenerator[None]:
-        """Pass a state's commands on, but for hooks that are over by then."""
+        """Pass a state's commands on, except for hooks that are over by then."""
         reply: Any = None
         while True:
             try:

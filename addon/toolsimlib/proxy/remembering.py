@@ -114,7 +114,7 @@ class Remembering:
             turn.own, turn.names = done.own, done.names or ()
 
     async def keep_streamed(self, answer: StreamedAnswer) -> None:
-        """Keep an answer that is over, but for its end, which then says what came of it."""
+        """Keep an answer that is over, except for its end, which then says whether it was kept."""
         final, turn = answer.final, answer.memory
         names = output_names(final)
         if turn is None or names is None:

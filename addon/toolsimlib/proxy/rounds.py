@@ -46,7 +46,7 @@ from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.request_body import read_body
 
-# mitmproxy's own: what is said of a round's connections is shown where that of all others is.
+# mitmproxy's own logger: log lines about a round's connections appear with those of all others.
 _connections = logging.getLogger("mitmproxy.proxy.server")
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -151,7 +151,7 @@ class Rounds:
         return Job(api, document, form, policy, partial(self._ask, origin), bounds, report, hosted=calls)
 
     def show(self, flow: HTTPFlow, stream: Stream) -> HandedOver:
-        """Answer a flow with a stream of ours, and return how to take it back."""
+        """Answer a flow with our own stream, and return how to take it back."""
         return HandedOver(flow, Report(), None, self._serve(), stream)
 
     def stop(self) -> Coroutine[Any, Any, None] | None:

@@ -67,7 +67,7 @@ def take_problems(options: OptManager) -> list[str]:
 
 def _value(option: Option, deferred: Any) -> Value:
     """Return the value of an entry, of the option's type. Raises ValueError."""
-    # What comes from the command line is kept as the texts that were given, in an object of mitmproxy's own.
+    # What comes from the command line is kept as the texts that were given, in mitmproxy's own object.
     texts = getattr(deferred, "val", None)
     value = _from_texts(option, texts) if isinstance(texts, list) else _from_yaml(option, deferred)
     if option.choices and value not in option.choices:

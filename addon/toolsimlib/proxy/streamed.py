@@ -6,7 +6,7 @@
 1. It is ``finished`` once the rewriter has given the client everything. A backend that then does not hang up is stopped
    at the next tick.
 2. It is ``cut`` where it ends before the backend does: because the turn is over, because of silence, because it is too
-   large, or because of a bug of ours. Whoever feeds it stops the backend then, and ends the client's answer.
+   large, or because of a bug in toolsim. Whoever feeds it stops the backend then, and ends the client's answer.
 3. The last frames of an answer that is to be kept wait for that (``end``), until they are released.
 """
 

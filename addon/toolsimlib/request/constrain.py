@@ -130,7 +130,7 @@ def _arguments(tool: Tool) -> dict[str, Any]:
 def _closed(schema: Any) -> Any:
     """Return a schema whose objects hold what they name and nothing else, unless they say otherwise.
 
-    Where nothing is said, JSON Schema allows any property: a weak model fills it with inventions.
+    By default JSON Schema allows any property: a weak model invents some.
     """
     if not isinstance(schema, dict):
         return schema

@@ -46,7 +46,7 @@ class Shown:
 
     ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, inner
     ones by their path. Objects and lists of objects have no slot to say that they are optional; their line says it.
-    ``is_all``: whether this says all that the schema does (but for titles and additionalProperties).
+    ``is_all``: whether this says all that the schema does (except titles and additionalProperties).
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:

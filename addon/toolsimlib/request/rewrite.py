@@ -92,7 +92,7 @@ def rewrite_request(
     ``dialect``: the client's; ``output_mode``: the client's own wish (a header), before the policy's. ``refused``: what
     the backend has refused before, by model. ``kept``: how the answer is kept, if it is to be.
     ``is_round``, ``is_action``: it is ours, whatever it holds: one of several turns, or in the place of one. ``held``:
-    the catalogues that contexts of the backend's hold, by the id of their last answer; ``was_held``: so does that of
+    the catalogues that the backend's contexts hold, by the id of their last answer; ``was_held``: so does that of
     this request, which is known from a recording.
     Returns None for a request that is not ours and passes byte for byte: no JSON object, or no tools, no history of
     calls and nothing to be kept, for a backend of the same dialect. Raises BadRequest for what deserves a 400.
@@ -261,7 +261,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, catalogue: str, 
 
 
 def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
-    """Return the body for a backend that takes tools itself: as sent, but for the tools that are masked.
+    """Return the body for a backend that takes tools itself: as sent, except for masked tools.
 
     ``body``: as sent, b"" if the request is not any more what was sent.
     """

@@ -25,7 +25,7 @@ def flatten(
 ) -> list[Message | HostedItem]:
     """Return ``items`` as messages that a text-only backend understands, in order; hosted items stay if they are kept.
 
-    Counts calls and replaced outputs in ``report``. Text is kept byte for byte; a message of the client's own is joined
+    Counts calls and replaced outputs in ``report``. Text is kept byte for byte; a message from the client is joined
     to its neighbour of the same role (many chat templates demand alternation) with an empty line between. Where
     ``records`` may stand among them, a user's line that looks like one is marked as text (see ``record``), in a round
     (``is_round``) only one of a call or an output.

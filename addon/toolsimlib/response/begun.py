@@ -1,6 +1,6 @@
 """A call that goes on: what an earlier round wrote of it, joined to what this one writes.
 
-A model that is asked to go on does so, or it begins anew. It has begun anew if its first visible characters are those
+A model that is asked to go on does so, or it starts over. It has started over if its first visible characters are those
 with which the call began; as long as that is open, they are held back. Where it goes on, it goes on at the very
 character: whitespace at the joint may stand inside a string.
 """
@@ -34,6 +34,6 @@ class Begun:
         return whole
 
     def end(self) -> str:
-        """Return what is still to be read at the end of the text: then the model did not begin anew."""
+        """Return what is still to be read at the end of the text: then the model did not start over."""
         waiting, self._waiting = self._waiting, None
         return "" if waiting is None else self._begun + waiting

@@ -7,7 +7,7 @@ _MAX_GAP = 65_536
 
 
 class Gap:
-    """Whitespace that is said only if other text follows."""
+    """Whitespace that is emitted only if other text follows."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []

@@ -60,7 +60,7 @@ class ModelTurn:
         self._answer = Answer(plan, report, seconds=check_seconds)
         self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []
-        # What the reader makes of the repeats of a frame, but for the text: it holds until a frame says something else.
+        # What the reader makes of the repeats of a frame, except for the text: valid until a frame differs.
         self._likes: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     @property

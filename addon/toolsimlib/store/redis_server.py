@@ -10,7 +10,7 @@ proxies' clocks may say what they like. Beside ``PREFIX``:
     bytes             the sum of all sizes
 
 Nothing is tried again by itself: a write whose answer was lost may have been done. Connections that have died while
-they were idle are made anew. The server must not evict keys by its own rule (``maxmemory-policy noeviction``, its
+they were idle are reopened. The server must not evict keys by its own rule (``maxmemory-policy noeviction``, its
 default), and what it keeps over a restart is its own matter (``appendonly yes``).
 """
 

@@ -6,7 +6,7 @@ alone. Forgotten values are overwritten.
 
 Reading and writing have a thread and a connection each, so that nobody who reads waits for a disk that is slow to
 write. A thread that is stuck holds up those behind it only until their time is over, and only so many may wait. After
-an error that is not about a lock or a full disk the connection is made anew.
+an error that is not about a lock or a full disk the connection is reopened.
 """
 
 from __future__ import annotations

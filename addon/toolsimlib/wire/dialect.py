@@ -49,7 +49,7 @@ class Reader(Protocol):
         """Return what one event of a stream says."""
 
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Take pieces that came behind one that gave ``delta``, and are like it but for their texts."""
+        """Take pieces that came behind one that gave ``delta``, and differ from it only in their texts."""
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
         """Return what a whole answer says."""
@@ -69,7 +69,7 @@ class Writer(Protocol):
 
 
 class Compose(Protocol):
-    """Writes a backend's body: ``messages`` in the place of the client's own."""
+    """Writes a backend's body: ``messages`` in place of the client's own."""
 
     def __call__(
         self,

@@ -21,7 +21,7 @@ RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
     "tool_search": "tsc",
 }
 
-# More digits than this we never reach, so that such an id cannot meet one of ours.
+# We never reach more digits than this, so such an id cannot clash with one that we make.
 _own_id = re.compile(rf"(?:{'|'.join((CHAT_PREFIX, *RESPONSES_PREFIXES.values()))})_([0-9]{{1,15}})").fullmatch
 
 

@@ -14,7 +14,7 @@ from json.encoder import encode_basestring
 from typing import Any
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
-# What ``_encoder`` makes anew for each value, which takes longer than to encode a small one; no Python need have it.
+# What ``_encoder`` makes for each value, which takes longer than encoding a small one; not every Python has it.
 _make_chunks = getattr(json.encoder, "c_make_encoder", None)
 _chunks = _make_chunks and _make_chunks(
     None, _encoder.default, encode_basestring, None, ":", ",", _encoder.sort_keys, _encoder.skipkeys, _encoder.allow_nan
@@ -32,7 +32,7 @@ def parse_object(
 ) -> dict[str, Any] | None:
     """Return the JSON object that ``data`` is, None where it is none, or one that Python cannot hold. Never raises.
 
-    ``parse_float`` and ``parse_constant`` as in ``json.loads``; a ValueError of theirs makes it none.
+    ``parse_float`` and ``parse_constant`` as in ``json.loads``; if they raise ValueError, it is none.
     """
     try:
         value = json.loads(data, parse_float=parse_float, parse_constant=parse_constant)
@@ -79,7 +79,7 @@ class Joiner[Key]:
 
 
 def encode(value: Any) -> str:
-    """Return compact JSON as ``dump`` does, but for the halves of surrogate pairs, which stay."""
+    """Return compact JSON as ``dump`` does, except that halves of surrogate pairs stay."""
     if type(value) is str:
         return encode_basestring(value)
     return "".join(_chunks(value, 0)) if _chunks is not None else _encoder.encode(value)

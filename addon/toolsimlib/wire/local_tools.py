@@ -6,7 +6,7 @@
     {"type": "tool_search", "execution": "client", …}       tool_search_call        tool_search_output
 
 A backend that writes text can call them as well as any function, once it knows what they take. So each is a tool of
-that name with a schema of ours (a search brings its own), and its calls are items of its own type. The same types with
+that name with our own schema (a search brings its own), and its calls are items of its own type. The same types with
 another environment or execution are the backend's own business: hosted tools.
 
 One row of ``LOCAL_TOOLS`` is one type. Its calls have no shape for what does not fit the schema, so they always do.

@@ -1,6 +1,6 @@
 """Frames of a stream that differ only in their text, recognised by their bytes.
 
-Nearly all frames of an answer are alike: an envelope, and a few characters of text in it. Reading the envelope anew is
+Nearly all frames of an answer are alike: an envelope, and a few characters of text in it. Reading the envelope again is
 most of what a delta costs. So once such a frame has been read in full, those that follow are compared with it as
 bytes, all that have come together at once::
 
@@ -9,7 +9,7 @@ bytes, all that have come together at once::
                                                             text, a JSON string's inside
 
 1. The slow path is the truth: a frame counts as a repeat only if reading it in full would give the same document but
-   for that one string, and but for what no reader looks at: Responses' numbers, which stand before the text or, where
+   for that one string, and for what no reader looks at: Responses' numbers, which stand before the text or, where
    a Pydantic model writes its fields (vLLM), behind it; and the word by which OpenAI and Mistral hide the text's
    length. That is shown when a frame is learned, by reading it with other values in their places: neither JSON nor SSE
    depends on what a string holds.

@@ -19,7 +19,7 @@ from toolsimlib.wire.lenient import count, mapping, string
 
 
 class RpcError(Exception):
-    """The app-server answered a request of ours with an error."""
+    """The app-server answered one of our requests with an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

@@ -29,7 +29,7 @@ def words(text: str) -> list[str]:
 
 
 def is_alike(one: str, other: str) -> bool:
-    """Return whether two words are the same but for an ending."""
+    """Return whether two words differ only in their ending."""
     stem = max(_MIN_STEM, min(len(one), len(other)) - 1)
     return one == other or (min(len(one), len(other)) >= stem and one[:stem] == other[:stem])
 

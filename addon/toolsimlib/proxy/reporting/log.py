@@ -1,7 +1,7 @@
 """The log, as ``toolsim_log`` wants it.
 
 - ``text``: one line a turn, for people (``turn_line``); failures and what is worth a look are warnings, which mitmproxy
-  shows in colour. mitmproxy's own lines about connections and about requests of ours are left out.
+  shows in colour. mitmproxy's own lines about connections and about our requests are left out.
 - ``json``: every line of the terminal is one JSON object, for programs: ``time``, ``level``, then ``message``, or the
   fields of a turn (``telemetry.fields``).
 - ``off``: nothing of turns, and mitmproxy's log as mitmproxy writes it.
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 # One line when a connection is opened, one when it is closed, of both sides: six for a turn.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
-# Which requests get mitmdump's own two lines: not those that have a line of ours, nor those of pollers.
+# Which requests get mitmdump's own two lines: not those that get our line, nor those of pollers.
 _NOT_OURS = "!~u '/(responses(/resp_[0-9a-f]+)?|chat/completions|models|toolsim/metrics)/?([?].*)?$'"
 _NONE = "!~all"
 

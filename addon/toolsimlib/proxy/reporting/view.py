@@ -81,7 +81,7 @@ def _looks_ours(data: bytes, message: Message) -> bool:
 
 
 def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
-    """Return the report of a finished exchange, None if it was not one of ours."""
+    """Return the report of a finished exchange, None if toolsim had no part in it."""
     found = flow.metadata.get(REPORT)
     return found if isinstance(found, dict) else None
 

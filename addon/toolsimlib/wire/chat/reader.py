@@ -101,7 +101,7 @@ class ChatReader:
         return events + _counted(chunk) if chunk.get("usage") else events
 
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Take pieces that came behind one that gave ``delta``, and are like it but for their texts."""
+        """Take pieces that came behind one that gave ``delta``, and differ from it only in their texts."""
         self._choices[delta.choice].follow(texts)
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:

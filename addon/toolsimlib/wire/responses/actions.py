@@ -153,7 +153,7 @@ def _words(summary: str) -> dict[str, Any]:
 
 
 def _summary(item: Any) -> str | None:
-    """Return the summary that an item of ours holds, None for any other item."""
+    """Return the summary that one of our own items holds, None for any other item."""
     if not isinstance(item, dict) or item.get("type") != "compaction":
         return None
     content = string(item.get("encrypted_content"))

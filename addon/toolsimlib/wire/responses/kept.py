@@ -233,7 +233,7 @@ def _check_whole(previous: str, records: Sequence[Mapping[str, Any] | None]) -> 
 
 
 def _found(recalled: Recalled, there: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the items that single references mean, but for those that are there anyway."""
+    """Return the items that single references mean, except those that are there anyway."""
     read: dict[bytes, dict[str, dict[str, Any]]] = {}
     found: dict[str, dict[str, Any]] = {}
     for id in recalled.references.items:

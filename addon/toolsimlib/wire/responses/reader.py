@@ -132,7 +132,7 @@ class ResponsesReader:
         return self._other(kind, event, delta if isinstance(delta, str) else "")
 
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Take pieces that came behind one that gave ``delta``, and are like it but for their texts."""
+        """Take pieces that came behind one that gave ``delta``, and differ from it only in their texts."""
         self._arguments[int(delta.key)] += texts
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:

@@ -29,7 +29,7 @@ def failure(error: ApiError) -> dict[str, Any]:
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
-    """Return a Response that says it failed after all, by no fault of the model's or the request's."""
+    """Return a Response that says it failed after all, through no fault of the model or the request."""
     shown = {"code": "server_error", "message": error.message}
     return {**response, "status": "failed", "error": shown, "completed_at": None}
 
