@@ -228,6 +228,13 @@ def test_files_and_anchors_exist(page: str) -> None:
         assert not anchor or anchor in anchors_of(there), link
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_what_unfolds_is_closed(page: str) -> None:
+    """Each <details> ends before the next heading, or it would swallow the rest of the page."""
+    for section in re.split(r"^#+ ", (ROOT / page).read_text(), flags=re.MULTILINE):
+        assert section.count("<details>") == section.count("</details>"), section.partition("\n")[0]
+
+
 def anchors_of(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
