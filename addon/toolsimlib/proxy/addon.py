@@ -1,7 +1,7 @@
-"""The addon: mitmproxy's hooks, in request order. What they decide is decided elsewhere.
+"""The addon: mitmproxy's hooks, in request order. The decisions are made elsewhere.
 
-``route`` says where a request goes, ``BuiltinBackend`` runs what may answer it in this process, ``Exchange`` carries
-one request and its answer, and ``cut`` ends answers on our own terms.
+``route`` says where a request goes, ``BuiltinBackend`` runs a backend in this process if an option names one,
+``Exchange`` carries one request and its answer, and ``cut`` ends answers on our own terms.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ KEEPALIVE_SECONDS = 10.0
 class ToolSim:
     """Function calling for text-only backends.
 
-    ``keepalive``: seconds after which a client that gets nothing because a call is being held back gets a sign.
-    ``alone``: nobody else waits for this thread, so that each hook does its work at once, however much it is.
+    ``keepalive``: seconds after which a client gets a sign of life while a call is being held back.
+    ``alone``: nobody else waits for this thread, so each hook does all of its work at once.
     ``by_hand``: full names of options that count as set by hand though they may be at their default.
     """
 
@@ -93,7 +93,7 @@ class ToolSim:
         self._is_running = False
 
     def load(self, loader: Loader) -> None:
-        """Register the options. Raises OptionsError if one was given wrongly: better no proxy than one without us."""
+        """Register the options. Raises OptionsError if one was given wrongly: better no proxy than a bare one."""
         for warning in table.register(loader, os.environ):
             logger.warning(warning)
         if problems := startup.take_problems(loader.master.options):
@@ -214,7 +214,7 @@ class ToolSim:
             request.stream = True
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request; what would take long is awaited, the rest is done at once."""
+        """Rewrite a request: at once, or awaited if that would take long."""
         exchange = OPEN.get(flow.id)
         if exchange is not None and exchange.memory is not None and exchange.memory.resource is not None:
             return self._remembering.serve(flow, exchange)
@@ -322,7 +322,7 @@ class ToolSim:
         await self._memory.close()
 
     def _done(self, job: Job, take: Callable[[Done], None]) -> Awaitable[None] | None:
-        """Do a job and take what came of it: at once, or awaited where others would have to wait for it."""
+        """Do a job and take its result: at once, or awaited if others would have to wait for it."""
         if self._crew is None or not is_heavy(job):
             take(run(job))
             return None

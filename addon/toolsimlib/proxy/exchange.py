@@ -11,7 +11,7 @@ Five outcomes, each of which ends the client's answer properly:
 1. *streamed*: ``streamed`` has given the client everything (``streamed.py``).
 2. *whole*: the answer was read to its end and rewritten at once.
 3. *passed*: not ours to rewrite, such as a backend's error response. From then on ``ours`` is false.
-4. *refused*: our own error takes the place of an answer that never began: a bad request, a backend that cannot be
+4. *refused*: our own error replaces an answer that never began: a bad request, a backend that cannot be
    reached or stays silent, a body that cannot be decoded. ``ours`` is false here too.
 5. *cut*: a stream ended before the backend did, which ``EndableStream`` stops then.
 
@@ -114,7 +114,7 @@ class Exchange:
     # -- the request --
 
     def request_job(self, flow: HTTPFlow, dialect: Dialect, policy: Policy) -> RequestJob | None:
-        """Return what has to be done with a request; None if it has been answered already, with an error."""
+        """Return the job of rewriting a request; None if it has already been answered, with an error."""
         request, limit, action = flow.request, self.limits.max_request_bytes, self.action
         if self.is_request_too_large:
             flow.response = self.refuse(request_too_large(limit))
@@ -144,7 +144,7 @@ class Exchange:
         return job
 
     def take_request(self, flow: HTTPFlow, done: Done) -> None:
-        """Make the request what came of it for its backend, or answer it with an error."""
+        """Turn the request into the rewritten one for its backend, or answer it with an error."""
         self._take(done)
         if done.rewritten is None:
             self._attempt = None
@@ -161,11 +161,11 @@ class Exchange:
             self._attempt = None  # Written again, the request would lose them.
 
     def leave(self, work: Callable[[], None]) -> None:
-        """Leave what people want to know, and neither the backend nor the client, until the request is long sent."""
+        """Put off work until after the request is sent: people need it, but neither backend nor client does."""
         self._left.append(work)
 
     def catch_up(self) -> None:
-        """Do what was left. What fails of it is a bug in toolsim, and does not stop the rest."""
+        """Do what was put off. A failure is a bug in toolsim, and does not stop the rest."""
         left, self._left = self._left, []
         for work in left:
             try:
@@ -192,7 +192,7 @@ class Exchange:
             self._made_ready(self.plan)
 
     def _made_ready(self, plan: Plan) -> StreamedAnswer:
-        """Return what an answer needs that is streamed, as most are: made once, while its backend thinks."""
+        """Return the streamed answer, which most are: made once, while its backend thinks."""
         if self._ready is None:
             self._ready = StreamedAnswer(
                 plan,
@@ -213,7 +213,7 @@ class Exchange:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
 
     def hand_over(self, handed_over: HandedOver) -> None:
-        """Note that the runner answers the request: what it says passes."""
+        """Note that the runner answers the request: its bytes pass as they are."""
         self.handed_over = handed_over
         self.report = handed_over.report
         self.topic = handed_over.topic
@@ -222,13 +222,13 @@ class Exchange:
     # -- the answer --
 
     def begin(self, flow: HTTPFlow) -> None:
-        """Decide at the backend's headers how the answer goes on: passed, streamed, or rewritten when it is whole."""
+        """Decide by the backend's headers whether the answer passes, is streamed, or is rewritten when it is whole."""
         response = flow.response
         assert response is not None
         is_present = response.raw_content is not None  # made by another addon, or read from a file
         is_error = not 200 <= response.status_code < 300
         if (is_error and self._attempt is not None and not is_present) or self.action == "input_tokens":
-            # Perhaps only what was attempted is refused, or it does not count: its words decide.
+            # Perhaps it only refuses what was attempted, or does not count tokens: its body decides.
             response.stream = False
             return
         if self.plan is None or is_error:
@@ -257,16 +257,16 @@ class Exchange:
         response.stream = self.streamed.feed
 
     def ask_again(self, flow: HTTPFlow, *, possible: bool) -> bool:
-        """Take an error that has arrived whole; return whether the request is to be rewritten, and sent once more.
+        """Look at an error that has arrived whole; return whether the request is to be rewritten and sent once more.
 
-        ``possible``: whether it can be sent again. What has to be done for it is in ``again`` then.
+        ``possible``: whether it can be sent again. If so, ``again`` is the job of rewriting it.
         """
         if self._attempt is not None and self.plan is not None:
             self.again = self._attempt.without_refused(flow, self.plan, again=possible)
         return self.again is not None
 
     def take_again(self, flow: HTTPFlow, done: Done) -> None:
-        """Make the request what came of it without what was refused; the error is forgotten."""
+        """Turn the request into one without what was refused; the error is forgotten."""
         self.again = None
         self._take(done)
         if done.rewritten is None:
@@ -280,11 +280,11 @@ class Exchange:
 
     @property
     def is_turn(self) -> bool:
-        """Whether a model is asked; else it is a list of models, which only fails like a turn."""
+        """Whether a model is asked; otherwise it is a list of models, which can only fail like a turn."""
         return bool(self.report.client)
 
     def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
-        """Return what has to be done with an answer; None if it was streamed or passed."""
+        """Return the job of rewriting an answer; None if it was streamed or passed."""
         response = flow.response
         assert response is not None
         if not self.ours or self.plan is None or self.streamed is not None:
@@ -298,7 +298,7 @@ class Exchange:
         return AnswerJob(self.plan, kind, encoding, body, limit, self.report, is_round=self.part is not None)
 
     def take_answer(self, flow: HTTPFlow, done: Done) -> None:
-        """Make the whole answer what came of it."""
+        """Turn the whole answer into the rewritten one."""
         self._take(done)
         response = flow.response
         assert response is not None
@@ -337,4 +337,4 @@ class Exchange:
 
 
 OPEN: dict[str, Exchange] = {}
-"""The exchanges that are under way, by flow id. One for all instances of the addon, so that a reload loses none."""
+"""The exchanges in flight, by flow id. One for all instances of the addon, so that a reload loses none."""

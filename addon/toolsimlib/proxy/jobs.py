@@ -1,4 +1,4 @@
-"""What is done with a whole body, as plain values in and plain values out: ``run`` does it, here or in another process.
+"""The work on whole bodies, as plain values in and plain values out: ``run`` does it, in this process or another.
 
 A body of more than ``LOOP_BYTES`` would hold up everyone else for too long, since rewriting one takes up to 0.5 ms a
 kilobyte (many tiny messages, tools or strict schemas; long texts take a hundredth of that). Nor may one that is
@@ -37,7 +37,7 @@ from toolsimlib.wire.responses.resources import Call, respond
 from toolsimlib.wire.strict import optional
 
 LOOP_BYTES = 32 * 1024
-"""Bodies up to this size are rewritten on the event loop: 16 ms at the worst, and 3 ms more for the way to a worker."""
+"""Bodies up to this size are rewritten on the event loop: 16 ms at worst; a trip to a worker adds 3 ms."""
 
 # A body that mentions tools cannot pass unread: its backend would never learn how to call them.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
@@ -60,20 +60,20 @@ class RequestJob:
     """What the backend has refused before, by model."""
     kept: Kept | None = None
     wants_own: bool = False
-    """What is kept of the request itself is wanted too."""
+    """Whether to return what the store keeps of the request itself, too."""
     is_round: bool = False
-    """It is one of several turns of an answer: ours, whatever it holds."""
+    """Whether it is one of several turns of an answer: then it is rewritten whatever it holds."""
     action: Action | None = None
-    """What is wanted in the place of a turn: ours too."""
+    """What is wanted instead of a turn: then it is rewritten too."""
     held: Mapping[str, HeldCatalogue] = field(default_factory=dict)
     """The catalogues that the backend's contexts hold, by the id of their last answer."""
     was_held: bool = False
-    """So does that of this request, which was recorded."""
+    """Whether the context held the catalogue of this request too, as a recording says."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveJob:
-    """A request of which to say what it refers to; or, given what was ``recalled``, to make one that shows it."""
+    """A request: find out what it refers to or, given what was ``recalled``, make a request that shows it."""
 
     encoding: str
     data: bytes
@@ -84,7 +84,7 @@ class ResolveJob:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundJob:
-    """A request to answer in the background, of which to make what the model is asked."""
+    """A request to answer in the background: make the request for the model."""
 
     dialect: Dialect
     encoding: str
@@ -109,7 +109,7 @@ class AnswerJob:
 
 @dataclass(frozen=True, slots=True)
 class PageJob:
-    """A call of a resource that is kept. ``data``: the value of its record, None if there is none."""
+    """A call about a stored resource. ``data``: the value of its record, None if there is none."""
 
     call: Call
     data: bytes | None
@@ -123,7 +123,7 @@ Job = RequestJob | AnswerJob | ResolveJob | BackgroundJob | PageJob
 @quick
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a job. ``report``: the job's, with what was found added to it.
+    """The result of a job. ``report``: the job's, with the findings added to it.
 
     ``error``: what the client gets instead. ``crash``: the traceback of a bug in toolsim, which is an error too.
     """
@@ -132,33 +132,33 @@ class Done:
     error: ApiError | None = None
     crash: str = ""
     rewritten: Rewritten | None = None
-    """Of a request; None = it passes as it is. Without its items."""
+    """The rewritten request, without its items; None = it passes as it is."""
     topic: Topic | None = None
     items: tuple[Item, ...] = ()
-    """Where ``topic`` is None: what it is to be made of."""
+    """If ``topic`` is None: what to make it from."""
     status: int = 200
     content_type: str = ""
     body: bytes = b""
-    """Of an answer, of a resolved request, or what is asked in the background."""
+    """The body of an answer, of a resolved request, or of the request to make in the background."""
     references: References = References()
     in_background: bool = False
-    """Its answer is to be made in the background."""
+    """Whether the answer is to be made in the background."""
     form: AnswerForm = AnswerForm()
-    """Of an answer in the background."""
+    """The form of an answer in the background."""
     own: bytes = b""
-    """The items of a request, as they are kept: a JSON array."""
+    """The items of a request, as they are stored: a JSON array."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
-    """The ids of an answer's items, None if it is not to be kept; the new ones of a request's."""
+    """The ids of an answer's items, None if it is not to be stored; or the new ids of a request's items."""
     prepared: bytes = b""
-    """Of an action: what its answer is made of, the messages that stay or an estimate."""
+    """For an action: what its answer is made from, the messages that stay or an estimate."""
     change: tuple[str, bytes] | None = None
-    """Of a resource: the id of the record to write, and its value from then on, b"" to delete it."""
+    """For a resource: the id of the record to write, and its new value, b"" to delete it."""
     holder: str = ""
-    """The id of an answer with which its backend keeps the catalogue that it was sent."""
+    """The id of the answer with which its backend keeps the catalogue that it was sent."""
     events: tuple[ClientEvent, ...] = ()
     again: AskAgain | None = None
-    """Of a round."""
+    """For a round: why the model is to be asked again."""
 
 
 def is_heavy(job: Job) -> bool:
@@ -208,7 +208,7 @@ def too_much(job: Job, what: str) -> ApiError:
 
 
 def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
-    """Return what ``work`` makes of a request's decoded body, or the error that the client gets in its place."""
+    """Return the result of ``work`` on a request's decoded body, or the error that the client gets instead."""
     try:
         return work(job, decoded(job.data, job.encoding, job.limit))
     except BadRequest as bad:
@@ -222,7 +222,7 @@ def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callabl
 
 
 def _rewrite_request(job: RequestJob, body: bytes, *, at_once: bool) -> Done:
-    """Return what a request becomes. Its topic, which is not sent, can be found by whoever takes it, or ``at_once``."""
+    """Return the rewritten request. Its topic, which is not sent, can be worked out later, or ``at_once``."""
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
         body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
@@ -259,7 +259,7 @@ def _rewrite_request(job: RequestJob, body: bytes, *, at_once: bool) -> Done:
 
 
 def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
-    """Return what is kept of a request that refers to nothing, and the ids that its items got."""
+    """Return what is stored of a request that refers to nothing, and the ids that its items got."""
     resolved = resolve(document, Recalled())
     return dump(resolved.own).encode(), resolved.names
 
@@ -267,13 +267,13 @@ def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:
 def _resolve(job: ResolveJob, body: bytes) -> Done:
     document = read_body(body)
     if document is None:
-        # Whoever rewrites it says what is wrong with it.
+        # An error in it is reported when it is rewritten.
         return Done(job.report)
     if job.recalled is None:
         wanted = optional(document, "background", bool) is True
         return Done(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
-    # What refers to nothing goes to its backend as it came: only its items are wanted.
+    # A request that refers to nothing goes to its backend as it came: only its items are wanted.
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
     return Done(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)

@@ -1,12 +1,12 @@
-"""An answer that its client gets as a stream, while it is under way.
+"""An answer that its client gets as a stream, in flight.
 
     feed … feed, feed(b"")      what the backend sends: in ``turns``, or ``at_once`` where it is plain
     tick                        the backend is silent
 
 1. It is ``finished`` once the rewriter has given the client everything. A backend that then does not hang up is stopped
    at the next tick.
-2. It is ``cut`` where it ends before the backend does: because the turn is over, because of silence, because it is too
-   large, or because of a bug in toolsim. Whoever feeds it stops the backend then, and ends the client's answer.
+2. It is ``cut`` if it ends before the backend does: because the turn is over, because of silence, because it is too
+   large, or because of a bug in toolsim. The caller then stops the backend, and ends the client's answer.
 3. The last frames of an answer that is to be kept wait for that (``end``), until they are released.
 """
 
@@ -94,7 +94,7 @@ class StreamedAnswer:
         return self._chunk_of(frames)
 
     def turns(self, data: bytes) -> Iterator[list[bytes] | None]:
-        """Yield what ``feed`` returns, and None whenever others should have their turn before this goes on."""
+        """Yield what ``feed`` returns, and None whenever others should have a turn first."""
         self._note_input(data)
         try:
             if self._received > self.limits.max_answer_bytes and not self.finished:
@@ -107,7 +107,7 @@ class StreamedAnswer:
             yield self._chunk_of(self._crashed())
 
     def release(self, end: bytes) -> list[bytes]:
-        """Return the end for the client, once the answer is kept, or said not to be."""
+        """Return the end for the client, once the answer is stored, or could not be."""
         self.end = b""
         return self._sent([end])
 

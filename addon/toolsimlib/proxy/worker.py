@@ -1,9 +1,9 @@
-"""A process of its own for what would hold up everyone else: large bodies, and compressed ones.
+"""A separate process for what would hold up everyone else: large bodies, and compressed ones.
 
 A thread would not do: Python's JSON parser keeps the interpreter to itself until it is done, seconds on 16 MiB of empty
 lists. A process can be bounded besides, which nothing in this one can:
 
-1. *time*: after ``MAX_SECONDS`` on the processor the system ends it, and it comes after everyone else there;
+1. *time*: after ``MAX_SECONDS`` of processor time the system ends it, and it runs at a lower priority;
 2. *memory*: it may grow by ``GROWTH`` times the body (one emoji in a text makes it four times as large, and there are a
    few copies of it), and no more. Empty lists would take twenty times, small objects more.
 
@@ -45,7 +45,7 @@ _PACKAGES = Path(__file__).parents[2]
 
 
 class Worker:
-    """Runs jobs one after the other, in a process that it starts and replaces by itself."""
+    """Runs jobs one after another, in a process that it starts and replaces itself."""
 
     def __init__(self, name: str) -> None:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=f"toolsim-{name}")
@@ -56,7 +56,7 @@ class Worker:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
 
     def stop(self) -> None:
-        """End the process; a job that is under way has failed."""
+        """End the process; a job in progress fails."""
         if (process := self._process) is not None:
             process.kill()
 
@@ -100,7 +100,7 @@ class Worker:
 
 
 class Crew:
-    """Two workers, so that what is merely large does not wait for what is huge."""
+    """Two workers, so that large bodies do not wait for huge ones."""
 
     def __init__(self) -> None:
         self._large, self._huge = Worker("large"), Worker("huge")
