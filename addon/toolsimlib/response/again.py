@@ -60,10 +60,10 @@ CALL_FAULTS = frozenset(
 """What is wrong with calls, or with an answer that holds none."""
 
 _MAX_WORDS = 65_536
-"""Characters that are kept of an answer: a model that wrote more is not helped by seeing all of it."""
+"""Characters that are stored of an answer: a model that wrote more is not helped by seeing all of it."""
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
-"""A value as the catalogue and the manifest show where one belongs: small models copy it."""
+"""A placeholder, as the catalogue and the manifest show it in place of a value: small models copy it."""
 
 _CALL_BEGINS = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
 
@@ -101,7 +101,7 @@ class AskAgain:
 
 
 class Again:
-    """Finds the fault of one choice, if there is any; keeps its words where there may be one."""
+    """Finds the fault of one choice, if there is any; stores its words if there may be one."""
 
     def __init__(self, plan: Plan) -> None:
         self._asks = plan.asks
@@ -114,22 +114,22 @@ class Again:
 
     @property
     def words(self) -> str:
-        """What the model wrote; of more than anyone needs, the beginning."""
+        """What the model wrote, cut to as much as anyone needs."""
         return "".join(self._words)[:_MAX_WORDS]
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing but whitespace and reasoning was said so far."""
+        """Whether nothing but whitespace and reasoning has come so far."""
         return self._is_silent and not self.words.strip()
 
     def note(self, *texts: str) -> None:
-        """Keep pieces of the model's text."""
+        """Store pieces of the model's text."""
         if self._asks and self._length < _MAX_WORDS:
             self._words += texts
             self._length += sum(map(len, texts))
 
     def see(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
-        """Note what was said beside the text."""
+        """Note what came beside the text."""
         if not isinstance(event, ReasoningDelta):
             self._is_silent = False
 
@@ -172,7 +172,7 @@ class Again:
     def unfinished(self, pieces: Sequence[Piece | BrokenCall], reason: FinishReason, gap: Gap | None) -> bool:
         """Return whether a call without its end is a fault; ``pieces``: what the parser made of what it held back.
 
-        So is an answer that is nothing but a broken call without the tag (see ``broken_call``).
+        An answer that is nothing but a broken untagged call is one too (see ``broken_call``).
         """
         if pieces and isinstance(pieces[-1], BrokenCall):
             return self._is_broken_call(pieces[-1], reason, gap)

@@ -1,13 +1,13 @@
 """A whole answer: the backend's events in, the client's events out, and one end for all choices.
 
-Each choice has a turn of its own. What they share is here: the numbers of the calls, which count over all choices; the
-judge with its time budget; the usage, which comes once; and the end. The answer ends exactly once, by the first of
+Each choice has its own turn. What they share is here: the numbers of the calls, which run across all choices; the judge
+with its time budget; the usage, which comes once; and the end. The answer ends exactly once, by the first of
 
-1. the backend's own terminator (``Closed``): every choice ends, and what it held back is decided;
-2. every choice that was asked for having ended early: the backend may be stopped (``cut``);
+1. the backend's own terminator (``Closed``): every choice ends, and what it held back is resolved;
+2. the early end of every choice that was asked for: the backend may be stopped (``cut``);
 3. a failure: reported by the backend, found in its bytes, or a broken strict guarantee.
 
-Where other text after a call would have ended the turn, a backend that fails after one has failed too late: the answer
+If other text after a call would have ended the turn, a backend that fails after one has failed too late: the answer
 ends with its calls, as if it had been ended early, and the report says why. Nothing is emitted after the end.
 """
 
@@ -48,7 +48,7 @@ from toolsimlib.response.judge import Judge
 from toolsimlib.response.turn import Turn
 
 LATE_CALL = "LATE_CALL"
-"""A structured call that the backend sent behind the reason why its choice had ended."""
+"""A structured call that the backend sent after the finish reason of its choice."""
 
 
 class Answer:
@@ -63,7 +63,7 @@ class Answer:
         self._judge = Judge(plan, report, seconds=seconds)
         self._numbers = count(plan.first_number)
         self._turns: dict[int, Turn] = {}
-        # Made while the model still thinks, and not when its first text has come.
+        # Built while the model is still thinking, not when its first text arrives.
         self._first_turn = Turn(plan, report, self._judge, self._numbers)
         self._usage: Usage | None = None
         self._is_empty = True
@@ -72,7 +72,7 @@ class Answer:
 
     @property
     def buffering(self) -> bool:
-        """Whether the client hears nothing because text is being held back."""
+        """Whether the client gets nothing because text is being held back."""
         return not self.done and any(turn.buffering for turn in self._turns.values())
 
     @property
@@ -109,7 +109,7 @@ class Answer:
                 return self._close()
 
     def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
-        """Take those first ``deltas`` that need not be fed one by one, and return how many they are."""
+        """Consume the leading ``deltas`` that need not be fed one by one; return how many they are, too."""
         return ([], len(deltas.texts)) if self.done else self._turn(deltas.like.choice).at_once(deltas)
 
     def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
@@ -140,7 +140,7 @@ class Answer:
         return [*tail, Failed(error)]
 
     def keep_alive(self) -> list[ClientEvent]:
-        """Emit a keep-alive, if the client hears nothing because text is being held back."""
+        """Emit a keep-alive, if the client gets nothing because text is being held back."""
         return [KeepAlive()] if self.buffering else []
 
     def _turn(self, choice: int) -> Turn:
@@ -214,7 +214,7 @@ class Answer:
             self._report.warnings.append(entry(LATE_CALL, loggable_name(call.name)))
 
     def _look_for_nothing(self, reasons: set[EndReason]) -> None:
-        """Warn of an answer that looks like success and holds nothing, or not the call that it had to hold."""
+        """Warn of an answer that looks like success but is empty, or lacks the call that it had to hold."""
         if self._plan.choice.mode == "required" and "tool_calls" not in reasons:
             self._report.warnings.append(NO_CALL)
         if self._is_empty and reasons <= {"stop"}:

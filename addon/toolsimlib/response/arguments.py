@@ -11,8 +11,8 @@
 | custom   | any other string                      | the string                                     |
 
 A custom tool was shown to the model as a function with one string parameter ``input``. XML has no types, so each
-element's content becomes what the schema of its property asks for: a string wherever a string conforms, and only then
-JSON. Nothing here knows the report or passes a verdict: None means that the arguments cannot be read.
+element's content gets the type that the schema of its property asks for: a string if a string conforms, otherwise
+JSON. Nothing here uses the report or passes a verdict: None means that the arguments cannot be read.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _WHOLE = ("arguments", "parameters")
 """Elements that hold all arguments, unless the tool has a parameter of that name."""
 
 _NO_OBJECT = Json("", ())
-"""What stands for several candidates of which none can be chosen: not an object in any form."""
+"""Stands for several candidates none of which can be chosen: not an object in any form."""
 
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null", "none": "null"}
-"""What models write for JSON's words where no quotes are needed."""
+"""What models write for JSON's literals if no quotes are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
 
 
 def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arguments | None:
-    """Return the object of all values; those without a keyword belong to the schema's properties in their order."""
+    """Return the object of all values; those without a keyword are the schema's properties in their order."""
     declared = (tool.parameters or {}).get("properties")
     names = list(declared) if isinstance(declared, Mapping) else []
     members: dict[str, Json] = {}
@@ -193,7 +193,7 @@ def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arg
 
 
 def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker) -> Arguments | None:
-    """Return the object of all elements, or what the one element holds that has all arguments inside it."""
+    """Return the object of all elements, or the content of a single one that holds all arguments."""
     declared = (tool.parameters or {}).get("properties")
     match elements:
         case ((only, content),) if only in _WHOLE and not (isinstance(declared, Mapping) and only in declared):
@@ -212,8 +212,8 @@ def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker) -> Ar
 def _typed(texts: list[str], schema: Validator | None, checker: SchemaChecker) -> Json | None:
     """Give the content of equally named elements the type that their property's schema asks for.
 
-    Several are an array, if the schema knows arrays; None where it does not. One is a string wherever a string
-    conforms, then JSON, then the only item of an array.
+    Several are an array if the schema allows arrays, otherwise None. One is a string if a string conforms, then JSON,
+    then the only item of an array.
     """
     if len(texts) == 1:
         if schema is not None and (nested := _nested(texts[0], schema, checker)):
@@ -227,7 +227,7 @@ def _typed(texts: list[str], schema: Validator | None, checker: SchemaChecker) -
 
 
 def _nested(text: str, schema: Validator, checker: SchemaChecker) -> Json | None:
-    """Return the array that ``<item>`` elements stand for, or the object that others do, where the schema has one."""
+    """Return the array of ``<item>`` elements, or the object of others, if the schema allows one."""
     types = schema.types()
     if "string" in types or not {"array", "object"} & types or not text.lstrip().startswith("<"):
         return None
@@ -271,7 +271,7 @@ def _typed_text(text: str, schema: Validator | None, checker: SchemaChecker) -> 
     if bare == "null" and "null" in types and checker.conforms(schema, None):
         return Json("null", None)
     value = read_value(_PYTHON_WORDS.get(bare, bare))
-    # Where the schema knows no strings, JSON comes first: when nobody can say whether a string conforms, none does.
+    # If the schema names no strings, JSON comes first. A check that stays undecided counts as not conforming.
     if value is not None and types and "string" not in types and checker.conforms(schema, value.value):
         return value
     if checker.conforms(schema, text):
@@ -280,7 +280,7 @@ def _typed_text(text: str, schema: Validator | None, checker: SchemaChecker) -> 
         return Json(json.dumps(bare, ensure_ascii=False), bare)
     if value is None:
         return string
-    # Where nothing conforms, the schema's own type decides what the complaint will be about.
+    # If nothing conforms, the schema's own type decides which mismatch is reported.
     return value if checker.conforms(schema, value.value) or "string" not in types else string
 
 

@@ -2,8 +2,8 @@
 
     sum := number ((" " | "") "*" (" " | "") number | " " ("+" | "-" | "/") " " number)+
 
-Around ``+ - /`` there must be spaces: without them ``2026-05-01`` and ``5/1/2026`` are dates that lack their quotes.
-The sum must be all of the value. It is worked out as everybody would, ``*`` and ``/`` first.
+``+ - /`` must have spaces around them: without, ``2026-05-01`` and ``5/1/2026`` are dates that lack their quotes.
+The sum must be the whole value. It is evaluated with the usual precedence, ``*`` and ``/`` first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TERM = re.compile(rf"({_NUMBER})\s*([-+*/])?\s*")
 
 
 def sum_at(text: str, at: int) -> tuple[str, int] | None:
-    """Return what the sum that stands at ``at``, behind whitespace, comes to, as JSON, and its end; None: none does."""
+    """Return the value (as JSON) and the end of the sum at ``at``, behind any whitespace; None if there is none."""
     found = _SUM.match(text, at)
     value = _worked_out(found[1]) if found else None
     return None if found is None or value is None else (value, found.end())

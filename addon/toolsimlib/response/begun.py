@@ -1,13 +1,13 @@
-"""A call that goes on: what an earlier round wrote of it, joined to what this one writes.
+"""A continued call: what an earlier round wrote of it, joined to what this one writes.
 
-A model that is asked to go on does so, or it starts over. It has started over if its first visible characters are those
-with which the call began; as long as that is open, they are held back. Where it goes on, it goes on at the very
-character: whitespace at the joint may stand inside a string.
+A model that is asked to continue a call either does so or starts over. It has started over if its first visible
+characters are those with which the call began; they are held back while that is undecided. A continuation resumes at
+the exact character: whitespace at the joint may belong to a string.
 """
 
 from __future__ import annotations
 
-# Characters of a beginning that tell it from a continuation: enough for a tag, or for a brace and a key.
+# Characters of a beginning that distinguish it from a continuation: enough for a tag, or for a brace and a key.
 _TELLING = 16
 
 
@@ -17,12 +17,12 @@ class Begun:
     def __init__(self, text: str) -> None:
         self._begun = text
         shown = text.lstrip()
-        # Behind the tag a model may write other whitespace than before.
+        # A model that starts over may write different whitespace behind the tag.
         self._head = shown[: shown.find(">") + 1] or shown[:_TELLING] if shown.startswith("<") else shown[:_TELLING]
         self._waiting: str | None = ""
 
     def join(self, text: str) -> str:
-        """Return the text as it is to be read: "" as long as it is open whether the model goes on."""
+        """Return the text to be parsed, "" while it is undecided whether the model continues."""
         if self._waiting is None:
             return text
         self._waiting += text
@@ -34,6 +34,6 @@ class Begun:
         return whole
 
     def end(self) -> str:
-        """Return what is still to be read at the end of the text: then the model did not start over."""
+        """Return what is left to be parsed at the end of the text: the model did not start over."""
         waiting, self._waiting = self._waiting, None
         return "" if waiting is None else self._begun + waiting

@@ -1,4 +1,4 @@
-"""Where the blocks of an answer stood: what the pages show beside the model's words."""
+"""Where the blocks of an answer stood, which the pages show beside the model's words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MAX_BLOCKS = 1000
 
 
 class BlockLog:
-    """Tells ``report`` where each block of ``choice`` stood in its text, and what became of it."""
+    """Lists in ``report`` where each block of ``choice`` stood in its text, and what became of it."""
 
     def __init__(self, report: Report, choice: int) -> None:
         self._report = report
@@ -17,7 +17,7 @@ class BlockLog:
         self.position = 0
 
     def add(self, raw: str, outcomes: list[str], repairs: list[str]) -> None:
-        """Add a block that stands at the position, and go on behind it."""
+        """Add the block at the current position, and move behind it."""
         start, self.position = self.position, self.position + len(raw)
         if len(self._report.blocks) < _MAX_BLOCKS:
             place = {"choice": self._choice, "start": start, "end": self.position}

@@ -1,16 +1,16 @@
-"""Answers that are nothing but a call without the tag, and one that cannot be made: the model can be asked again.
+"""Answers that are nothing but an untagged call, and one that cannot be made: the model can be asked again.
 
-``untagged`` finds calls that are right, and all else is text. But a model that has begun its answer with a call of a
-tool on offer, and written nothing beside it, meant to call. Such an answer is kept back to its end:
+``untagged`` finds calls that are right; everything else is text. But a model that starts its answer with a call to a
+tool on offer, and writes nothing beside it, meant to call. Such an answer is held back to its end:
 
     answer := fence? "["? {"name": "<tool on offer>", ("arguments" | "parameters") …
 
-1. It is text as soon as anything visible stands beside its brackets, where something is elided (``...``), or where
-   anything but text comes: then it talks about a call, or holds one besides.
+1. It is text as soon as anything visible stands beside its brackets, anything is elided (``...``), or anything but text
+   arrives: then it talks about a call, or holds another one.
 2. At its end it is judged as if it stood in a tagged block, and every schema counts. If it cannot be read, or does not
-   fit, that is its fault. A name that nobody offers is none: nothing is known of what was meant.
-3. What the length limit cut off before it broke is no fault of its own: the model can go on with it.
-4. Only where the model may be asked again is anything kept back here. Where the text is cut does not matter.
+   fit, that is its fault. An unknown name is not a fault: nobody can tell what was meant.
+3. If the length limit cut it off before it broke, that is not a fault: the model can continue it.
+4. Nothing is held back here unless the model may be asked again. Where the text is split does not matter.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """A whole answer that was kept back, and what is wrong with it as a call; None: it is text, and nothing else."""
+    """A whole answer that was held back, and what is wrong with it as a call; None: it is merely text."""
 
     raw: str
     refused: Rejected | Violation | None
 
 
 class BrokenCalls:
-    """The parser ``inner``, and around it what keeps such an answer back. Used as ``inner`` is."""
+    """Wraps the parser ``inner``, and holds such an answer back. Used like ``inner``."""
 
     def __init__(self, inner: Untagged, plan: Plan, judge: Judge, limit: int) -> None:
         self._inner, self._plan, self._judge, self._limit = inner, plan, judge, limit
@@ -49,8 +49,8 @@ class BrokenCalls:
         self._held: list[str] = []
         self._size = 0
         self._brackets = _Brackets(fenced=False)
-        self._head = ""  # What is held, as long as the key behind the name is open.
-        self._is_over = False  # Whether the answer is none of these.
+        self._head = ""  # The held text, while the key behind the name is incomplete.
+        self._is_over = False  # Whether the answer is not such a call.
 
     def __repr__(self) -> str:
         return f"BrokenCalls({'holding, ' if self._held else ''}{self._inner})"
@@ -62,7 +62,7 @@ class BrokenCalls:
 
     @property
     def open_size(self) -> int:
-        """How many characters of the open tagged block have come, 0 if none is open."""
+        """How many characters of the open tagged block have arrived, 0 if none is open."""
         return self._inner.open_size
 
     def feed(self, text: str) -> Sequence[Piece]:
@@ -71,7 +71,7 @@ class BrokenCalls:
         return pieces if self._is_over else self._take(pieces)
 
     def pass_on(self, texts: Sequence[str]) -> int:
-        """Take the first ``texts`` that pass unchanged; return how many, which must not be fed."""
+        """Consume the leading ``texts`` that pass unchanged; return how many. They must not be fed."""
         return 0 if self._held else self._inner.pass_on(texts)
 
     def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
@@ -88,7 +88,7 @@ class BrokenCalls:
         return [*passed, BrokenCall(raw, self._refused(raw))]
 
     def release(self) -> list[Piece]:
-        """Return what is held here, which is text; if anything is, the answer is none of these."""
+        """Return what is held here, which is text; if anything is, the answer is not such a call."""
         held, self._held = self._held, []
         self._is_over = self._is_over or bool(held)
         return list(held)
@@ -109,7 +109,7 @@ class BrokenCalls:
         if self._size > self._limit:
             return False
         if not self._held:
-            # The inner parser gives out what it took for a call as one text.
+            # The inner parser emits what it took for a call as one text.
             found = _HEAD.match(text)
             if found is None or not self._judge.offers(found[2]):
                 return False
@@ -137,7 +137,7 @@ class BrokenCalls:
     def _refused(self, raw: str) -> Rejected | Violation | None:
         found = _HEAD.match(raw)
         body = _CLOSING_MARK.sub("", raw[found.end("fence") :]) if found and found["fence"] else raw
-        # Brackets that the model left open are not guessed: nothing here shows that the call was complete.
+        # Brackets that the model left open are not added: nothing here shows that the call was complete.
         block = Block("json", "", body, "\n" if self._brackets.is_balanced else "")
         as_strict = tuple(replace(tool, strict=True) for tool in self._plan.tools)
         for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
@@ -149,7 +149,7 @@ class BrokenCalls:
 
 
 class _Brackets:
-    """Follows the brackets of JSON that may be broken, and notices anything visible beside them."""
+    """Tracks the brackets of JSON that may be broken, and notices anything visible beside them."""
 
     def __init__(self, *, fenced: bool) -> None:
         self._fenced = fenced

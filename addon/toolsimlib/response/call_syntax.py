@@ -4,8 +4,8 @@
     value  := [ key ("=" | ":") ] literal       JSON's literals and Python's: 'a', True, None, (no names, no operators)
     record := "[function_call " (("id" | "call_id" | "name") "=" word)* "arguments=" (object | string) "]"
 
-A literal is no slip here: Python's quotes and words are the grammar of this form, so they are not counted as repairs.
-Values keep their source where it is JSON already. Linear; nothing raises.
+A literal is not a slip here: Python's quotes and words are the grammar of this form, so they do not count as repairs.
+Values keep their source if it is JSON already. Linear; nothing raises.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolsimlib.response.written import Json, Written, decode, read_value
 
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
 _KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
-# A value up to the comma behind it: strings and brackets are passed whole, since commas inside them are content.
+# A value up to the comma behind it: strings and brackets are skipped whole, since commas inside them are content.
 _TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 _RECORD = re.compile(
@@ -29,7 +29,7 @@ _MAX_VALUES = 64
 
 
 def read_call(text: str) -> Written | None:
-    """Read ``name(…)`` that is all of ``text``; None where it is not such a call with literal values."""
+    """Read ``name(…)`` that is all of ``text``; None if it is not such a call with literal values."""
     named = _NAME.match(text)
     if named is None or not text.endswith(")"):
         return None
@@ -107,7 +107,7 @@ def _literal(text: str) -> Json | None:
     bare = _PYTHON_WORDS.get(bare, bare)
     if value := read_value(bare):
         return value
-    # Python's quotes and words inside brackets: the repairs know them, and a bracket makes them a JSON text.
+    # Python's quotes and words: the repairs handle them, and brackets around them make a JSON text.
     mended = mend(f"[{bare}]", closed=False)
     if mended is None or mended.end != len(bare) + 2:
         return None

@@ -1,12 +1,12 @@
 """The schema checks of one answer: one validator per tool, and one time budget for all of them.
 
-A client's schema meets a model's value, and while one is held against the other everyone else waits. Each check is
-bounded by itself (``toolsimlib.schema``), but the next bytes of an answer may hold any number of calls. So all checks
-draw on one budget, compiling included. What interrupts a check, such as a garbage collection, is not counted
-(``toolsimlib.schema.budget``). The budget fills up again with the time that passes, by a quarter of it: an answer that
-arrives at the pace of a model never runs out, and one that is nothing but trouble leaves others most of the time. What
-no budget is left for counts as unsettled, which passes with a warning. To a strict tool it does not pass: its client
-has been promised that arguments conform. So its checks may overdraw the budget, for all that a call can sensibly hold.
+While a model's value is checked against a client's schema, everyone else waits. Each single check is bounded
+(``toolsimlib.schema``), but the next bytes of an answer may hold any number of calls. So all checks draw on one budget,
+compiling included. Interruptions such as a garbage collection are not counted (``toolsimlib.schema.budget``). The
+budget refills at a quarter of the time that passes: an answer that arrives at a model's pace never exhausts it, and one
+that is nothing but trouble leaves others most of the time. Without budget left a check is unsettled, and the call
+passes with a warning. A strict tool's call does not: its client was promised that arguments conform. So checks for
+strict tools may overdraw the budget, enough for anything that a call can sensibly hold.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ SCHEMA_UNSETTLED = "SCHEMA_UNSETTLED"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
 
 BUDGET_SECONDS = 0.015
-"""How long all schema checks may take together at one go: enough for arguments of 10,000 values."""
+"""How long all schema checks may take together in one go: enough for arguments of 10,000 values."""
 
 PATIENT_SECONDS = 1.0
-"""The same where nobody waits: in a process of its own."""
+"""The same if nobody waits: in a separate process."""
 
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""How far checks for strict tools may overdraw the budget: others wait 40 ms then, at the worst and once."""
+"""How far checks for strict tools may overdraw the budget: in the worst case others wait 40 ms, once."""
 
 UNSETTLED = Finding("it cannot be said in time whether they do", settled=False, outline="not checked in time")
-"""What stands for a mismatch where a strict tool's arguments could not be checked."""
+"""Stands for a mismatch if the arguments of a strict tool could not be checked."""
 
 
 class SchemaChecker:
@@ -56,7 +56,7 @@ class SchemaChecker:
         self._looked_at = monotonic()
 
     def schema(self, tool: Tool) -> Validator | None:
-        """Return the tool's compiled schema, or None where it has none that can be used."""
+        """Return the tool's compiled schema, None if it has no usable one."""
         if tool.name not in self._validators:
             self._validators[tool.name] = None
             if tool.parameters is not None:
@@ -73,7 +73,7 @@ class SchemaChecker:
     def mismatch(self, tool: Tool, value: Any) -> Finding | None:
         """Return where and why arguments break the tool's schema, None if they do not.
 
-        If nobody can say: ``UNSETTLED`` where the tool is strict, else None.
+        If that stays undecided: ``UNSETTLED`` for a strict tool, else None.
         """
         schema = self.schema(tool)
         if schema is None:
@@ -87,7 +87,7 @@ class SchemaChecker:
         return None
 
     def fits(self, tool: Tool, value: Any) -> bool:
-        """Return whether arguments satisfy the tool's schema beyond doubt; without one any do. Nothing is warned of."""
+        """Return whether arguments satisfy the tool's schema beyond doubt; without one any do. Never warns."""
         schema = self.schema(tool)
         if schema is None:
             return True

@@ -39,7 +39,7 @@ from toolsimlib.response.verdict import Call
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a call: whether it was made, and why the turn ends at it, "" if it goes on.
+    """What became of a call: whether it was made, and why the turn ends at it, "" if it continues.
 
     ``broke``: it is not the one that was announced, which has ended incomplete (rule 3).
     """
@@ -63,8 +63,8 @@ class ClientCalls:
         self._allowance = Allowance(plan)
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # What arrives while a call is open (rule 4).
-        self._open: Preview | None = None  # Of the call that was announced and is not over.
-        self._key: str | None = None  # That of its pieces, None if it stands in a block.
+        self._open: Preview | None = None  # Of the announced call that is not over.
+        self._key: str | None = None  # The key of its pieces, None if it stands in a block.
         self.preview: Preview | None = None
         self.broken = False
 
@@ -79,7 +79,7 @@ class ClientCalls:
 
     @property
     def holds_back(self) -> bool:
-        """Whether something waits for the end of the call that is open."""
+        """Whether something waits for the end of the open call."""
         return bool(self._behind)
 
     @property
@@ -94,16 +94,16 @@ class ClientCalls:
 
     @property
     def is_open(self) -> bool:
-        """Whether a call was announced that is not over."""
+        """Whether an announced call is not over yet."""
         return self._open is not None
 
     @property
     def is_arriving(self) -> bool:
-        """Whether that is one which the backend is emitting as a call."""
+        """Whether the open call is one that the backend is emitting as a call."""
         return self._open is not None and self._key is not None
 
     def is_arriving_as(self, key: str) -> bool:
-        """Whether that is the one whose pieces have this ``key``."""
+        """Whether the open call is the one whose pieces have this ``key``."""
         return self._open is not None and self._key == key
 
     def make(self, call: Call, *, behind_text: bool, key: str | None = None) -> Outcome:
@@ -119,7 +119,7 @@ class ClientCalls:
         announced = self._open if self._key == key else None
         rest = announced.rest(call.tool.name, call.arguments) if announced else call.arguments
         if rest is None:
-            # The judge passed something else than was announced, a repaired text perhaps: too late for it.
+            # The judge passed something other than was announced, perhaps a repaired text: too late for it.
             return Outcome(broke=self.break_off())
         events: list[ClientEvent] = [] if announced else [self._started(call.tool)]
         if rest:
@@ -138,7 +138,7 @@ class ClientCalls:
         return Outcome(made=True, end="first call" if first_ends else "")
 
     def pass_over(self, name: str | None = None) -> str:
-        """Drop a call that is one too many; return why the turn ends there, "" if it goes on."""
+        """Drop a call that is one too many; return why the turn ends there, "" if it continues."""
         stops = self._plan.stops_after_tools
         self._report.drop_call(None if stops else name)
         return f"more than {self._allowance.limit} calls" if stops else ""
@@ -175,15 +175,15 @@ class ClientCalls:
             self._out.append(CallDelta(arguments, self._choice))
 
     def end_block(self) -> bool:
-        """Forget the open block; return whether its call was announced and no verdict ended it: it is incomplete."""
+        """Forget the open block; return whether its call was announced but ended by no verdict: it is incomplete."""
         self.preview = None
         return not self.is_arriving and self.break_off()
 
     def break_off(self) -> bool:
-        """End the call that is open, if there is one, as incomplete; return whether there was."""
+        """End the open call, if there is one, as incomplete; return whether there was."""
         if self._open is None:
             return False
-        self._open.give_up()  # Where it stands in a block that goes on, it is not announced again.
+        self._open.give_up()  # If its block continues, it is not announced again.
         self.broken = True
         self._end("incomplete")
         return True

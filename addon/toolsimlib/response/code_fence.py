@@ -1,6 +1,6 @@
 """A fence that holds no call: finds its end, so that nothing in it is taken for a call.
 
-    ```python                    the opening mark, then its line: with a backtick on it, it was inline code and no fence
+    ```python                    the opening mark and its line; with a backtick in it, it was inline code, not a fence
     print("```")                 a mark in the middle of a line is content
     ```                          a mark at least as long, alone on its line, closes it
 

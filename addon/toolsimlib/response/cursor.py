@@ -1,4 +1,4 @@
-"""A place in text that arrives in pieces, for readers whose states each take what they understand."""
+"""A position in text that arrives in pieces, for readers whose states each consume what they understand."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 
 class Cursor:
-    """``text``: what is at hand; ``pos``: how far it has been read; ``final``: whether no more text follows.
+    """``text``: the current text; ``pos``: how far it has been read; ``final``: whether no more text follows.
 
-    A reader goes on until ``is_spent``. What it cannot decide yet it reads again, once more text stands behind it.
+    A reader continues until ``is_spent``. What it cannot decide yet, it reads again once more text has arrived.
     """
 
     def __init__(self) -> None:
@@ -24,22 +24,22 @@ class Cursor:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it goes on before text that was taken already."""
+        """Whether text that was taken already is to be read again."""
         return bool(self._rest)
 
     @property
     def char(self) -> str:
-        """The next character, "" at the end of the text at hand."""
+        """The next character, "" at the end of the current text."""
         return self.text[self.pos : self.pos + 1]
 
     def feed(self, text: str) -> None:
-        """Go on with ``text``, behind what was waited for."""
+        """Continue with ``text``, behind what is to be read again."""
         self.text = self._rest + text
         self.pos = 0
         self._rest = ""
 
     def take(self, end: int) -> str:
-        """Return the text up to ``end``, and go on there."""
+        """Return the text up to ``end``, and move there."""
         text = self.text[self.pos : end]
         self.pos = end
         return text
@@ -50,7 +50,7 @@ class Cursor:
         return self.pos if match is None else match.end()
 
     def skip(self, pattern: re.Pattern[str]) -> str:
-        """Return what ``pattern`` matches, "" if nothing, and go on behind it."""
+        """Return what ``pattern`` matches, "" if nothing, and move behind it."""
         return self.take(self.end_of(pattern))
 
     def wait(self) -> None:

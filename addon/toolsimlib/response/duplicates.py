@@ -1,10 +1,10 @@
 """Calls that an answer makes twice.
 
-Some backends send a call as text **and** as a structured call; handed on both times, a tool that writes would write
-twice. So a call of one kind that means what an unpaired call of the other kind meant is dropped: as many calls are left
-as the backend made of either kind. With ``toolsim_tool_block_dedup`` every call that repeats an earlier one is dropped.
+Some backends send a call as text **and** as a structured call; if both were passed on, a tool that writes would write
+twice. So a call of one kind that means the same as an unpaired call of the other kind is dropped: as many are left as
+the backend made of the more frequent kind. With ``toolsim_tool_block_dedup`` every repetition is dropped.
 
-Two calls mean the same if their tools and the values of their arguments are the same, however these are spelled.
+Two calls mean the same if their tools and the values of their arguments are equal, however these are spelled.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ type _Key = tuple[str, str]
 
 
 class Duplicates:
-    """The calls of one choice so far. ``all_duplicates``: drop those of one kind among themselves too."""
+    """The calls of one choice so far. ``all_duplicates``: also drop repetitions within one kind."""
 
     def __init__(self, *, all_duplicates: bool) -> None:
         self._all_duplicates = all_duplicates
         self._seen: set[_Key] = set()
-        # Calls that came as text, not looked into until a structured call makes it matter.
+        # Calls that came as text, not parsed until a structured call makes it matter.
         self._unread: list[_Key] = []
         self._unpaired: dict[bool, Counter[_Key]] = {False: Counter(), True: Counter()}
 

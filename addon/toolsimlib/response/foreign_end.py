@@ -1,7 +1,7 @@
-"""Closing tags of other forms: what models that know several of them write behind complete JSON.
+"""Closing tags of other forms, which models that know several of them write behind complete JSON.
 
 <tool_call>{…}</function>                 it closes the block
-<tool_call>{…}</think> </tool_call>       and the right tag behind it goes with it
+<tool_call>{…}</think> </tool_call>       the right tag behind it belongs to the block too
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ MORE = -1
 
 
 def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
-    """Return where the closing tag of another form that stands at ``at`` ends, the right one behind it included.
+    """Return where a closing tag of another form at ``at`` ends, including the right one behind it.
 
-    0: none stands there. MORE: only more text can show it; never if the text is ``final``.
+    0: there is none. MORE: undecided until more text arrives; never if the text is ``final``.
     """
     if not final and any(end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _ENDS):
         return MORE

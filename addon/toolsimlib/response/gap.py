@@ -25,12 +25,12 @@ class Gap:
         return True
 
     def hold_mark(self, mark: str) -> None:
-        """Hold back what is no whitespace, and goes with a call all the same: the mark of a fence around it."""
+        """Hold back what is not whitespace but goes with a call all the same: the mark of a fence around it."""
         self._pieces.append(mark)
         self._length += len(mark)
 
     def take(self) -> str:
-        """Return what was held back, and hold it no longer."""
+        """Return what was held back, and forget it."""
         text = "".join(self._pieces)
         self._pieces = []
         self._length = 0

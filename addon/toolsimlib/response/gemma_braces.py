@@ -1,13 +1,13 @@
 r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]}``.
 
     call   := [":"] "call:" name object ["<turn|>"]
-    object := "{" [pair ("," pair)*] "}"            keys bare, or quoted as strings are
+    object := "{" [pair ("," pair)*] "}"            keys bare, or quoted like strings
     pair   := key ":" value
     value  := string | object | array | word        a word is JSON's, a number, or a string that lost its quotes
     string := '<|"|>' text '<|"|>' | JSON string
 
-A server that drops special tokens drops the quotes: what stands there then is a string up to the next comma behind
-which a key stands, or the closing bracket. Linear, bounded in depth; nothing raises.
+A server that drops special tokens drops the quotes: a string then extends to the next comma that a key follows, or to
+the closing bracket. Linear, bounded in depth; nothing raises.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _quoted(text: str, at: int) -> tuple[str, int] | None:
 
 
 def _behind_comma(text: str, at: int, closes: str) -> int:
-    """Return where the next member or the closing bracket stands, -1 where neither does."""
+    """Return where the next member or the closing bracket stands, -1 if neither follows."""
     at = _skip(text, at)
     if text.startswith(",", at):
         return _skip(text, at + 1)

@@ -67,19 +67,19 @@ class Held:
             self.size += len(text)
 
     def join_tail(self) -> None:
-        """Make the whitespace at its end a part of the open unit."""
+        """Make the whitespace at its end part of the open unit."""
         self._raw += self._tail
         self._tail = []
 
     def take_tail(self) -> str:
-        """Return the whitespace at the end, and hold it no longer."""
+        """Return the whitespace at the end, and forget it."""
         text = "".join(self._tail)
         self._tail = []
         self.size -= len(text)
         return text
 
     def take_open(self) -> str:
-        """Return the text of the open unit, which is no call, and hold it no longer."""
+        """Return the text of the open unit, which is not a call, and forget it."""
         text = "".join([*self._raw, *self._tail])
         self._raw, self._tail, self.calls = [], [], []
         self.size -= len(text)
@@ -98,7 +98,7 @@ class Held:
             self.size += len(text)
 
     def take_run(self, *, count: bool) -> list[Calls | str]:
-        """Return the whole units, as calls if they ``count`` and else as one text, and hold them no longer."""
+        """Return the whole units, as calls if they ``count``, otherwise as one text, and forget them."""
         run, self._run = self._run, []
         text = "".join(piece.raw if isinstance(piece, Calls) else piece for piece in run)
         self.size -= len(text)

@@ -1,11 +1,11 @@
-"""The lexer of a JSON body between tags: it knows strings and how deep the brackets nest, and builds no values.
+"""The lexer of a JSON body between tags: it tracks strings and how deep the brackets nest, and builds no values.
 
 Strings may stand in single quotes, as Python writes them: a tag inside one is data there too. An apostrophe within such
 a string ends it, and what follows is a slip.
 
-What it meets, it names, and stops there:
+It stops at, and names:
 
-    more    the end of the text at hand (or half an escape before it)
+    more    the end of the current text (or half an escape before it)
     tag     "<" outside strings: the sentinel knows which tags count
     closed  behind the last bracket, if ``closes``: there is no tag to wait for; else at a tag that closes the block
     opened  at a tag that opens another block
@@ -29,7 +29,7 @@ _SPACE = " \t\r\n"
 
 
 class JsonBody:
-    """One body, from behind its first bracket, ``opened``, on."""
+    """One body, read from behind its first bracket, ``opened``."""
 
     __slots__ = ("_closes", "_depth", "_last", "_quote")
 
@@ -45,7 +45,7 @@ class JsonBody:
         return not self._depth and not self._quote
 
     def string_end(self, text: str) -> int:
-        """Return how far ``text`` goes on with the open string, to its end or half an escape there; else -1."""
+        """Return where ``text``, all of it in the open string, ends, or half an escape at its end begins; else -1."""
         if not self._quote:
             return -1
         end = _STRING[self._quote](text).end()  # type: ignore[union-attr]
@@ -62,12 +62,12 @@ class JsonBody:
         return pieces
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Met]:
-        """Read on from ``pos``; return where, before ``stop``, something was met, and what."""
+        """Read from ``pos``; return where it stopped, at ``stop`` or before, and what it met."""
         while pos < stop:
             if self._quote:
                 # The pattern matches everywhere.
                 pos = _STRING[self._quote](text, pos, stop).end()  # type: ignore[union-attr]
-                if pos == stop or text[pos] == "\\":  # The last character at hand: what it escapes is still to come.
+                if pos == stop or text[pos] == "\\":  # The character after a backslash is still to come.
                     return pos, "more"
                 pos += 1
                 self._quote = ""
@@ -111,7 +111,7 @@ class JsonBody:
             self._quote = char if self._last in "{[,:" else ""
             return bool(self._quote)
         if char in "{[":
-            # Where no tag can end a body that is none, a bracket in the wrong place must.
+            # If no tag can end text that is not JSON, a bracket in the wrong place must.
             if self._last == '"' or (self._closes and self._last not in "[:,"):
                 return False
             self._depth += 1

@@ -2,8 +2,8 @@
 
     bytes ─▶ sse ─▶ reader ─▶ answer (sentinel ─▶ judge) ─▶ ClientEvents
 
-A whole answer is a stream that arrives at once: both take this path and give the same events. Nothing here knows the
-client's API, so several model turns can be written into one answer.
+An answer that is not streamed is a stream that arrives at once: both take this path and give the same events. Nothing
+here depends on the client's API, so several model turns can be written into one answer.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.repeats import RepeatDecoder, Repeats, Template
 from toolsimlib.wire.sse import MAX_EVENT_BYTES
 
-# Types of unknown events that are named: a backend may invent any number.
+# Types of unknown events that are reported: a backend may invent any number.
 _MAX_UNKNOWN = 8
 # Characters of text that are read in one step: up to 20 calls.
 _STEP_CHARS = 1024
 # Characters of an event that takes a millisecond to read.
 _LARGE_EVENT = 65_536
-# Deltas that are looked at together: those behind the first that has to be read are looked at again.
+# Deltas that are inspected together: those behind the first that has to be parsed are inspected again.
 _MAX_AT_ONCE = 32
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
@@ -40,8 +40,8 @@ class ModelTurn:
     """Reads one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
 
     ``content_type``: the backend's header; what is not an event stream is read as one JSON object at the end of input.
-    ``max_event_bytes``: a larger event of a stream is cut off, and then no JSON. ``check_seconds``: what schema checks
-    may take (see ``checker``).
+    ``max_event_bytes``: a larger event of a stream is truncated, so that it is not JSON. ``check_seconds``: the time
+    budget of schema checks (see ``checker``).
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class ModelTurn:
     ) -> None:
         self._report = report
         self._reader = APIS[plan.backend].reader()
-        # What can be asked again is held back until it is whole.
+        # A call that can be asked for again is held back until it is complete.
         self._reader.tells_ahead = announces_early(plan) and not plan.asks
         self._answer = Answer(plan, report, seconds=check_seconds)
         self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []
-        # What the reader makes of the repeats of a frame, except for the text: valid until a frame differs.
+        # What the reader makes of the repeats of a frame, except for the text; valid until a different frame arrives.
         self._likes: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     @property
@@ -70,16 +70,16 @@ class ModelTurn:
 
     @property
     def again(self) -> AskAgain | None:
-        """Why the model is to be asked once more, where it is."""
+        """Why the model is to be asked once more, if it is."""
         return self._answer.again
 
     @property
     def cut(self) -> bool:
-        """Whether the answer ended before the backend did, which may be stopped."""
+        """Whether the answer ended before the backend did, so that the backend may be stopped."""
         return self._answer.cut
 
     def at_once(self, data: bytes) -> list[ClientEvent] | None:
-        """Return what takes no more than a step: deltas that are all alike. None: nothing was done."""
+        """Return the events of ``data`` if it takes one step: deltas that are all alike. None: nothing was done."""
         repeats = self._decoder and self._decoder.repeats(data)
         like = repeats and self._likes.get(repeats.template)
         if not repeats or not like or sum(map(len, repeats.texts)) > _STEP_CHARS:
@@ -92,7 +92,7 @@ class ModelTurn:
         return events
 
     def steps(self, data: bytes) -> Iterator[list[ClientEvent]]:
-        """Yield what ``data`` says, in steps of a few milliseconds each at the most, which must all be taken.
+        """Yield the events of ``data``, in steps of at most a few milliseconds each, which must all be consumed.
 
         ``b""`` is the end of input and may come more than once.
         """
@@ -104,7 +104,7 @@ class ModelTurn:
             yield self._answer.end_of_input()
 
     def keep_alive(self) -> list[ClientEvent]:
-        """Return a sign of life, if the client hears nothing because a block is being held back."""
+        """Return a keep-alive, if the client gets nothing because a block is being held back."""
         return self._answer.keep_alive()
 
     def fail(self, error: ApiError) -> list[ClientEvent]:
@@ -124,7 +124,7 @@ class ModelTurn:
                 self._likes.clear()
                 events = self._reader.event(item)
                 if len(item.data) > _LARGE_EVENT:
-                    yield []  # To read it has taken a step, though it may say nothing new.
+                    yield []  # Parsing it took a step, though it may yield nothing.
                 yield from self._told(events)
         if not data:
             yield from self._told(self._reader.end())
@@ -147,12 +147,12 @@ class ModelTurn:
             yield from self._told(events)
 
     def _pieces(self, like: StructuredDelta, texts: list[str]) -> list[ClientEvent]:
-        """Take further pieces of a call; its reader has to know them when the call is whole."""
+        """Take further pieces of a call; the reader needs them when the call is complete."""
         self._reader.follow(like, texts)
         return self._answer.pieces(like, texts)
 
     def _deltas(self, like: TextDelta | ReasoningDelta, texts: list[str]) -> Iterator[list[ClientEvent]]:
-        """Take deltas: as many at once as are only to be said or held back, the others one by one."""
+        """Take deltas: as many at once as are merely emitted or held back, the others one by one."""
         at = 0
         while at < len(texts):
             some = texts[at : at + _MAX_AT_ONCE]
@@ -175,7 +175,7 @@ class ModelTurn:
         data = b"".join(self._body)
         self._body = []
         if data.removeprefix(_BOM).lstrip().startswith(_STREAM_STARTS):
-            # An event stream that its header calls something else.
+            # An event stream with the wrong content type.
             decoder = RepeatDecoder()
             yield from self._stream(decoder, data)
             yield from self._stream(decoder, b"")

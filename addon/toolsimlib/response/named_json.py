@@ -5,7 +5,7 @@
     DeepSeek V3: function<｜tool▁sep｜>name, then the object in a fence; since V3.1 name<｜tool▁sep｜>object
     Kimi K2:     functions.name:0<|tool_call_argument_begin|>object
 
-The object is passed on as the text that it is: whoever finds a call's arguments reads, and if need be mends, it.
+The object is passed on as text: ``arguments`` parses it, and mends it if need be.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
 def named_json_reader(head: str, end: str = r"\Z") -> Callable[[str], list[Written]]:
     """Return the reader of one dialect: ``head`` is a pattern up to the object, with the name as its one group.
 
-    The reader returns the calls of a body, never none; what cannot be read is one broken call at its end.
+    The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
     """
     begins = re.compile(rf"\s*(?:{head})")
     ends = re.compile(end)

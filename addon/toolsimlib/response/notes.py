@@ -1,4 +1,4 @@
-"""What a client's answer holds by ids and numbers, for the report."""
+"""The ids of the calls and the token counts of a client's answer, for the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsimlib.wire.dialect import Api
 
 
 class Notes:
-    """Notes the events of an answer of ``api``, in this ``form``, as they are emitted."""
+    """Records them from the events of an answer of ``api``, in this ``form``, as they are emitted."""
 
     def __init__(self, api: Api, form: AnswerForm, report: Report) -> None:
         self._api = api
@@ -20,7 +20,7 @@ class Notes:
         self._open_calls: dict[int, str] = {}
 
     def note(self, event: ClientEvent) -> None:
-        """Note one event."""
+        """Record one event."""
         match event:
             case CallStarted() if not self._form.legacy_functions:
                 self._open_calls[event.choice] = self._api.call_id(event.kind, event.number)

@@ -1,12 +1,12 @@
-"""What may begin a call without the tag: openings of forms and fences, recognised from as few characters as possible.
+"""What may begin an untagged call: openings of forms and fences, recognised from as few characters as possible.
 
 {                      JSON        at once; the form's own lexer gives it up at the first key that no call has
-[                      JSON        unless it goes on as the history's record does
+[                      JSON        unless it continues like the history's record
 [function_call SPACE   a record
 [name(                 list        only the name of a tool on offer, here and below: no other word is held back for it
 name(                  syntax
-name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), where the server
-call:name{             gemma       has dropped the marks; the same of Gemma's
+name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), if the server has
+call:name{             gemma       dropped the marks; the same for Gemma's
 ```                    a fence     its language decides whether it may hold a call
 ~~~                    a fence of code, which holds none
 """
@@ -25,15 +25,15 @@ LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
 """What may stand behind the opening mark of a fence that holds a call."""
 
 CODE = ("tool_code", "python", "py")
-"""Those of fences that may hold statements around their calls."""
+"""Languages of fences that may hold statements around their calls."""
 
 TAUGHT = ("python", "py")
-"""Those of fences that show code far more often than they call."""
+"""Languages of fences that show code far more often than they make calls."""
 
 _BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in TAUGHT)
 
 _MAX_LANGUAGE = 64
-"""Characters behind a fence's mark that are looked at: a language, and spaces."""
+"""Characters behind a fence's mark that are inspected: a language, and spaces."""
 
 MARK = re.compile(r"`++|~++")
 NAME = re.compile(r"[A-Za-z_][\w.:/-]*+")
@@ -49,9 +49,9 @@ _SPACE = re.compile(r"\s{0,32}")
 
 
 def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
-    """Return the language behind the opening mark that ends at ``pos`` and the end of that line, None for no such.
+    """Return the language behind the opening mark that ends at ``pos``, and the end of that line; None: no such line.
 
-    ``has_begun``: words stand before the fence, so it shows code if its language is one of ``TAUGHT``.
+    ``has_begun``: text precedes the fence, so it shows code if its language is one of ``TAUGHT``.
     """
     languages = _BEHIND_WORDS if has_begun else LANGUAGES
     found = _LANGUAGE.match(text, pos)
@@ -127,8 +127,8 @@ def _line_start(first: str) -> re.Pattern[str]:
 
 
 def may_begin(names: Sequence[str]) -> Callable[[str], object]:
-    """Return a function that says whether a call may begin behind a line end of a text.
+    """Return a predicate: may a call begin behind a line end of a text?
 
-    It looks at the first character of a line alone. ``names``: the tools on offer.
+    It checks only the first character of each line. ``names``: the tools on offer.
     """
     return _line_start("".join(sorted(map(re.escape, _FIRST.union(name[0] for name in names if name))))).search

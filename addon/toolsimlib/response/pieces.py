@@ -10,9 +10,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One call block, whole.
+    """One complete call block.
 
-    ``body`` is all between the tags, verbatim; ``closing`` is "" where rule 3 or 4 closed it.
+    ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it.
     """
 
     form: Literal["json", "xml"]
@@ -28,16 +28,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Oversize:
-    """The beginning of a block that grew over the limit, as the model wrote it, opening tag included."""
+    """The beginning of a block that exceeded the limit, as the model wrote it, opening tag included."""
 
     raw: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of the body of the open JSON block, ahead of its ``Block``: a preview, no part of the text's pieces.
+    """A piece of the body of the open JSON block, ahead of its ``Block``: a preview, which adds nothing to the text.
 
-    If the block turns out to be none, no ``Block`` follows, and its text is given out as prose.
+    If the block turns out not to be one, no ``Block`` follows, and its text is emitted as prose.
     """
 
     text: str
@@ -47,7 +47,7 @@ Piece = str | Block | Oversize | Fragment
 
 
 def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
-    """Yield pieces with neighbouring prose as one: where the parser cut it says nothing."""
+    """Yield the pieces, with adjacent prose joined: where the parser split it means nothing."""
     prose: list[str] = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -62,7 +62,7 @@ def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
 
 
 def split_end[Other](pieces: Sequence[str | Other], size: int) -> tuple[Sequence[str | Other], Sequence[str | Other]]:
-    """Return what stands before the last ``size`` characters, and these; where they are not prose, all is the end."""
+    """Split the pieces before the last ``size`` characters; if these are not all prose, everything is the end."""
     at = len(pieces)
     while size > 0 and at and isinstance(piece := pieces[at - 1], str):
         at, size = at - 1, size - len(piece)

@@ -1,8 +1,8 @@
 """The preview: a call's name and arguments read from a block that is still open, so that they stream as they arrive.
 
-It knows one shape, ``{"name": "…", "arguments": "…`` or ``{…``, which may be the first of a list, and gives up silently
-on any other: such a block is then buffered until the judge has seen it whole. What it has returned is a prefix of the
-arguments, verbatim.
+It reads one shape, ``{"name": "…", "arguments": "…`` or ``{…``, possibly the first of a list, and silently gives up on
+any other: such a block is then buffered until it is complete and judged. What it has returned is a verbatim prefix of
+the arguments.
 
     header ─▶ string ─▶ over        arguments as a JSON string: decoded, never in the middle of an escape
        │
@@ -23,8 +23,8 @@ from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Untagged
 
 _HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
-# Names are at most 128 characters long; a header beyond this has something else in it, and so has whitespace before
-# the object in a string of arguments. It is read again with each piece, so it may not grow.
+# Names are at most 128 characters long; a longer header holds something else, and so does longer whitespace before
+# the object in a string of arguments. It is read again with each piece, so it must not grow.
 _MAX_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
@@ -55,7 +55,7 @@ class Preview:
 
     @property
     def settled(self) -> bool:
-        """Whether it is known if the call is announced before it is whole."""
+        """Whether it is decided if the call is announced before it is complete."""
         return self.announced or self._state == self._over
 
     def feed(self, text: str) -> str:
@@ -126,7 +126,7 @@ class Preview:
                 match = _INSIDE(text, at)
                 assert match is not None
                 at = match.end()
-                if at == len(text) or text[at] == "\\":  # What the last backslash escapes is still to come.
+                if at == len(text) or text[at] == "\\":  # The character after a backslash is still to come.
                     break
                 self._in_string = False
             else:
@@ -150,9 +150,9 @@ class Preview:
 
 
 def announces_early(plan: Plan) -> bool:
-    """Return whether calls may be announced before they are whole.
+    """Return whether calls may be announced before they are complete.
 
-    Not where something changes a call after it is whole: its XML beside it, dropping a duplicate.
+    Not if something is decided once a call is complete: its XML beside it, dropping a duplicate.
     """
     policy = plan.policy
     changes = policy.output_mode != "openai-json" or policy.tool_block_dedup
@@ -160,16 +160,16 @@ def announces_early(plan: Plan) -> bool:
 
 
 def as_block(name: str, arguments: str) -> str:
-    """Return the body of a block as it would begin with a call of the tool ``name``; ``arguments``: their beginning."""
+    """Return how a block's body with a call to the tool ``name`` begins; ``arguments``: the beginning of them."""
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
 def grown(
     parser: Sentinel | Untagged | BrokenCalls, preview: Preview | None, deltas: Deltas
 ) -> tuple[list[ClientEvent], int]:
-    """Let ``deltas`` grow the block that is open in ``parser``; return what ``preview`` makes of them.
+    """Extend the open block of ``parser`` by ``deltas``; return what ``preview`` makes of them, and how many did.
 
-    Those at the end may do more than that: how many of them grew it is returned too, as the next smaller half.
+    The last ones may do more than extend it: as long as they do, the number is halved.
     """
     texts, previews = deltas.texts, preview is not None and preview.settled
     while texts and (fragments := parser.grows(texts, previews=previews)) is None:

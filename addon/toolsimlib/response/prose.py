@@ -1,10 +1,10 @@
-"""The text around calls that stand without the tag: where in it one may begin.
+"""The text around untagged calls, and where in it one may begin.
 
 | state   | what is read                     | then                                 |
 |---------|----------------------------------|--------------------------------------|
 | start   | whitespace that opens the answer | thought at ``<think>``, else indent  |
-| thought | all up to ``</think>``           | start                                |
-| indent  | what a line begins with          | a call may begin; if none does, line |
+| thought | everything up to ``</think>``    | start                                |
+| indent  | the indentation of a line        | a call may begin; if none does, line |
 | line    | the rest of the line             | indent                               |
 | code    | a fence that holds no call       | line, behind its closing mark        |
 """
@@ -25,12 +25,12 @@ _INDENT = re.compile(rf"[{_INDENTS}]*+")
 
 
 class Prose:
-    """Text that is no call. ``has_begun``: whether the answer has, with anything visible but a thought."""
+    """Text that is not a call. ``has_begun``: whether anything visible has come, apart from a thought."""
 
     def __init__(self) -> None:
         self.state = self.state_start
         self.has_begun = False
-        self._mark = ""  # That of the fence that is open and holds no call.
+        self._mark = ""  # The mark of the open fence that holds no call.
         self._code = CodeFence("```", "info")
 
     def __repr__(self) -> str:
@@ -47,9 +47,9 @@ class Prose:
         return self.has_begun and self.state in (self.state_line, self.state_indent)
 
     def pass_on(self, texts: Sequence[str], may_begin: Callable[[str], object]) -> int:
-        """Take the first ``texts`` in which no line begins a call, and return how many; for prose that ``is_open``.
+        """Consume the leading ``texts`` in which no line begins a call; return how many. For prose that ``is_open``.
 
-        ``may_begin``: says whether a call may begin behind a line end of a text.
+        ``may_begin``: the predicate from ``opening``.
         """
         count, text = len(texts), "".join(texts)
         behind = "" if self.is_in_line else "\n"
@@ -75,7 +75,7 @@ class Prose:
         return text, state == self.state_indent
 
     def go_on(self, place: Place, mark: str = "") -> None:
-        """Read on from ``place``; ``mark`` is that of a fence which is open there, and was found to hold no call."""
+        """Resume at ``place``; ``mark``: of a fence that is open there and was found to hold no call."""
         self._mark = mark or self._mark
         if self._mark:
             self._code = CodeFence(self._mark, place)

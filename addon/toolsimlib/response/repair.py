@@ -1,4 +1,4 @@
-r"""Safe repairs of a call: what a model meant beyond doubt, though it is not what it wrote.
+r"""Safe repairs of a call: what a model meant beyond doubt, but did not write.
 
 The slips, and what each becomes:
 
@@ -13,9 +13,9 @@ The slips, and what each becomes:
     {"a": 3 * 60}           {"a": 180}          ARITHMETIC
 
 1. Nothing here guesses at a value: a string without its end, a missing comma or a missing colon is beyond repair. So
-   is a bracket of the wrong kind, unless brackets are all that follows: whichever of them is wrong, the value is one.
-2. A repaired call counts only if it satisfies the tool's schema; the caller sees to that.
-3. One pass, and a bounded number of steps: a text with more slips than that is no call with a slip.
+   is a bracket of the wrong kind, unless only brackets follow: whichever of them is wrong, the value is the same.
+2. A repaired call counts only if it satisfies the tool's schema; the caller checks that.
+3. One pass, and a bounded number of steps: a text with more slips than that is not a call with a slip.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_DEPTH = 512
 """More open brackets than in any real call; a JSON parser would refuse them too."""
 
 _MAX_STEPS = 20_000
-"""Brackets and slips looked at in one text (rule 3)."""
+"""Brackets and slips processed in one text (rule 3)."""
 
 _SOUND = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
 # Everything that can be copied unchanged: sound strings, commas before a value, empty pairs, numbers, whitespace.
@@ -79,10 +79,10 @@ class Mended:
 
 
 def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
-    """Mend the one object or array that begins at ``start``, or return None where that is beyond a safe repair.
+    """Mend the one object or array that begins at ``start``, or return None if that is beyond a safe repair.
 
-    Brackets still open at the end of the text are closed only if ``closed``, which is to say that the text is known
-    to be whole. The result may still be invalid JSON.
+    Brackets still open at the end of the text are closed only if ``closed``: the text is known to be complete. The
+    result may still be invalid JSON.
     """
     if text[start : start + 1] not in {"{", "["}:
         return None
@@ -179,16 +179,16 @@ def _clean(inner: str, codes: dict[str, None]) -> str:
 
 
 def unescaped_arguments(text: str, start: int) -> int | None:
-    """Return where the quote stands that wraps arguments with their own quotes bare: ``"arguments":"{"k":1}"``."""
+    """Return where the quote stands that wraps arguments whose own are not escaped: ``"arguments":"{"k":1}"``."""
     found = _UNESCAPED.search(text, start)
     return None if found is None else found.end() - 1
 
 
 def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
-    """Return the one tool that a name written with a slip can mean, None where that is none or several.
+    """Return the one tool that a name written with a slip can mean, None if there is none or several.
 
-    ``names`` are pairs of a spelling and the tool it stands for, masked tools included, so that a name which fits
-    a masked tool as well is not turned into its neighbour.
+    ``names`` are pairs of a spelling and the tool it stands for, including masked tools, so that a name that also fits
+    a masked tool is not turned into its neighbour.
     """
     if len(written) > _MAX_NAME:
         return None

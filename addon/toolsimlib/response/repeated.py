@@ -2,11 +2,11 @@
 
     {"city": "Rome", "city": "Oslo"}                    two objects, one city each: REPEATED_KEYS
     {"unit": "C", "city": "Rome", "city": "Oslo"}       a key that stands once is shared
-    {"city": "Rome", "city2": "Oslo"}                   the same, if the tool knows no ``city2``
+    {"city": "Rome", "city2": "Oslo"}                   the same, if the tool has no ``city2``
     {"city": ["Rome", "Oslo"]}                          the same, if the tool takes no list there: LISTED_VALUES
 
-A JSON parser keeps the last of equal keys and drops the others without a word. Whether several calls are meant, the
-schema must decide: the caller sees to that. Values keep their source.
+A JSON parser keeps the last of equal keys and silently drops the others. The schema must decide whether several calls
+are meant; the caller asks it. Values keep their source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LISTED_VALUES = "LISTED_VALUES"
 _NUMBERED = re.compile(r"_?\d{1,2}\Z")
 
 _MAX_LENGTH = 4096
-"""Calls that collapse into one are short; longer arguments are not read once more for this."""
+"""Calls that collapse into one are short; longer arguments are not parsed again for this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class Repeated:
 
 
 def split_repeated(text: str) -> Repeated | None:
-    """Return what an object's text stands for if some of its keys are repeated, each as often; else None."""
+    """Return what the text of an object stands for if some keys are repeated, all equally often; else None."""
     return _spread(_grouped(_pairs(text)), REPEATED_KEYS)
 
 
 def split_arguments(text: str, schema: Validator) -> Repeated | None:
     """Return what the text of one call's arguments stands for if several calls collapsed into it, judged by ``schema``.
 
-    A key that the schema does not know repeats one that it knows if it differs by a number at its end only. Only what
-    the schema knows, and takes no list for, has several values.
+    A key unknown to the schema repeats a known one if they differ only by a number at the end. Only keys that the
+    schema knows, and that take no list, have several values.
     """
     pairs = _pairs(text)
     known = {key: schema.property(key) for key, _ in pairs}

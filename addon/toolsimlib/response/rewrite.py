@@ -1,4 +1,4 @@
-"""The way of a response, from the backend's bytes to the client's::
+"""The path of a response, from the backend's bytes to the client's::
 
     bytes ─▶ ModelTurn ─▶ ClientEvents ─▶ writer ─▶ bytes
 
@@ -33,8 +33,8 @@ JSON = "application/json"
 class ResponseRewriter:
     """Rewrites one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
 
-    ``content_type``: the backend's header. ``writer``: what the client's answer is written with; a new one by default.
-    ``listener`` gets the events too, and with the last ones why the model is to be asked again, if it is.
+    ``content_type``: the backend's header. ``writer`` writes the client's answer; a new one by default.
+    ``listener`` also gets the events, and with the last ones why the model is to be asked again, if it is.
     ``done``: all that the client gets has been returned. For an answer that is not streamed ``status`` is its HTTP
     status, to be read when it is done.
     """
@@ -64,7 +64,7 @@ class ResponseRewriter:
 
     @property
     def cut(self) -> bool:
-        """Whether the answer ended before the backend did, which may be stopped."""
+        """Whether the answer ended before the backend did, so that the backend may be stopped."""
         return self._turn.cut
 
     @property
@@ -88,12 +88,12 @@ class ResponseRewriter:
         return [b"".join(chunks)] if chunks else []
 
     def at_once(self, data: bytes) -> list[bytes] | None:
-        """Return what takes one step: frames that are all alike. None: nothing was done, ``data`` has to be fed."""
+        """Return the bytes for ``data`` if it takes one step: frames that are all alike. None: it has to be fed."""
         events = None if self.done else self._turn.at_once(data)
         return None if events is None else self._written(events)
 
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
-        """Yield what ``feed`` returns, in steps of a few milliseconds each at the most, which must all be taken."""
+        """Yield what ``feed`` returns, in steps of at most a few milliseconds each, which must all be consumed."""
         if self.done:
             return
         for events in self._turn.steps(data):
@@ -102,7 +102,7 @@ class ResponseRewriter:
                 return
 
     def keepalive(self) -> list[bytes]:
-        """Return a sign of life, if the client hears nothing because a block is being held back."""
+        """Return a keep-alive, if the client gets nothing because a block is being held back."""
         return self._written(self._turn.keep_alive()) if self._plan.stream and not self.done else []
 
     def fail(self, error: ApiError) -> list[bytes]:

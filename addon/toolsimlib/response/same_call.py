@@ -2,35 +2,35 @@
 
     [{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"na
 
-Weak models do this in lists, and a server that was given no limit goes on until its context is full. The repeats are
-not meant: in a list that loops, the repeated call counts once, behind the calls before it. A list loops
+Weak models do this in lists, and a server without a limit continues until its context is full. The repeats are not
+intended: in a list that loops, the repeated call counts once, behind the calls before it. A list loops
 
 1. if the backend's limit cuts it off in the middle of an item that begins like those before it, and at least ``CUT`` of
    these are the same;
 2. if ``ENDLESS`` items in a row are the same: it ends there, whatever would follow.
 
-A list that ends by itself stands as it is: two throws of a die are two calls. Items are compared as they are written;
-a loop repeats them verbatim. Calls in tags of their own are emitted as they come and do not pass here: options limit
-their number (``tool_block_max``, ``tool_block_dedup``).
+A list that ends by itself is left alone: two throws of a die are two calls. Items are compared as they are written; a
+loop repeats them verbatim. Calls in their own tags are emitted as they arrive and never get here: options limit their
+number (``tool_block_max``, ``tool_block_dedup``).
 """
 
 from __future__ import annotations
 
 CUT = 3
-"""As many calls of one answer may be the same by chance, or because they are meant."""
+"""Fewer calls than this may be the same by chance, or on purpose."""
 
 ENDLESS = 32
 """More of the same call than anyone means."""
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
-"""The repair, and why the answer is ended."""
+"""The code of the repair, and why the answer is ended."""
 
 _BETWEEN = "[, \t\r\n"
 
 
 class SameCall:
-    """The items of a list so far. ``times``: how often the last one stands at its end; ``first_end``: of the first."""
+    """The items of a list so far. ``times``: how often the last one is repeated; ``first_end``: where it first ends."""
 
     def __init__(self) -> None:
         self._item = ""

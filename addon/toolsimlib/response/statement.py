@@ -1,8 +1,8 @@
-"""What Python that does nothing but call has around its calls, in a fence of code.
+"""The Python around calls, in a code fence that does nothing but call.
 
     statement := call | "print(" call ")" | name "=" call
 
-``default_api.`` before a call is how some models were shown their tools; it goes with what stands around it.
+Some models were shown their tools with ``default_api.`` before the name; it counts as part of what surrounds a call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MODULE = "default_api."
 
 
 class Statement:
-    """What stands around one call after the other. ``is_open``: a ``print(`` waits for what closes it."""
+    """The code around one call after another. ``is_open``: a ``print(`` is not closed yet."""
 
     def __init__(self) -> None:
         self.is_open = False
@@ -34,7 +34,7 @@ class Statement:
         return pos if at == len(text) else at
 
     def behind(self, text: str, pos: int) -> int:
-        """Return where what closes a call that ended before ``pos`` ends."""
+        """Return the end of the statement whose call ended at ``pos``."""
         closes, self.is_open = self.is_open and text.startswith(")", pos), False
         return pos + closes
 

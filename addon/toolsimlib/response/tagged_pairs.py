@@ -4,8 +4,8 @@
     call  := head pair* end | head object end          some models put JSON where the pairs would stand
     pair  := before key after value close
 
-A closing mark inside a value is data: a value ends at the first one behind which the form goes on or ends. Where none
-does, the value goes on to the next pair or the call's end: ``MISSING_CLOSE``, a repair.
+A closing mark inside a value is data: a value ends at the first one behind which the form continues or ends. Without
+such a mark, it extends to the next pair or the end of the call: ``MISSING_CLOSE``, a repair.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NAME = r"[\w.:/-]{1,128}"
 _KEY = r"[^<>=\"]{1,256}"
 _GAP = r"\s{0,64}"
 _MAX_UNCLOSED = 8
-"""Values without their end in one call. To find that out takes a look at all that follows; nobody loses more."""
+"""Values without their end in one call. Detecting one means scanning all that follows; no model loses more."""
 
 
 def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") -> Callable[[str], list[Written]]:
     """Return the reader of one dialect, from patterns of its marks; ``head`` has the name as its one group.
 
-    The reader returns the calls of a body, never none; what cannot be read is one broken call at its end.
+    The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
     """
     begins = re.compile(rf"\s*{head}")
     last = rf"{end}|\Z" if end else r"\Z"
@@ -41,7 +41,7 @@ def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") 
     def one(body: str, at: int) -> re.Match[str] | None:
         closed = pair.match(body, at)
         if closed is not None and (inside := len(opening.findall(closed[2]))):
-            # More opened than closed in it: the closing mark belongs to another pair.
+            # More pairs open in it than close: the closing mark belongs to another pair.
             closed = closed if inside <= len(closing.findall(closed[2])) else None
         return closed or unclosed.match(body, at)
 
@@ -51,7 +51,7 @@ def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") 
         at = name.end()
         while missing <= _MAX_UNCLOSED and (each := one(body, at)) is not None:
             missing += each.re is unclosed
-            # The values are not escaped; whoever reads them undoes one level of escapes.
+            # The values are not escaped, but ``arguments`` undoes one level of escapes.
             found.append((each[1].strip(), each[2].replace("&", "&amp;")))
             at = each.end()
         if (over := ends.match(body, at)) is not None:

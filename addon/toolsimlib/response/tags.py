@@ -14,7 +14,7 @@ _HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").ma
 _CDATA = "<![CDATA["
 _END_CDATA = "]]>"
 _MAX_OPENING = 128
-"""As long as an opening tag may be at most, the configured one included."""
+"""The longest that an opening tag may be, including the configured one."""
 
 _MAX_TAG = 300
 """Longer than any tag that opens a value."""
@@ -24,7 +24,7 @@ _MAX_TAG = 300
 class Tags:
     """``closing`` by opening tag; ``opening`` finds any opening tag; ``beginnings`` are what may become one.
 
-    ``ours`` are the opening tags that are no dialect's own, ``ours_end`` closes the first of them.
+    ``ours`` are the opening tags that belong to no dialect, ``ours_end`` closes the first of them.
     """
 
     closing: dict[str, str]
@@ -40,13 +40,13 @@ class Tags:
         return self.opening.search(text) is not None or held_from(text, 0, self.beginnings) < len(text)
 
     def free(self, texts: Sequence[str]) -> int:
-        """Return how many of ``texts``, from the first on, hold none."""
+        """Return how many leading ``texts`` hold no opening tag."""
         if not self.may_be_in("".join(texts)):
             return len(texts)
         return next((at for at, text in enumerate(texts) if self.are_in(text)), len(texts))
 
     def may_be_in(self, text: str) -> bool:
-        """Return whether a first look finds what all tags begin with."""
+        """Return, as a quick check, whether ``text`` holds a character with which tags begin."""
         return "<" in text or "[" in text
 
 
@@ -66,13 +66,13 @@ def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
 
 
 def _either(angled: list[str], others: list[str]) -> str:
-    # What they have in common is looked for first: most "<" are no tags.
+    # Their common beginning is matched first: most "<" are not tags.
     return "|".join([f"<(?:{'|'.join(re.escape(tag[1:]) for tag in angled)})", *map(re.escape, others)])
 
 
 @lru_cache(maxsize=256)
 def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
-    """Return what counts in a body that is not JSON: its block's own two tags, and the marks of a ``value``."""
+    """Return a pattern of what counts in a body that is not JSON: its block's tags, and the marks of a ``value``."""
     return re.compile("|".join(filter(None, [value, re.escape(closing), re.escape(opening)])))
 
 
@@ -93,15 +93,15 @@ class Value:
 
     @property
     def marks(self) -> str:
-        """A pattern of what opens a value, or, inside of one, of what ends it or opens a CDATA section in it."""
+        """A pattern of what opens a value, or, inside one, of what ends it or opens a CDATA section in it."""
         if not self._end:
             return f"(?P<value>{self._row.value[0]})" if self._row and self._row.value[0] else ""
         return re.escape(self._end) + (f"|{re.escape(_CDATA)}" if self._has_cdata else "")
 
     def passes(self, match: re.Match[str], opening: str) -> bool:
-        """Take a mark of ``ends``: what opens a value, or, inside of one, any. False: this value has lost its end.
+        """Take a match of ``ends``: what opens a value, or, inside one, anything. False: this value has lost its end.
 
-        It has, if a closing tag stands in it that nothing in it has opened, and behind that an opening one.
+        It has if it holds an unmatched closing tag, and behind that an opening one.
         """
         if not self._end:
             assert self._row is not None
@@ -123,7 +123,7 @@ class Value:
         return True
 
     def held_from(self, text: str, start: int) -> int:
-        """Return where a mark begins that may still be open at the end of ``text``, or its length."""
+        """Return where a mark begins that may be incomplete at the end of ``text``, or the length of ``text``."""
         at = open_tag(text, start)
         return max(start, min(at, len(text) - len(_END_CDATA) + 1)) if self._outer else at
 
@@ -133,7 +133,7 @@ class Value:
 
 
 def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:
-    """Return where the longest end of ``text`` that is in ``beginnings`` begins, or its length."""
+    """Return where the longest suffix of ``text`` in ``beginnings`` begins, or the length of ``text``."""
     start = max(start, len(text) - _MAX_OPENING)
     square = text.find("[", start)
     while square != -1 and text[square:] not in beginnings:
@@ -145,13 +145,13 @@ def held_from(text: str, start: int, beginnings: frozenset[str]) -> int:
 
 
 def open_tag(text: str, start: int) -> int:
-    """Return where the tag begins that is still open at the end of ``text``, or its length."""
+    """Return where the tag begins that is incomplete at the end of ``text``, or the length of ``text``."""
     at = text.rfind("<", max(start, len(text) - _MAX_TAG))
     return len(text) if at == -1 or ">" in text[at:] else at
 
 
 def behind_fence(text: str, at: int, *, final: bool) -> int | None:
-    """Return where the opening line of a fence at ``at`` ends, ``at`` if none is there, None while that is open."""
+    """Return where the opening line of a fence at ``at`` ends, ``at`` if there is none, None while undecided."""
     if not final and _HALF_FENCE(text, at):
         return None
     fence = _FENCE(text, at)

@@ -1,7 +1,7 @@
-"""The thought with which a message may begin: ``<think>…</think>``, inside of which nothing is a block.
+"""The thought with which a message may begin: ``<think>…</think>``. Nothing inside it is a block.
 
-Some models say what they think in their text. It may open before the first visible character only; anywhere else the
-tag is a word like any other.
+Some models write their reasoning into their text. A thought may open only before the first visible character; anywhere
+else the tag is ordinary text.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _BEGINNINGS = frozenset(_CLOSE[:end] for end in range(1, len(_CLOSE)))
 
 
 class Thought:
-    """Follows a text from its beginning until no thought is open any more (``is_over``)."""
+    """Reads a text from its beginning until no thought is open any more (``is_over``)."""
 
     def __init__(self) -> None:
         self._is_open = self.is_over = False
 
     def end(self, text: str, pos: int, *, final: bool) -> int:
-        """Return up to where ``text`` from ``pos`` on is prose for certain; what follows is held back, or comes after.
+        """Return up to where ``text`` from ``pos`` on is certainly prose; the rest is held back, or comes later.
 
-        If the text is ``final``, no more will come.
+        ``final``: no more text will come.
         """
         if not self._is_open:
             space = _SPACE(text, pos)

@@ -1,12 +1,12 @@
-"""Blocks that are none: our own tag, what cannot be a call's body, and the tag's end.
+"""Blocks that are not calls: our own tag, something that cannot be the body of a call, and the end of the tag.
 
     <tool_call>not json</tool_call>         <tool_call>{"name":"f","arg
 
-The sentinel lets such text pass at once, since a model may talk about its tags, so nobody judges it. But a model that
-means a call fails in this way too, and a lost call must show up somewhere: it is counted.
+The sentinel lets such text pass at once, since a model may talk about its tags, so it is never judged. But a model that
+means to call fails in this way too, and a lost call must show up somewhere: it is counted.
 
-1. What never began as a body counts where the tag's own end follows within ``_MAX_CHARACTERS``, before any other tag.
-2. What began as one counts where the text ends in the middle of it, unless the text itself was cut.
+1. If no body ever began, it counts if the closing tag follows within ``_MAX_CHARACTERS``, before any other tag.
+2. If a body began, it counts if the text ends in the middle of it, unless the text itself was cut.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 _MAX_CHARACTERS = 4096
-"""Up to here a closing tag is looked for."""
+"""How far a closing tag is searched for."""
 
 
 class Unread:
-    """Looks for the ends of blocks that are none, and calls ``count`` for each."""
+    """Searches for the closing tags of such blocks, and calls ``count`` for each."""
 
     def __init__(self, count: Callable[[], None]) -> None:
         self.count = count
@@ -26,15 +26,15 @@ class Unread:
 
     @property
     def waits(self) -> bool:
-        """Whether an end is looked for, so that all text has to be fed."""
+        """Whether a closing tag is searched for, so that all text has to be fed."""
         return bool(self._closing)
 
     def open(self, closing: str) -> None:
-        """Remember an opening tag that opened nothing; what ``closing`` would have closed follows."""
+        """Remember an opening tag that opened no block; ``closing`` is its closing tag."""
         self._closing, self._tail, self._left = closing, "", _MAX_CHARACTERS
 
     def close(self) -> None:
-        """Stop looking: another tag has come."""
+        """Stop searching: another tag has come."""
         self._closing = ""
 
     def feed(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What the judge says of a call, in words that the turn acts on."""
+"""What the judge decides about a call, as values that the turn acts on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Tool
 
-# Why something is no call, or a call with a warning.
+# Why something is not a call, or a call with a warning.
 SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
 MALFORMED_JSON = "MALFORMED_JSON"
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
@@ -31,9 +31,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """No call: ``raw`` goes to the client as text, "" of what was no text; ``reason`` is one of the reasons above.
+    """Not a call: ``raw`` goes to the client as text, "" if it was none; ``reason`` is one of the reasons above.
 
-    ``name`` and ``expected`` say which tool was meant and what it takes, None and "" where nobody can say.
+    ``name`` and ``expected``: which tool was meant and what it takes, None and "" if unknown.
     """
 
     raw: str

@@ -1,4 +1,4 @@
-"""What a block's body says: the calls that are written in it, as source text, before anyone knows the tools.
+"""The calls written in the body of a block, as source text, before any tool is looked up.
 
     json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may stand between calls
     call := {"name": …, "arguments": …}             or "parameters", "args", "input" for "arguments"
@@ -6,8 +6,8 @@
           | {"tool_calls": [call, …]}
     xml  := <name>…</name> (<key>value</key>)*
 
-1. Values are never serialised again: whatever becomes a call's arguments is a slice of what the model wrote, so that
-   1.0 stays 1.0 and a long integer keeps its digits.
+1. Values are never serialised again: the arguments of a call are a slice of what the model wrote, so that 1.0 stays 1.0
+   and a long integer keeps its digits.
 2. What the JSON parser cannot read gets one repair pass (``repair``), and each repair is named by a code.
 3. Every function is linear in the text, and none raises.
 """
@@ -35,7 +35,7 @@ _MAX_MEMBERS = 256
 """Top-level members of a call: its name, its arguments, and a few that nobody asked for."""
 
 _SPARE_KEYS = ("parameters", "args", "input")
-"""What models write for ``arguments``."""
+"""What models write instead of ``arguments``."""
 
 _WRAPPERS = ("function", "custom")
 """Where OpenAI's own shapes hold name and arguments."""
@@ -68,10 +68,10 @@ class Json:
 class Written:
     """One call as written.
 
-    ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``spare`` holds what stands under other
-    keys than ``arguments``. ``elements`` are the parameters of the XML form, raw, in order. ``codes`` name the
-    repairs that left all values as they were, ``mends`` those that changed text. ``values`` are those of a call in a
-    programmer's syntax, each with its keyword or None. ``others`` are the keys that no call has.
+    ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``spare``: the values under keys that models
+    write instead of ``arguments``. ``elements``: the parameters of the XML form, raw, in order. ``codes`` name the
+    repairs that left all values unchanged, ``mends`` those that changed text. ``values``: those of a call in a
+    programmer's syntax, each with its keyword or None. ``others``: the keys that no call has.
     """
 
     source: str
@@ -111,7 +111,7 @@ _decode_long = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_long
 
 
 def decode(text: str, start: int) -> tuple[Any, int] | None:
-    """Read the JSON value that begins exactly at ``start``; return it and its end, None where there is none."""
+    """Read the JSON value that begins exactly at ``start``; return it and its end, None if there is none."""
     try:
         try:
             return _decode_plain(text, start)
@@ -183,8 +183,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
     """Read the calls of a JSON body, in order; never empty.
 
     Without ``repair`` that is one call, or a list of them. Brackets still open at the end may be mended if the body was
-    ``closed``.
-    What cannot be read is one broken call at the end, however much it may hold.
+    ``closed``. What cannot be read is one broken call at the end, however much it may hold.
     """
     if repair and (inner := _fenced(body)) is not None:
         fenced = read_json(inner, closed=closed, repair=True)
@@ -216,7 +215,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
 
 
 def _as_they_stand(body: str) -> list[Written]:
-    """Read one object, or a list of objects, that is JSON to the letter; nothing where it is not."""
+    """Read one object, or a list of objects, that is strictly JSON; return [] if it is not."""
     start = _skip(body, 0)
     if not body.startswith("[", start):
         got = read_object(body, start)
@@ -234,7 +233,7 @@ def _as_they_stand(body: str) -> list[Written]:
 
 
 def _fenced(body: str) -> str | None:
-    """Return what stands in a fence that is all of the body."""
+    """Return the content of a fence that makes up the whole body, None if there is none."""
     bare = body.strip()
     line = bare.find("\n")
     if line == -1 or not bare.startswith("```") or not bare.endswith("```") or bare[3:line].strip("`\r \t").count(" "):
@@ -329,7 +328,7 @@ def read_xml(body: str) -> Written:
 
 
 def read_elements(text: str) -> list[tuple[str, str]] | None:
-    """Read a run of elements as pairs of name and raw content, None where anything else but whitespace occurs."""
+    """Read a run of elements as pairs of name and raw content; None if it holds anything else but whitespace."""
     found: list[tuple[str, str]] = []
     at = _skip(text, 0)
     while at < len(text):

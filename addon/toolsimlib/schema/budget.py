@@ -1,11 +1,11 @@
-"""The time that one check may take, known to every keyword that runs in it.
+"""The time budget of one check, shared by all keywords that run in it.
 
-What a check costs is read from the CPU clock of its thread: a busy machine does not spend it. But that clock counts
-what no check can help: a garbage collection of the whole process (100 ms where there are a million objects), the
-kernel's work for a page, a processor that was lent to another machine. A schema of three lines would be given up for
-it, and a strict tool's call refused. So a check looks at the clock before each keyword, and at each sixteenth member
-of a value. No honest step between two looks takes as long as ``STEP_SECONDS``: what is above that was a pause, and is
-not counted.
+The cost of a check is measured on the CPU clock of its thread, so that a busy machine does not spend the budget. But
+that clock includes what no check can avoid: a garbage collection of the whole process (100 ms with a million objects),
+the kernel's work for a page, a processor lent to another machine. For these alone a schema of three lines would be
+given up, and a strict tool's call refused. So a check reads the clock before each keyword, and at every sixteenth
+member of a value. No honest step between two readings takes as long as ``STEP_SECONDS``: anything above that was a
+pause, and is not counted.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from contextvars import ContextVar
 from time import thread_time
 
 CHECK_SECONDS = 0.5
-"""How long one check may take where nobody waits for it. A sane one takes a tenth of a millisecond, and 1 µs for each
-value."""
+"""How long one check may take if nobody waits for it. A sane one takes a tenth of a millisecond, and 1 µs per value."""
 
 PATTERN_SHARE = 1 / 3
 """How much of it all pattern searches of one check may take together; a sane one takes microseconds."""
 
 STEP_SECONDS = 0.003
-"""The most that one step counts for: to quote a value of 200 kB in an error is the longest."""
+"""The most that one step counts for: quoting a value of 200 kB in an error takes longest."""
 
 _MEMBERS = 16
-"""A look takes 0.3 µs, as long as the rest of the work for a small member."""
+"""Members per reading of the clock, which takes 0.3 µs: as long as the rest of the work for a small member."""
 
 
 class OutOfTime(Exception):
@@ -32,7 +31,7 @@ class OutOfTime(Exception):
 
 
 class Budget:
-    """What one check may take, ``seconds`` in all; it begins now.
+    """The budget of one check, ``seconds`` in all; its clock starts now.
 
     ``spent``: seconds so far. ``patterns``: seconds left for searches. ``guessed``: something was given up.
     """
@@ -54,7 +53,7 @@ class Budget:
             raise OutOfTime
 
     def member(self) -> None:
-        """Look at the clock before one member of a value, unless that was a few members ago."""
+        """Check the clock before one member of a value, unless that happened a few members ago."""
         self._members += 1
         if self._members % _MEMBERS == 0:
             self.look()
@@ -66,7 +65,7 @@ class Budget:
         self._looked_at = now
 
     def count_search(self, limit: float) -> None:
-        """Count the search that ends here, which was given ``limit`` seconds."""
+        """Count the search that ends here, whose timeout was ``limit`` seconds."""
         now = thread_time()
         seconds = min(now - self._looked_at, limit)
         self.spent += seconds

@@ -20,10 +20,10 @@ from toolsimlib.schema.validator import Validator
 from toolsimlib.schema.wellformed import are_plainly_wellformed
 
 MAX_SCHEMA_BYTES = 64 * 1024
-"""A tool whose schema is longer fills a model's context by itself. Compiling takes up to 0.4 ms a kilobyte."""
+"""A tool with a longer schema fills a model's context by itself. Compiling takes up to 0.4 ms per kilobyte."""
 
 _MAX_COMPILED = 256
-"""Compiled schemas kept: a few clients' whole tool sets. Each costs some ten times its text."""
+"""Compiled schemas cached: the tool sets of a few clients. Each takes about ten times its text."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _VALUES = frozenset({"const", "default", "enum", "example", "examples"})
@@ -33,13 +33,13 @@ _encode = json.JSONEncoder().encode
 _DEFAULT_URI = Draft202012Validator.META_SCHEMA["$id"]
 
 _NOTHING: Registry[Any] = Registry()
-"""What references outside of a schema resolve to."""
+"""What references outside a schema resolve to."""
 
 _MAX_DOUBTFUL = 4096
-"""Characters of a schema that jsonschema itself may look at to say what is wrong: it takes 7 ms a kilobyte."""
+"""Characters of a schema that jsonschema itself may check to say what is wrong: it takes 7 ms per kilobyte."""
 
 _MAX_UNSEEN = 16
-"""References to what no keyword of the dialect names as a schema. Each is looked at by itself."""
+"""References to what no keyword of the dialect declares as a schema. Each is checked separately."""
 
 
 def compile_schema(parameters: Mapping[str, Any], max_bytes: int = MAX_SCHEMA_BYTES) -> Validator:
@@ -57,11 +57,10 @@ def compile_schema(parameters: Mapping[str, Any], max_bytes: int = MAX_SCHEMA_BY
 
 
 def are_plain(schemas: Iterable[tuple[Mapping[str, Any], str]], max_bytes: int) -> bool:
-    """Return whether each schema would certainly compile, and none has a pattern, a reference or a dialect of its own.
+    """Return whether each schema would certainly compile, and none has a pattern, a reference or its own dialect.
 
-    A catalogue's schemas together take a third of the time here that compiling takes, which a tool that is never called
-    does not need. What is not plain is for ``compile_schema`` to judge, and to say why. Each schema comes with
-    its text in any spelling of JSON.
+    For a catalogue this takes a third of the time of compiling, which tools that are never called do not need.
+    ``compile_schema`` judges what is not plain, and says why. Each schema comes with its text in any spelling of JSON.
     """
     try:
         pairs = list(schemas)
@@ -76,7 +75,7 @@ def are_plain(schemas: Iterable[tuple[Mapping[str, Any], str]], max_bytes: int) 
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether JSON text has neither references nor patterns: there is nothing to look up in such a schema."""
+    """Return whether JSON text has neither references nor patterns: there is nothing to resolve in such a schema."""
     return '"$' not in text and '"pattern' not in text
 
 
@@ -114,7 +113,7 @@ def _check_wellformed(schema: Any, base: Any) -> None:
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
         raise SchemaError("the schema is not well-formed by its dialect, and too large to say where")
-    # ``check_schema`` names whichever error it meets first: in a set's order, another one in each process.
+    # ``check_schema`` reports the first error in the order of a set: a different one in each process.
     errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
     if (first := min(errors, key=_path, default=None)) is not None:
         raise SchemaError(message(best([first])))
@@ -181,7 +180,7 @@ def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
                 continue
             if not isinstance(resolved.contents, dict | bool):
                 raise SchemaError(f"the reference {reference!r} leads to no schema")
-            # Nobody has looked at it yet: it lies under a keyword that the dialect does not know.
+            # It has not been checked yet: it is under a keyword that the dialect does not define.
             unseen += 1
             if unseen > _MAX_UNSEEN:
                 raise SchemaError(f"more than {_MAX_UNSEEN} references lead to what is not known as a schema")

@@ -10,7 +10,7 @@ MAX_MESSAGE = 300
 """jsonschema quotes the whole offending value; a client wants to read a line."""
 
 MAX_OUTLINE = 120
-"""Of a line in the log that says more than this."""
+"""The same for logs, where it is part of a longer line."""
 
 
 class SchemaError(Exception):
@@ -18,10 +18,10 @@ class SchemaError(Exception):
 
 
 def best(errors: list[Any]) -> Any:
-    """Return the most telling of jsonschema's errors."""
+    """Return the most relevant of jsonschema's errors."""
     try:
         return jsonschema_exceptions.best_match(errors)
-    except Exception:  # it looks at the schema and the value again, and breaks as the check itself may
+    except Exception:  # it inspects the schema and the value again, and may fail as the check itself does
         return errors[0]
 
 
@@ -36,7 +36,7 @@ def message(error: Any) -> str:
 
 
 def outline(error: Any) -> str:
-    """Return the same for logs, which quote nothing of the value: ``/city: is none of the values allowed``."""
+    """Return the same for logs, without quoting the value: ``/city: is none of the values allowed``."""
     text = f"{_where(error)}: {_wrong_type(error) or _broken(error)}".encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MAX_OUTLINE else f"{text[: MAX_OUTLINE - 1]}…"
 
@@ -52,7 +52,7 @@ def _step(step: object) -> str:
 def _wrong_type(error: Any) -> str:
     """Return what is wrong with a value of the wrong type, "" where something else is wrong.
 
-    The value itself, which jsonschema would quote, is what the reader sent: the types are what it has to learn.
+    jsonschema would quote the value, but that is what the reader sent: the types are what it has to learn.
     """
     if error.validator != "type":
         return ""

@@ -1,6 +1,7 @@
-"""Keywords that replace jsonschema's: those that search a pattern without a limit, compare all pairs, or divide floats,
-and those that look at the members of a value one by one, which may be many, and have a schema without keywords: they
-look at the clock too.
+"""Keywords that replace jsonschema's.
+
+Some search a pattern without a limit, compare all pairs, or divide floats. Others visit the members of a value one by
+one: there may be many, and their schema may have no keywords, so the clock is checked here too.
 
 Each function is one keyword of the specification, by its name in snake case; it yields the errors that it finds.
 """
@@ -23,12 +24,12 @@ from toolsimlib.schema.patterns import matches
 _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
-"""Members of a value for which jsonschema may find out which were evaluated: it compares all pairs, at one go, which
-takes a minute for an array of 200 kB. Of a larger value it counts as unsettled."""
+"""Members of a value for which jsonschema may determine which were evaluated: it compares all pairs in one go, which
+takes a minute for an array of 200 kB. For a larger value that counts as unsettled."""
 
 
 def _watched[Member](members: Iterable[Member]) -> Iterator[Member]:
-    """Yield the members of a value, with a look at the clock now and then."""
+    """Yield the members of a value, checking the clock now and then."""
     count = budget.get().member
     for member in members:
         count()
@@ -93,7 +94,7 @@ def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Ite
 
 
 def property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Look at the clock between the names."""
+    """Check the clock between the names."""
     if validator.is_type(instance, "object"):
         for name in _watched(instance):
             yield from validator.descend(name, subschema)
@@ -151,7 +152,7 @@ def _unevaluated(plain: _Keyword) -> _Keyword:
 
 
 class _Items(list[Any]):
-    """An array at whose items jsonschema looks one by one, and so do we at the clock."""
+    """An array that checks the clock while jsonschema iterates over it."""
 
     def __iter__(self) -> Iterator[Any]:
         return _watched(super().__iter__())
@@ -177,7 +178,7 @@ _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
 
 @cache
 def fenced(base: Any) -> Any:
-    """Return a dialect's validator class with our keywords, and a look at the clock before each keyword."""
+    """Return a dialect's validator class with our keywords; it checks the clock before each keyword."""
     keywords = dict(base.VALIDATORS)
     keywords.update({name: keyword for name, keyword in _KEYWORDS.items() if name in keywords})
     keywords.update({name: wrap(keywords[name]) for name, wrap in _WRAPPED.items() if name in keywords})

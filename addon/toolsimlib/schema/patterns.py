@@ -13,10 +13,10 @@ from toolsimlib.schema.budget import budget
 from toolsimlib.schema.errors import SchemaError
 
 MAX_ATOMS = 5_000
-"""Size of all patterns of a schema with their repeats written out; compiling takes up to 12 µs and 1 KB for each."""
+"""Size of all patterns of a schema with their repeats written out; compiling takes up to 12 µs and 1 KB per atom."""
 
 _FIRST_SECONDS = 0.001
-"""How long a search may take at first. One that is done by then counts for no more, whatever has interrupted it."""
+"""Timeout of the first attempt at a search. One that is done by then costs no more, whatever interrupted it."""
 
 # One atom or one bracket of a pattern, with the least count of the repeat that follows it, if it has one.
 _TOKEN = re.compile(
@@ -27,12 +27,12 @@ _TOKEN = re.compile(
 
 
 def atoms(text: str) -> int:
-    """Return how many atoms a pattern has once each repeat stands as often as it must at least.
+    """Return how many atoms a pattern has with each repeat expanded to its minimum.
 
-    That is what a compiler writes out: ``(?:a{1000}){1000}`` is a million, ``a{0,1000}`` is one. Linear; what is no
-    sound pattern is measured somehow.
+    That is what a compiler writes out: ``(?:a{1000}){1000}`` is a million, ``a{0,1000}`` is one. Linear; an invalid
+    pattern has an arbitrary size.
     """
-    # By open group: the atoms so far. The last group closed is what a repeat behind its bracket repeats.
+    # The atoms so far, by open group. A repeat behind a closing bracket repeats the group that it closed.
     sizes = [0]
     for token in _TOKEN.finditer(text):
         size = 1 if token["atom"] else 0
@@ -55,9 +55,9 @@ def _number(digits: str | None) -> int:
 
 
 def check_pattern(text: str, before: int = 0) -> int:
-    """Compile a pattern for later searches, and return its size; those ``before`` it in its schema count too.
+    """Compile a pattern for later searches, and return its size. Raises SchemaError if it cannot be used.
 
-    Raises SchemaError if it cannot be used.
+    ``before``: the size of the patterns before it in its schema, which counts too.
     """
     size = atoms(text)
     if before + size > MAX_ATOMS:
@@ -75,7 +75,7 @@ def check_pattern(text: str, before: int = 0) -> int:
 @lru_cache(maxsize=512)
 def _compiled(text: str) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of constructs that another version of the engine may read otherwise
+        warnings.simplefilter("ignore")  # about constructs that another version of the engine may interpret differently
         return regex.compile(text)
 
 

@@ -1,4 +1,4 @@
-"""A compiled schema: what it says of a value, and of the types that it allows where."""
+"""A compiled schema: checks values, and says which types it allows where."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from toolsimlib.schema.budget import budget as running
 from toolsimlib.schema.errors import best, message, outline
 
 _MAX_ERRORS_WEIGHED = 16
-"""The most telling of this many errors is reported; a long array of wrong items has one error for each."""
+"""The most relevant of this many errors is reported; a long array of wrong items has one error for each."""
 
 _COMBINATORS = ("allOf", "anyOf", "oneOf")
 
 _UNSURE_BELOW = frozenset(
     {"not", "oneOf", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties", "dependentSchemas"}
 )
-"""Where a guess "it matches" may turn into an error: such errors are not believed after a guess."""
+"""Keywords under which the guess "it matches" may cause an error: after a guess such errors are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What a check found: ``mismatch`` is None or one message; not ``settled`` = some part could not be decided.
 
-    ``outline``: the same for logs, which quote no values. ``seconds``: what the check has cost.
+    ``outline``: the same for logs, without quoting values. ``seconds``: what the check cost.
     """
 
     mismatch: str | None
@@ -41,8 +41,8 @@ class Finding:
 class Validator:
     """One compiled schema. ``property``, ``items`` and ``types`` serve values that come without types, as XML does.
 
-    ``make`` returns jsonschema's validator. Most tools of a catalogue are never called: it is made when it is needed.
-    ``atoms``: the size of its patterns, which it took time to compile.
+    ``make`` returns jsonschema's validator. Most tools of a catalogue are never called, so it is made on demand.
+    ``atoms``: the size of its patterns, which took time to compile.
     """
 
     __slots__ = ("_made", "_make", "atoms")
@@ -72,7 +72,7 @@ class Validator:
             for error in islice(self._validator.iter_errors(value), _MAX_ERRORS_WEIGHED):
                 if not (budget.guessed and _UNSURE_BELOW.intersection(error.absolute_schema_path)):
                     errors.append(error)  # noqa: PERF401 (those found before it breaks count)
-        except Exception:  # a client's schema on a model's value: whatever breaks there is no verdict on the value
+        except Exception:  # a client's schema on a model's value: whatever breaks there says nothing about the value
             settled = False
         finally:
             running.reset(token)
@@ -84,7 +84,7 @@ class Validator:
         return Finding(message(worst), settled, outline(worst), budget.spent)
 
     def property(self, name: str) -> Validator | None:
-        """Return the schema of one property of an object, None where the schema says nothing of it."""
+        """Return the schema of one property of an object, None if the schema says nothing about it."""
         declared = [schema["properties"] for schema in self._alternatives() if "properties" in schema]
         for properties in declared:
             if name in properties:
@@ -95,7 +95,7 @@ class Validator:
         return None
 
     def items(self) -> Validator | None:
-        """Return the schema of an array's items, None where the schema says nothing of them."""
+        """Return the schema of an array's items, None if the schema says nothing about them."""
         for schema in self._alternatives():
             if isinstance(schema.get("items"), dict):
                 return Validator(partial(self._validator.evolve, schema=schema["items"]))

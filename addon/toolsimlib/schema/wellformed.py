@@ -1,11 +1,11 @@
 """Whether a schema is well-formed, in a single walk.
 
-jsonschema answers this by validating the schema against its meta-schema, which takes 7 ms a kilobyte: a client's
-catalogue of 100 kB would hold up everyone else for most of a second. The meta-schemas say little: which keyword takes
-a value of which shape. That is the table here. A walk by it takes a thirtieth of the time.
+jsonschema answers this by validating the schema against its meta-schema, which takes 7 ms per kilobyte: a client's
+catalogue of 100 kB would block everyone else for most of a second. The meta-schemas say little: which shape of value
+each keyword takes. That is the table here. A walk with it takes a thirtieth of the time.
 
-1. What the walk passes, jsonschema passes too; what it does not pass is for jsonschema to judge, and to say why.
-2. Unknown keywords take any value. ``format``, and the formats of ``pattern`` and ``$ref``, are not looked at.
+1. What the walk accepts, jsonschema accepts too; jsonschema judges everything else, and says why.
+2. Unknown keywords take any value. ``format``, and the formats of ``pattern`` and ``$ref``, are not checked.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ _BY_TYPE: Mapping[str, type] = {
     **dict.fromkeys(["maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"], int),
     **dict.fromkeys(["enum", "examples"], list),
 }
-"""What a keyword's value mostly is, in every dialect: such a value has the keyword's shape, and no schema below it."""
+"""The usual type of a keyword's value, in every dialect: such a value has the right shape, and no schema below it."""
 
 _DRAFT7: Mapping[str, _Shape] = _COMMON | {"$id": _text, "items": _schema_or_schemas}
 _SINCE_2019: dict[str, _Shape] = {
@@ -176,7 +176,7 @@ def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
     if shapes is None:
         return False
     below = list(schemas)
-    # It grows on the way.
+    # The list grows in the loop.
     for schema in below:
         if not isinstance(schema, dict):
             if not isinstance(schema, bool):
