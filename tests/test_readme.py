@@ -1,4 +1,4 @@
-"""README and its pages are held against the code: each option, command and snippet in them."""
+"""README and its pages are checked against the code: each option, command and snippet in them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAGES = (
     "README.md",
     *(f"addon/{page}.md" for page in ("figures", "mcp", "memory", "options", "recordings", "security")),
 )
-"""README and the pages that it sends its readers to."""
+"""README and the pages that it links to."""
 TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
 MAKEFILE = (ROOT / "Makefile").read_text()
 NODE = ROOT / "tests" / "clients" / "node"
@@ -111,7 +111,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Built-in backends": ("model", "codex_port", "scripted_port", "scripted_delay"),
 }
-"""README's tables of options, by the options' names."""
+"""README's tables of options, by the names of the options."""
 
 
 def default_of(option: Option) -> str:
@@ -145,11 +145,11 @@ def options_page() -> str:
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")
         for option in (by_name[name] for name in names):
-            choices = f", or {' '.join(f'`{each}`' for each in option.choices if each != option.default)}"
+            choices = f", or {' '.join(f'`{choice}`' for choice in option.choices if choice != option.default)}"
             env = f" The environment variable `{option.env}` gives another default." if option.env else ""
-            told = option.help.replace("<", "\\<")  # Else Markdown takes tags for its own.
+            text = option.help.replace("<", "\\<")  # Else Markdown reads tags as HTML.
             heading = f"`{option.full_name}` = {default_of(option)}{choices if option.choices else ''}"
-            parts.append(f"**{heading}**\n\n{told}{env}\n")
+            parts.append(f"**{heading}**\n\n{text}{env}\n")
     return "\n".join(parts)
 
 
@@ -157,13 +157,13 @@ OPTIONS_PAGE = ROOT / "addon" / "options.md"
 
 
 def test_every_option_is_in_one_group() -> None:
-    """A new one has to be given its place."""
+    """A new option has to be given its place."""
     grouped = [name for names in GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(option.name for option in OPTIONS)
 
 
 def test_every_option_is_documented() -> None:
-    """README's tables and the page of options are what the options say. To write them anew: python test_readme.py."""
+    """README's tables and the page of options are generated from the options: python test_readme.py writes them."""
     section = README.split("<!-- options -->")[1].split("<!-- /options -->")[0].strip()
     assert section == options_section()
     assert OPTIONS_PAGE.read_text() == options_page()
@@ -182,11 +182,11 @@ def write_options() -> None:
 
 
 def test_options_are_set_as_they_can_be() -> None:
-    """What the pages tell to set is an option, and a value that it takes."""
+    """Each setting in the pages is an option with a value that it accepts."""
     by_name = {option.full_name: option for option in OPTIONS}
-    said = re.findall(r"--set (toolsim_\w+)=(\S+?)`?(?=[\s,.:])", TEXT)
-    assert said
-    for name, value in said:
+    settings = re.findall(r"--set (toolsim_\w+)=(\S+?)`?(?=[\s,.:])", TEXT)
+    assert settings
+    for name, value in settings:
         assert not by_name[name].choices or value in by_name[name].choices, f"{name}={value}"
 
 
@@ -197,19 +197,19 @@ def test_every_stage_direction_is_documented() -> None:
 
 
 def test_every_make_target_is_documented() -> None:
-    """Each target that ``make help`` shows is told of, and each one that is told of exists."""
+    """Each target that ``make help`` shows is mentioned, and each mentioned one exists."""
     targets = set(re.findall(r"^([a-z]+):.*## ", MAKEFILE, re.MULTILINE)) - {"help", "setup"}
-    told = set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", TEXT, re.MULTILINE))
-    assert {first or second for first, second in told} - {"setup", "help"} == targets
+    mentioned = set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", TEXT, re.MULTILINE))
+    assert {first or second for first, second in mentioned} - {"setup", "help"} == targets
 
 
 def test_the_flags_of_the_evaluation_exist() -> None:
-    """What README tells of the evaluation, its parser takes, and the suites it names are there."""
+    """The evaluation's parser accepts the flags in README, and the suites named there exist."""
     section = README.split("<!-- eval -->")[1].split("<!-- /eval -->")[0]
     known = set(re.findall(r"--[a-z-]+", flags.parser({}).format_help())) | {"--a", "--b"}
-    told = set(re.findall(r"(?<![\w-])--[a-z-]+", section)) - {"--no-deps"}
-    assert "--way" in told
-    assert told <= known
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z-]+", section)) - {"--no-deps"}
+    assert "--way" in mentioned
+    assert mentioned <= known
     for suite in ("scenarios", "questions", "unseen"):
         assert f"`{suite}`" in section or f"--suite {suite}" in section
         assert suites.load(suite)
@@ -217,7 +217,7 @@ def test_the_flags_of_the_evaluation_exist() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_and_anchors_exist(page: str) -> None:
-    """What a page links to is there."""
+    """What a page links to exists."""
     here = ROOT / page
     for link in re.findall(r"\]\(([^)]+)\)", here.read_text()):
         if link.startswith("http"):
@@ -245,7 +245,7 @@ ARCHITECTURE = (PACKAGE / "README.md").read_text()
 
 
 def test_the_heart_is_as_long_as_it_says() -> None:
-    """README names the three files that take an hour, with their lines, to the ten or so."""
+    """README names the three files that take an hour, with roughly their number of lines."""
     heart = re.findall(r"`(\w+/\w+\.py)` \((\d+)(?: lines)?\)", README)
     assert len(heart) == 3
     for name, lines in heart:
@@ -254,7 +254,7 @@ def test_the_heart_is_as_long_as_it_says() -> None:
 
 
 def test_the_architecture_page_names_what_is_there() -> None:
-    """Its files exist, in the package or in the repository, and so do the functions and classes that it sends to."""
+    """Its files exist, in the package or in the repository, and so do the functions and classes that it names."""
     for name in re.findall(r"`([\w/.]+(?:\.py|\.json|/))`", ARCHITECTURE):
         assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
     source = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
@@ -263,7 +263,7 @@ def test_the_architecture_page_names_what_is_there() -> None:
 
 
 def test_the_architecture_page_has_the_floors_of_the_house() -> None:
-    """Its table lists the floors as the house test keeps them."""
+    """Its table lists the floors that the house test enforces."""
     table = ARCHITECTURE.split("<!-- floors -->")[1].split("<!-- /floors -->")[0]
     rows = re.findall(r"^\| \d+ \| ([^|]+) \|", table, re.MULTILINE)
     assert tuple(tuple(re.findall(r"`(\w+)`", row)) for row in rows) == FLOORS
@@ -294,9 +294,9 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("line", commands())
-def test_every_command_line_is_taken(line: str, tmp_path: Path) -> None:
-    """By the command's own parser, with options that exist and values that they take."""
-    # What stands for something of the reader's.
+def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
+    """By the command's own parser, with options that exist and values that they accept."""
+    # Placeholders for something of the reader's.
     (tmp_path / "model.gguf").touch()
     meant = {"URL": "http://127.0.0.1:9", "model.gguf": str(tmp_path / "model.gguf")}
     words = [meant.get(word, word) for word in shlex.split(line)[1:]]
@@ -304,7 +304,7 @@ def test_every_command_line_is_taken(line: str, tmp_path: Path) -> None:
         rest = words[1:]
         assert rest[:1] in (["compare"], ["join"]) or flags.parser({}).parse_args(rest)
     elif words[0] == "replay":
-        assert words[1:] == ["DIR"]  # Its flags are the business of its own tests.
+        assert words[1:] == ["DIR"]  # Its own tests cover its flags.
     elif words[0] == "doctor":
         assert parser().parse_args(words).url
     else:
@@ -330,14 +330,14 @@ def test_the_recipes_are_those_of_the_issue() -> None:
 
 
 def test_every_mitmproxy_command_listens_here() -> None:
-    """What is started by hand is for this machine alone; what only reads a file does not listen."""
+    """What people start by hand listens on this machine only; what only reads a file does not listen."""
     lines = re.findall(r"^ *(mitm(?:dump|web|proxy) -.*)$", TEXT, re.MULTILINE)
     assert lines
     assert [line for line in lines if "--listen-host 127.0.0.1" not in line and " -nr " not in line] == []
 
 
 def test_the_picture_is_true() -> None:
-    """What stands on the left of the first picture, as a model's answer, becomes what stands on the right."""
+    """The left of the first picture, as a model's answer, becomes the right."""
     picture = ElementTree.parse(ROOT / "tests/cli/screenshots/before-after.svg")
     left, right = ("\n".join("".join(text.itertext()) for text in group) for group in picture.iter(f"{SVG}g"))
     asked = {
@@ -355,8 +355,8 @@ def test_the_picture_is_true() -> None:
     body = json.loads(b"".join([*rewriter.feed(json.dumps(answer).encode()), *rewriter.feed(b"")]))
     [choice] = body["choices"]
     shown = json.loads("{" + right + "}")
-    told = {"content": choice["message"]["content"], "tool_calls": choice["message"]["tool_calls"]}
-    assert told | {"finish_reason": choice["finish_reason"]} == shown
+    shown_to_client = {"content": choice["message"]["content"], "tool_calls": choice["message"]["tool_calls"]}
+    assert shown_to_client | {"finish_reason": choice["finish_reason"]} == shown
 
 
 # -- snippets
@@ -385,7 +385,7 @@ def test_python_snippets(snippet: str, scripted: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", blocks("js"))
 def test_javascript_snippets(snippet: str, scripted: str, tmp_path: Path) -> None:
-    """So does each JavaScript snippet."""
+    """Each JavaScript snippet does so too."""
     node = shutil.which("node")
     if node is None or not (NODE / "node_modules").is_dir():
         pytest.skip("needs node and its clients (make clients)")

@@ -1,4 +1,4 @@
-"""The tables of figures, README's and those of their own page, are held against the committed reports they are of."""
+"""The tables of figures, in README and on their own page, agree with the committed reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cells(report: str) -> Iterator[Mapping[str, Any]]:
 
 
 def table(heading: str) -> list[list[str]]:
-    """Return the rows of the table that begins with this heading, cell by cell."""
+    """Return the rows of the table that starts with this heading, cell by cell."""
     assert PAGES.count(f"\n{heading}") == 1
     lines = PAGES.split(f"\n{heading}")[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -35,7 +35,7 @@ def of(ok: int, runs: int) -> str:
 
 
 def test_figures_by_model_and_way() -> None:
-    """Each row says what its model's report says, with the interval, and the last one is their sum."""
+    """Each row agrees with its model's report, interval included, and the last one is their sum."""
     report: dict[tuple[str, str], str] = {}
     sums: dict[str, list[int]] = {}
     seen = 0
@@ -58,7 +58,7 @@ def test_figures_by_model_and_way() -> None:
 
 
 def test_readme_sums_up_what_the_page_says() -> None:
-    """Each model's row is the one that stands under its name there."""
+    """Each model's row is the sum under its name there."""
     sums: dict[str, list[str]] = {}
     model = ""
     for name, *figures in table("| cases | toolsim | the server's `tools` |"):
@@ -76,7 +76,7 @@ def test_readme_opens_with_a_figure_of_the_table() -> None:
 
 
 def test_figures_before_and_after() -> None:
-    """Before the manifest had forms and now: as the joined report says."""
+    """The figures before the manifest had forms and now are those of the joined report."""
     report = {
         (cell["suite"], cell["model"], cell["setting"]): of(cell["ok"], cell["runs"])
         for cell in cells("before-and-after")
@@ -100,7 +100,7 @@ def test_figures_of_the_forms(model: str) -> None:
 
 
 def test_figures_of_the_second_opinion() -> None:
-    """Each call counts, or is asked about: the committed report of the same cases, and of cases in no other report."""
+    """With and without the option: the committed reports of the same cases, and of cases in no other report."""
     asked = {"toolsim_second_opinion=on"}
     off, on = cells("qwen2.5-coder-1.5b"), list(cells("second-opinion-1.5b"))
     before = {cell["suite"]: of(cell["ok"], cell["runs"]) for cell in off if cell["way"] == "toolsim"}
@@ -118,7 +118,7 @@ def test_figures_of_the_second_opinion() -> None:
 
 
 def test_the_other_cases_are_in_no_other_report() -> None:
-    """What is said of them: they are others."""
+    """No other report has these cases, as the page says."""
     runs = {
         path.parent.name: {json.loads(line)["case"] for line in path.read_text(encoding="utf-8").splitlines()}
         for path in REPORTS.glob("*/runs.jsonl")
@@ -128,7 +128,7 @@ def test_the_other_cases_are_in_no_other_report() -> None:
 
 
 def test_figures_of_a_demanded_call() -> None:
-    """Left to the model as the reports of its model say, demanded as one call and as a list as the one of both says."""
+    """The first column agrees with the model's own reports, the others with the report of both demands."""
     free = {
         cell["suite"]: of(cell["ok"], cell["runs"])
         for report in ("qwen2.5-coder-0.5b", "questions-0.5b")
@@ -142,5 +142,5 @@ def test_figures_of_a_demanded_call() -> None:
         suite = name.strip("`")
         assert figures == [free[suite], demanded[suite, "one call"], demanded[suite, "a list"]], name
     larger = {cell["suite"]: f"{cell['ok']} of {cell['runs']}" for cell in cells("required-1.5b")}
-    said = [larger[f"bfcl:{suite}"] for suite in SUITES[:3]]
-    assert f"is right in {said[0]}, {said[1]} and {said[2]} of the first three (`required-1.5b`)" in PAGES
+    right = [larger[f"bfcl:{suite}"] for suite in SUITES[:3]]
+    assert f"is right in {right[0]}, {right[1]} and {right[2]} of the first three (`required-1.5b`)" in PAGES
