@@ -4,7 +4,7 @@
     answer  ──▶ keep ──▶ the client sees its end
 
 1. A turn that refers to nothing never waits for the store before its answer, and is answered whatever the store does.
-2. A turn that refers to something is a 503 while the store fails: without what it continues it would be another
+2. A turn that refers to something gets a 503 while the store fails: without what it continues it would be another
    question.
 3. An answer is kept before its end is sent. One that could not be kept says ``store: false``; one that belongs to a
    conversation fails then, since the next turn would not know of it.
@@ -53,11 +53,11 @@ _KEY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 
 @dataclass(slots=True)
 class Turn:
-    """What is remembered of one request while it is answered.
+    """What the memory knows of one request while it is answered.
 
     ``sent``: the body as it came, in ``encoding``. ``body``: the request with what it refers to, None if that is
     nothing. ``own``: its own items, as they are kept, None until they have been read; ``names``: the ids that they got.
-    ``resource``: what is asked for, if it is no turn. ``in_background``: the answer is made without its client.
+    ``resource``: what is asked for, if it is not a turn. ``in_background``: the answer is made without its client.
     """
 
     partition: str
@@ -90,7 +90,7 @@ class Memory:
         return self._store is not None
 
     def families(self) -> list[Family]:
-        """Return what is counted, for the metrics; nothing without a store."""
+        """Return the metrics; none without a store."""
         if not self.is_on:
             return []
         records = Family("store_records", "Answers and conversations that are kept, as of the last one.", "gauge")
@@ -105,10 +105,9 @@ class Memory:
         return [records, size, evicted, errors]
 
     def configure(self, address: Address | None, bounds: Bounds) -> None:
-        """Use this store from now on, None = none, unless it is the one that is used already.
+        """Use this store from now on, None = none, unless it is in use already.
 
-        The one before it is closed once what is being written to it is written; what turns under way bring, goes to
-        the new one.
+        The previous one is closed once pending writes are done; turns in flight write to the new one.
         """
         wanted = (address, bounds) if address is not None else None
         if wanted != self._address:
@@ -117,7 +116,7 @@ class Memory:
             self._leave(left)
 
     async def close(self) -> None:
-        """Write what is being written and leave the store, in bounded time. It may be asked again all the same."""
+        """Finish pending writes and close the store, in bounded time. It may be used again all the same."""
         self._leave(self._store)
         if self._closing:
             await asyncio.wait(self._closing)
@@ -148,13 +147,13 @@ class Memory:
         return Recalled(references, tuple(record.value for record in records), values)
 
     async def keep(self, turn: Turn, answer: bytes, names: Sequence[str]) -> ApiError | bool:
-        """Keep a whole answer; return whether it is kept, or the error that the client gets instead of it.
+        """Store a whole answer; return whether it is stored, or the error that the client gets instead.
 
         ``answer``: the Response object; ``names``: the ids of its items.
         """
         own, references = turn.own or b"[]", turn.references
         if self._store is None:
-            # It was taken away while the model answered.
+            # The store was switched off while the model answered.
             return LOST if references.conversation else False
         value = b'{"response":' + answer + b',"input":' + own + b"}"
         record = Record(turn.kept.id, value, references.previous, (*turn.names, *names))
@@ -170,9 +169,9 @@ class Memory:
         return True
 
     async def serve(self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[Done]]) -> Done:
-        """Answer a call of the resource ``id``, and write what comes of it.
+        """Answer a call about the resource ``id``, and write what it changes.
 
-        ``respond`` is asked with the record's value, and asked again where somebody else has written meanwhile.
+        ``respond`` is called with the record's value, and again if somebody else has written meanwhile.
         """
         store = self._store
         if store is None:
@@ -205,12 +204,12 @@ class Memory:
             return Done(Report(), UNAVAILABLE)
 
     async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
-        """Write records that must be at these versions. Raises StoreError, ``Conflict`` among them."""
+        """Write records that must be at these versions. Raises StoreError, or its subclass ``Conflict``."""
         with self._counting("write"):
             await self._put(partition, records, expected)
 
     async def find(self, partition: str, names: Sequence[str]) -> dict[str, Record]:
-        """Return the records of these names, as they were at one moment. Raises StoreError."""
+        """Return a consistent snapshot of the records of these names. Raises StoreError."""
         with self._counting("read"):
             return await self._used().find(partition, names)
 
@@ -221,7 +220,7 @@ class Memory:
         return found[-1] if found else None
 
     async def forget(self, partition: str, ids: Sequence[str]) -> None:
-        """Forget records, one after the other. Raises StoreError."""
+        """Delete records, one after another. Raises StoreError."""
         with self._counting("write"):
             for id in ids:
                 await self._used().delete(partition, id)
@@ -246,17 +245,17 @@ class Memory:
         self.evicted += self.size.evicted
 
     def _used(self) -> Store:
-        """Return the store of this moment, which may be another one than before an ``await``."""
+        """Return the current store, which may be another one than before an ``await``."""
         if self._store is None:
             raise StoreError("it has been taken away")
         return self._store
 
     def _leave(self, store: Store | None) -> None:
-        """Close a store beside everything else."""
+        """Close a store in the background."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            # Nothing can have been opened yet.
+            # Without a loop nothing can have been opened yet.
             return
         if store is not None:
             task = loop.create_task(store.close())
@@ -265,7 +264,7 @@ class Memory:
 
     @contextmanager
     def _counting(self, what: str) -> Iterator[None]:
-        """Count what the store cannot do."""
+        """Count failures of the store."""
         try:
             yield
         except Conflict:
@@ -289,7 +288,7 @@ class Memory:
 
 
 def partition_of(fields: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the partition of whoever sends these header fields: a hash of the key, which nobody can turn back."""
+    """Return the partition of the client that sends these header fields: a one-way hash of its key."""
     held = [(name, value) for field, value in fields if (name := field.lower()) in _KEY_HEADERS]
     return _partition(
         b"\0".join([b", ".join([value for name, value in held if name == each]) for each in _KEY_HEADERS])
@@ -298,5 +297,5 @@ def partition_of(fields: Iterable[tuple[bytes, bytes]]) -> str:
 
 @lru_cache(maxsize=64)
 def _partition(key: bytes) -> str:
-    # Remembered for the keys of the moment: between two chunks of a busy proxy the first hash takes 0.03 ms.
+    # Cached for the keys in use: between two chunks of a busy proxy the first hash takes 0.03 ms.
     return sha256(b"toolsim\0" + key).hexdigest()[:32]

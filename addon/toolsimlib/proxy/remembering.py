@@ -25,7 +25,7 @@ NOTHING = Recalled()
 
 
 class Remembering:
-    """Lets turns recall and be kept. ``do`` does a job, here or elsewhere."""
+    """Recalls what turns refer to, and stores their answers. ``do`` does a job, here or in a worker."""
 
     def __init__(self, memory: Memory, do: Callable[[Job], Awaitable[Done]], background: BackgroundAnswers) -> None:
         self._memory = memory
@@ -38,7 +38,7 @@ class Remembering:
             exchange.memory = Turn(partition, resource=resource_of(flow.request.path))
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Answer a request for something that is kept."""
+        """Answer a request for something that is stored."""
         turn, request, limit = exchange.memory, flow.request, exchange.limits.max_request_bytes
         assert turn is not None
         assert turn.resource is not None
@@ -65,7 +65,7 @@ class Remembering:
             flow.response = Response.make(200, done.body, {"content-type": "application/json"})
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
-        """Take a request's body; return whether it may refer to something, which has to be awaited (``recall``)."""
+        """Take a request's body; return whether it may refer to something: then await ``recall``."""
         turn, request = exchange.memory, flow.request
         if turn is None or exchange.is_request_too_large:
             return False
@@ -74,7 +74,7 @@ class Remembering:
         return encoding not in ("", "identity") or mentions_kept(turn.sent)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Read what a request refers to; answer it with an error if that cannot be had."""
+        """Read what a request refers to; answer it with an error if that fails."""
         turn, limit = exchange.memory, exchange.limits.max_request_bytes
         assert turn is not None
         job = ResolveJob(turn.encoding, turn.sent, limit, Report())
@@ -101,20 +101,20 @@ class Remembering:
 
     @staticmethod
     def ask_for_own(exchange: Exchange, job: RequestJob) -> RequestJob:
-        """Return a job that reads what is kept of its request too, where nothing else has had to read it before."""
+        """Return the job, which also returns what is stored of its request if nothing else has read that before."""
         turn = exchange.memory
         is_wanted = job.kept is not None and turn is not None and turn.own is None
         return replace(job, wants_own=True) if is_wanted else job
 
     @staticmethod
     def take_own(exchange: Exchange, done: Done) -> None:
-        """Take what is kept of a request that has been rewritten."""
+        """Take what is stored of a request that has been rewritten."""
         turn = exchange.memory
         if turn is not None and turn.own is None and done.own and exchange.action is None:
             turn.own, turn.names = done.own, done.names or ()
 
     async def keep_streamed(self, answer: StreamedAnswer) -> None:
-        """Keep an answer that is over, except for its end, which then says whether it was kept."""
+        """Store an answer that is over except for its end, which then says whether it was stored."""
         final, turn = answer.final, answer.memory
         names = output_names(final)
         if turn is None or names is None:
@@ -128,7 +128,7 @@ class Remembering:
             answer.report.error = outcome.code
 
     async def keep_whole(self, exchange: Exchange, done: Done) -> Done:
-        """Keep a whole answer; return it as it is sent then."""
+        """Store a whole answer; return it as it is sent then."""
         turn = exchange.memory
         if turn is None or done.names is None or done.error is not None or done.status != 200:
             return done
@@ -138,7 +138,7 @@ class Remembering:
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def keeper(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
-        """Return what keeps an answer that the runner makes, given the Response object."""
+        """Return the function that stores an answer of the runner, given the Response object."""
         turn, limit = exchange.memory, exchange.limits.max_request_bytes
         assert turn is not None
 
@@ -149,7 +149,7 @@ class Remembering:
         return keep
 
     async def keep(self, turn: Turn, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
-        """Keep an answer with its request's items."""
+        """Store an answer with its request's items."""
         if turn.own is None:
             done = await self._do(ResolveJob(turn.encoding, turn.sent, limit, Report(), NOTHING))
             turn.own, turn.names = done.own or b"[]", done.names or ()

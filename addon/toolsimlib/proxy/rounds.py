@@ -101,14 +101,14 @@ class Rounds:
                 document = dict(request.body)
                 body = dump(document).encode()
         except TooLarge:
-            # Nothing of it was read but its bytes: these say whether there is anything to take rounds for.
+            # Only its bytes have been read: they show whether there is anything to take rounds for.
             raw = flow.request.raw_content or b""
             may_call = bool(encoding) or b'"tools"' in raw or b'"functions"' in raw
             if (policy.asks_again and may_call) or (hosting is not None and hosting.is_asked(raw)):
                 report.warnings.append(ROUNDS_OFF)
             return None
         except (BadRequest, ValueError):
-            # The direct way says what is wrong with it.
+            # The direct way reports what is wrong with it.
             return None
         hosting = hosting if hosting is not None and may_be_hosted(request, policy, bounds) else None
         if hosting is None and not may_take_rounds(request, policy):
@@ -130,7 +130,7 @@ class Rounds:
         bounds: Bounds,
         hosting: Hosting | None,
     ) -> Job:
-        """Return the job of an answer that needs no client; ``body``: what the model is asked, and nothing refers to.
+        """Return the job of an answer that needs no client; ``body``: the request for the model, without references.
 
         It takes one round at least, since nobody else asks for it.
         """
@@ -189,7 +189,7 @@ class Rounds:
         try:
             while (event := await arrived.get()) is not None:
                 if isinstance(event, Ended | Failed | AskAgain):
-                    # The rest, such as hanging up, is the round's own affair.
+                    # The rest, such as hanging up, the round does by itself.
                     is_over = True
                     yield RoundReport(part.report)
                 yield event
@@ -226,7 +226,7 @@ class HandedOver:
         request.headers[TOKEN] = self._token
 
     def take_back(self, flow: HTTPFlow | None, recorder: BodyRecorder) -> None:
-        """Give the flow its own target again: people see where it went, and a replay goes there; and what it got."""
+        """Give the flow its own target again, which people see and a replay uses, and the answer that it got."""
         self._server.forget(self._token)
         if flow is not None:
             request = flow.request
@@ -235,7 +235,7 @@ class HandedOver:
 
 
 class Origin:
-    """A client's request as it was routed, with its decoded body, and what that says: what its rounds are made of."""
+    """A client's request as it was routed, with its decoded body and its parsed form: its rounds are made from this."""
 
     def __init__(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -245,7 +245,7 @@ class Origin:
         self._body = body
 
     def flow(self, round_: Round) -> HTTPFlow:
-        """Return the flow of a round; one that asks what the client asked has the client's very body."""
+        """Return the flow of a round; one that repeats the client's request has the client's own bytes."""
         now = time.time()
         request: Request = self._request.copy()
         for name in _DROPPED:
@@ -278,7 +278,7 @@ class RoundHandler(ReplayHandler):
         _connections.log(level, "[round] %s", message, exc_info=exc_info)
 
     async def run(self) -> None:
-        """Run it to its end."""
+        """Run the flow to its end."""
         try:
             await self.replay()
         finally:
@@ -286,13 +286,13 @@ class RoundHandler(ReplayHandler):
                 timer.cancel()
 
     async def leave(self) -> None:
-        """End it as a client does that hangs up, which stops the backend."""
+        """End the flow as a client does that hangs up, which stops the backend."""
         self.client.state = ConnectionState.CLOSED
         await self.server_event(ConnectionClosed(self.client))
         with suppress(TimeoutError):
             await asyncio.wait_for(self.done.wait(), _LEAVE_SECONDS)
             return
-        # Someone looks at it, or it is still being connected.
+        # Someone has intercepted it, or it is still being connected.
         if self.flow.killable:
             self.flow.kill()  # type: ignore[no-untyped-call]
         for transport in list(self.transports.values()):
@@ -302,7 +302,7 @@ class RoundHandler(ReplayHandler):
 
 
 class _RoundClient(MockServer):
-    """The client's side of a round; one that may leave."""
+    """The client's side of a round, which may leave."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:

@@ -1,4 +1,4 @@
-"""Answers that are made without their clients: asked for, polled, followed, cancelled.
+"""Answers that are made without their clients: requested, polled, followed, cancelled.
 
     POST, background ─▶ edge.begin ─▶ runs.start ─▶ the rounds of ``loop/``, as for an answer with a client
                              │            │
@@ -6,7 +6,7 @@
                              ▼            ▼
     GET, cancel, DELETE ─▶ edge.serve ─▶ ledger ─▶ the store
 
-1. The store says what an answer is, whichever proxy is asked. Its record is there before the client gets its id.
+1. The store is the truth, whichever proxy is asked. An answer's record is there before the client gets its id.
 2. Who makes it holds its lease, a second record, and says by that again and again that it lives. Whatever ends an
    answer replaces the lease in the same write: who comes second finds it gone, and changes nothing. So an answer ends
    once, as what was first: complete, failed, cancelled or deleted.

@@ -51,9 +51,9 @@ _JSON = {"content-type": "application/json"}
 
 
 class BackgroundAnswers:
-    """Begins answers in the background, and serves them. ``do`` does a job, here or elsewhere.
+    """Starts answers in the background, and serves them. ``do`` does a job, here or in a worker.
 
-    ``settings``: those of the moment.
+    ``settings``: the current ones.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class BackgroundAnswers:
         await self._runs.stop()
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> None:
-        """Begin an answer, and send its client the queued Response; or answer the flow with an error."""
+        """Start an answer, and send its client the queued Response; or answer the flow with an error."""
         assert exchange.memory is not None
         partition = exchange.memory.partition
         if (refusal := self._places.refusal(partition, self.settings.background.answers)) is not None:
@@ -100,7 +100,7 @@ class BackgroundAnswers:
             return
         run, shown = begun
         self._runs.start(run)
-        # It is logged and counted when it is over, and not with this flow.
+        # It is logged and counted when it is over, not with this flow.
         exchange.report = Report()
         if not flow.comment and run.job.hosted is None:  # Calls that wait for a yes are shown there.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
@@ -112,14 +112,14 @@ class BackgroundAnswers:
     async def _begun(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy
     ) -> tuple[Run, bytes] | ApiError:
-        """Return an answer that is kept as queued, and what its client gets; or the error."""
+        """Return an answer that is stored as queued, and what its client gets; or the error."""
         turn, limit, request, settings = exchange.memory, exchange.limits.max_request_bytes, flow.request, self.settings
         assert turn is not None
         data, encoding = (turn.sent, turn.encoding) if turn.body is None else (turn.body, "")
         made = await self._do(BackgroundJob(api.name, encoding, data, limit, turn.kept, Report()))
         if made.error is not None:
             return made.error
-        # What is wrong with the request is reply now, and not by an answer that has failed.
+        # An error in the request is reported now, not as an answer that has failed.
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, "", made.body, limit, once, mode, Report(), is_round=True)
         if (error := (await self._do(job)).error) is not None:
@@ -160,7 +160,7 @@ class BackgroundAnswers:
         return reply is not False
 
     async def _current(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
-        """Return the current state of an answer, False if there is none; what that changes is written."""
+        """Return the current state of an answer, False if there is none; write what the call changes."""
         id = call.resource.id
         for _ in range(MAX_TRIES):
             entry = await self._ledger.read(partition, id)
@@ -180,7 +180,7 @@ class BackgroundAnswers:
         raise StoreError(f"{id} changes too often")
 
     async def _streamed(self, flow: HTTPFlow, exchange: Exchange, partition: str, call: Call) -> ApiError | bool:
-        """Answer a flow with the events of an answer; return why that cannot be, or False if there is none."""
+        """Answer a flow with the events of an answer; return why that is impossible, or False if there is none."""
         id, run = call.resource.id, self._runs.find(partition, call.resource.id)
         entry = await self._ledger.read(partition, id)
         if entry is None:

@@ -1,7 +1,7 @@
 """Following an answer that another proxy makes: its events as the store has them.
 
-Whoever makes an answer keeps its events to itself until it is over. Who follows it elsewhere says so in the store; from
-then on they are there about every second.
+The proxy that makes an answer keeps its events to itself until it is over. One that follows it says so in the store;
+from then on the store has new events about every second.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from toolsimlib.store.record import StoreError
 from toolsimlib.wire.responses.background import BEHIND, DELETED, DONE, NO_END, error_frame, frames_after, has_end
 from toolsimlib.wire.sse import comment
 
-# A proxy whose answer was cancelled keeps the last events when it has noticed.
+# A proxy whose answer was cancelled stores the last events once it has noticed.
 _LAST_SECONDS = RENEW_SECONDS + 2 * FOLLOW_SECONDS
 _KEEPALIVE_SECONDS = 10.0
 
 
 async def follow_kept(ledger: Ledger, partition: str, id: str, after: int) -> AsyncGenerator[bytes]:
-    """Yield the frames behind the number ``after``, as they are kept, to the end of the answer."""
+    """Yield the frames behind the number ``after``, as they are stored, to the end of the answer."""
     is_asked, failures, quiet = False, 0, 0.0
     while True:
         try:
@@ -54,5 +54,5 @@ async def follow_kept(ledger: Ledger, partition: str, id: str, after: int) -> As
         await asyncio.sleep(FOLLOW_SECONDS)
         quiet += FOLLOW_SECONDS
         if entry.state and quiet % _KEEPALIVE_SECONDS < FOLLOW_SECONDS:
-            # An event would need a number, and those are given elsewhere.
+            # An event would need a number, and the other proxy assigns those.
             yield comment("keepalive")

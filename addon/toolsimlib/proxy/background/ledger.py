@@ -19,17 +19,17 @@ RENEW_SECONDS = 2.0
 LEASE_SECONDS = 10.0
 """How long a lease is good, by the store's clock: several renewals may fail, as while the store restarts."""
 FOLLOW_SECONDS = 1.0
-"""How often the events of an answer that is followed at another proxy are kept, and looked for there."""
+"""How often the events of an answer that is followed at another proxy are stored, and read there."""
 RETRY_SECONDS = 1.0
 """How long after the store has failed it is asked again."""
 PATIENCE = 20
-"""How often in succession the store may fail before we give up: a server may be restarting."""
+"""How often in a row the store may fail before we give up: a server may be restarting."""
 _OVER = "over"
 
 
 @dataclass(slots=True)
 class Lease:
-    """The right to end an answer. ``version``: of its record; ``token``: by which its holder recognises it."""
+    """The right to end an answer. ``version``: of its record; ``token``: its holder recognises it by this."""
 
     partition: str
     id: str
@@ -55,7 +55,7 @@ class Lease:
 class Entry:
     """An answer at one moment.
 
-    ``state``: what whoever makes it says of it, "" if nobody does; ``version``: its lease's, ``record``: its record's.
+    ``state``: as its lease says, "" if nobody makes it; ``version``: of its lease, ``record``: of its record.
     """
 
     partition: str
@@ -68,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ends: its record's ``value`` and the names in it, and its events as they are kept (b"" = none).
+    """How an answer ends: its record's ``value`` and the names in it, and its events as they are stored (b"" = none).
 
     What is added to the conversation ``conversation``, if it has one: the request's ``own`` items (a JSON array), and
     its ``output``.
@@ -84,13 +84,13 @@ class Ending:
 
 
 class Ledger:
-    """Reads and writes them. Everything raises StoreError while the store is down."""
+    """Reads and writes all of these. Every method raises StoreError while the store is down."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
     async def open(self, partition: str, id: str, value: bytes, parent: str, names: Sequence[str]) -> Lease:
-        """Write the record of an answer that is begun now; return its lease."""
+        """Write the record of an answer that starts now; return its lease."""
         lease = Lease(partition, id)
         record = Record(id, value, parent, (id, *names))
         await self._memory.write(partition, [record, lease.record()], {id: 0})
@@ -108,11 +108,11 @@ class Ledger:
         return Entry(partition, id, record.value, state, lease.version if lease is not None else 0, record.version)
 
     async def renew(self, lease: Lease, events: bytes = b"") -> bool:
-        """Say that an answer is still being made, and what its events are; return whether it is to be."""
+        """Renew the lease of an answer that is still being made, with its events; return whether it is still held."""
         return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
 
     async def want(self, partition: str, id: str) -> None:
-        """Ask whoever makes an answer to keep its events as they come."""
+        """Ask the proxy that makes an answer to store its events as they come."""
         name = _wanted_of(id)
         await self._memory.write(partition, [Record(name, b"", names=(name,))], {})
 
@@ -121,14 +121,14 @@ class Ledger:
         return bool(await self._memory.find(lease.partition, [_wanted_of(lease.id)]))
 
     async def keep_events(self, lease: Lease, events: bytes) -> None:
-        """Keep the events of an answer that somebody else has ended; of one that was deleted nothing is kept."""
+        """Store the events of an answer that another proxy has ended; of a deleted one, nothing is stored."""
         entry = await self.read(lease.partition, lease.id)
         if entry is not None:
             with suppress(Conflict):
                 await self._memory.write(lease.partition, _events(lease.id, events), {lease.id: entry.record})
 
     async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
-        """Write how an answer has ended, by whoever made it.
+        """Write how an answer has ended, as the proxy that made it.
 
         Return whether it has; False if somebody else has ended it, an error if its conversation is gone.
         """
@@ -151,7 +151,7 @@ class Ledger:
         raise StoreError(f"the conversation {ending.conversation} changes too often")
 
     async def settle(self, entry: Entry, value: bytes) -> bool:
-        """Write how an answer has ended, by whoever finds it so; return whether it was still as it was read."""
+        """Write how an answer has ended, as any proxy that finds it so; return whether it was still as it was read."""
         lease = Lease(entry.partition, entry.id)
         records = [Record(entry.id, value, names=(entry.id,)), lease.over()]
         try:
@@ -162,18 +162,18 @@ class Ledger:
         return True
 
     async def tidy(self, lease: Lease) -> None:
-        """Forget a lease that no longer says anything."""
+        """Delete a lease that no longer means anything."""
         with suppress(StoreError):
             await self._memory.forget(lease.partition, [lease.name, _wanted_of(lease.id)])
 
     async def events(self, partition: str, id: str) -> bytes | None:
-        """Return the events of an answer, None if they are not kept: all of one that is over, or as far as they go."""
+        """Return the events of an answer, None if they are not stored: all of one that is over, or those so far."""
         name = _events_of(id)
         found = await self._memory.find(partition, [name])
         return found[name].value if name in found else None
 
     async def delete(self, partition: str, id: str) -> None:
-        """Forget an answer. The lease goes first: whoever makes it can write nothing any more."""
+        """Delete an answer. The lease goes first: without it, the proxy that makes the answer cannot write any more."""
         await self._memory.forget(partition, [_lease_of(id), id, _events_of(id), _wanted_of(id)])
 
     async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
@@ -189,9 +189,9 @@ class Ledger:
             return True
 
     async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
-        """Return how a lease stands, and note its version.
+        """Return the state of a lease, and note its version.
 
-        Our own writes change that too: of one that came too late nobody said that it was done.
+        Our own writes change that too: one that came too late was done without our knowing.
         """
         found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
         state, token = _read(found)

@@ -1,7 +1,7 @@
-"""Who may begin another answer in the background: there are so many places, and nobody waits for one.
+"""Who may start another answer in the background: the places are limited, and nobody waits for one.
 
-1. A key that is alone may have all of them.
-2. While another key has some, or has asked for one within the last minute, no key gets more than half. What it has
+1. A key that is alone may take all of them.
+2. While another key has places, or has asked for one within the last minute, no key gets more than half. What it has
    beyond that it keeps: the next places that become free are for the others.
 """
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from toolsimlib.errors import ApiError
 
 LATELY_SECONDS = 60.0
-"""For how long whoever asked for a place counts as one who wants some: many times what clients wait after a 429."""
+"""How long a key counts as wanting a place after it has asked: many times what clients wait after a 429."""
 _RETRY_SECONDS = 5
 
 
@@ -26,11 +26,11 @@ class Places:
         self._taken = taken
         self._starting: list[str] = []
         self._clock = clock
-        # The last two that asked, and when: one of them is another one, whoever asks next.
+        # The last two keys that asked, and when: whichever asks next, one of the two is another one.
         self._asked: dict[str, float] = {}
 
     def refusal(self, partition: str, most: int) -> ApiError | None:
-        """Return why a partition gets no place of ``most``, None if it may have one."""
+        """Return why a partition gets none of ``most`` places, None if it gets one."""
         taken = Counter([*self._starting, *self._taken()])
         has_others = self._have_others_asked(partition) or bool(taken.keys() - {partition})
         share = (most + 1) // 2 if has_others else most
@@ -50,7 +50,7 @@ class Places:
             self._starting.remove(partition)
 
     def _have_others_asked(self, partition: str) -> bool:
-        """Note that a partition asks, and return whether another one did lately."""
+        """Note that a partition asks, and return whether another one did recently."""
         now = self._clock()
         self._asked.pop(partition, None)
         lately = any(at > now - LATELY_SECONDS for at in self._asked.values())

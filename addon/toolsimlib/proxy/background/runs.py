@@ -1,4 +1,4 @@
-"""The answers that this proxy makes in the background: each a task that nobody has to wait for."""
+"""The answers that this proxy makes in the background: each is a task that nobody has to wait for."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BUG = ApiError("toolsim failed to make the answer.", code="internal_error")
 STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
 Finished = Callable[[Report, int | None, float], None]
-"""Called with each answer that is over: its report, its status as one of HTTP (None: cancelled), its seconds."""
+"""Called with each answer that is over: its report, its HTTP status (None: cancelled), its seconds."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Run:
     """One answer that is being made.
 
     ``own``: the request's own items, ``names``: their ids; ``conversation``: to which they are added with the output.
-    ``why``: the reason why it is ended early. ``end``: what is published last; ``failed``: what went wrong then.
+    ``why``: the reason if it is ended early. ``end``: what is published last; ``failed``: what went wrong then.
     """
 
     job: Job
@@ -118,7 +118,7 @@ class Runs:
         return run if run is not None and run.lease.partition == partition else None
 
     def start(self, run: Run) -> None:
-        """Start making an answer whose record is already kept."""
+        """Start making an answer whose record is already stored."""
         self._runs[run.lease.id] = run
         run.task = asyncio.create_task(self._run(run))
 
@@ -128,7 +128,7 @@ class Runs:
             run.why = run.why or why
             run.task.cancel()
             await asyncio.wait([run.task])
-        # One that was ended before it had its first turn has done nothing, not even that.
+        # An answer that was ended before its task first ran has done nothing, not even that.
         self._runs.pop(run.lease.id, None)
 
     async def stop(self) -> None:
@@ -172,7 +172,7 @@ class Runs:
         run.end = run.writer.write(Failed(error))
 
     async def _keep(self, run: Run) -> None:
-        """Keep an answer that is over, before its end is published."""
+        """Store an answer that is over, before its end is published."""
         assert run.writer.body is not None
         ending = run.ending(run.writer.body)
         for _ in range(PATIENCE):
@@ -197,7 +197,7 @@ class Runs:
         run.fail(run.failed or LOST)
 
     async def _cut(self, run: Run, why: ApiError) -> None:
-        """End an answer that is not to go on; one that only waits to be kept is kept if the proxy stops."""
+        """End an answer early; if the proxy stops, one that only waits to be stored is stored."""
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))
             run.failed = why
@@ -214,7 +214,7 @@ class Runs:
             await self._ledger.keep_events(run.lease, run.log.value(run.end))
 
     async def _renew(self, run: Run) -> None:
-        """Renew the lease again and again, and keep the events as they come once somebody elsewhere wants them."""
+        """Keep renewing the lease, and store the events as they come once another proxy wants them."""
         kept, is_wanted = -1, False
         while True:
             with suppress(TimeoutError):
@@ -234,7 +234,7 @@ class Runs:
                 return
 
     def _note(self, run: Run) -> None:
-        """Count an answer that is over, and have it logged."""
+        """Count and log an answer that is over."""
         report, body = run.job.report, run.writer.body or {}
         error = run.failed or run.writer.error
         was_ended = error is not None and (error.code or "").startswith("response_")
