@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class Oracle:
-    """A chat completions server that makes the right calls, in the form in which it is asked to call."""
+    """A chat completions server that makes the right calls, in the form that the request asks for."""
 
     def __init__(self, categories: Sequence[str]) -> None:
         self.right: dict[tuple[str, frozenset[str]], list[Decoded]] = {}
@@ -39,7 +39,7 @@ class Oracle:
         """Return the message that answers a request."""
         question = body["messages"][-1]["content"]
         shown = json.dumps(body["messages"][:-1]) + json.dumps(body.get("tools", []))
-        # The same question may be asked with other tools: those that are all shown, and most of them.
+        # The same question may occur with other tools: take the entry whose tools are all shown, and the largest such.
         fitting = [
             (names, calls)
             for (asked, names), calls in self.right.items()

@@ -1,4 +1,4 @@
-"""Each guard, policy and mode taken away turns its scenario red; in place, it is green."""
+"""Removing a guard, policy or mode makes its scenario fail; with it, the scenario passes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def play(ways: Ways, scenario: Scenario) -> Run:
 
 
 def settings(**changed: Any) -> Removal:
-    """Take a mode or policy away: the loop runs with other settings."""
+    """Remove a mode or policy: the loop runs with other settings."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolLoopRunner.__init__
@@ -58,7 +58,7 @@ def settings(**changed: Any) -> Removal:
 
 
 def dispatcher(**changed: Any) -> Removal:
-    """Take a guard of the dispatcher away."""
+    """Remove a guard of the dispatcher."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolDispatcher.__init__

@@ -1,4 +1,4 @@
-"""A live evaluation of a server that misbehaves on purpose: each failure is a run's, and nothing finished is lost."""
+"""A live evaluation of a server that misbehaves on purpose: each failure is a run's, and no finished run is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = "sk-live-0123456789abcdef"
 
 
 class Server(ThreadingHTTPServer):
-    """A chat server whose models each have a way to fail; counts what it was asked."""
+    """A chat server whose models each fail in their own way; counts the questions."""
 
     daemon_threads = True
 
@@ -140,7 +140,7 @@ def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> N
     assert server.keys == {KEY}
     # The rate limit was waited for: asked twice for each answer.
     assert server.asked["limited"] == 4
-    # No key: not in any file, though a server printed it in its error, and not in what was said.
+    # No key: not in any file, though a server printed it in its error, and not in the output.
     written = [path.read_bytes() for path in folder(tmp_path).rglob("*") if path.is_file()]
     assert len(written) == 5
     assert not any(KEY.encode() in data for data in [*written, done.stdout.encode(), done.stderr.encode()])
@@ -181,10 +181,10 @@ def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_what_was_broken_off_is_finished_with_the_same_totals(
+def test_an_interrupted_evaluation_finishes_with_the_same_totals(
     number: signal.Signals, server: Server, tmp_path: Path
 ) -> None:
-    """Killed or interrupted in the middle: each finished run is kept, none is made twice, the totals are the same."""
+    """Killed or interrupted midway: each finished run is kept, none is repeated, the totals are the same."""
     process = begin(tmp_path / "a", "--base-url", server.url, *SLOW)
     wait_for_lines(tmp_path / "a", 8, process)
     process.send_signal(number)
@@ -227,7 +227,7 @@ def _state(process: str) -> str:
 
 
 def test_the_same_seed_asks_the_same(server: Server, tmp_path: Path) -> None:
-    """And another seed asks something else; without models, the server's own is not guessed at."""
+    """Another seed asks something else."""
     cases = []
     for place, seed in enumerate(("1", "1", "2")):
         out = tmp_path / str(place)

@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "toolsimlib.evaluation"]
 def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path) -> None:
     """Exit code 0, each scenario and guard four times, and the report's files are there."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENROUTER_")}
-    # A base URL in the environment does not make it live, and nothing else is reached by any proxy.
+    # A base URL in the environment does not make it live, and no proxy reaches anything else.
     environment |= {"OPENROUTER_BASE_URL": "http://192.0.2.1/v1", "OPENROUTER_API_KEY": "sk-or-v1-never-sent"}
     command = [*COMMAND, "--offline", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)

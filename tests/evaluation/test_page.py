@@ -35,7 +35,7 @@ RUNS = [
     for place, way in enumerate(("toolsim", "native", "prompt"))
 ]
 
-# The labels and figures of plots that do not lie inside their picture.
+# The labels and figures of plots that lie outside their picture.
 OUTSIDE = """[...document.querySelectorAll('svg text')].filter(text => {
   const box = text.getBBox(), whole = text.ownerSVGElement.viewBox.baseVal
   return box.x < 0 || box.x + box.width > whole.width
@@ -62,7 +62,7 @@ def test_it_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 
 
 def test_the_picture_of_a_report(tmp_path: Path) -> None:
-    """README's picture is made anew of a real report: TOOLSIM_SCREENSHOTS=FOLDER; without one, of the runs above."""
+    """With TOOLSIM_SCREENSHOTS=FOLDER, makes README's picture from a real report; without it, from the runs above."""
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
     if not folder:

@@ -18,7 +18,7 @@ def run(
     model: str = "qwen",
     detail: str = "",
 ) -> Run:
-    """Return a run; a wrong one is a ``no_call`` unless told otherwise."""
+    """Return a run; a wrong one is a ``no_call`` unless given otherwise."""
     cell = Cell(model, "default", way, "chat", False, setting)
     label = None if ok else label or "no_call"
     kind = "chat" if case == "chat_only" else "tools"

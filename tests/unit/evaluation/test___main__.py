@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.slow
 def test_it_runs_as_a_module() -> None:
-    """--help is there, and bad usage is exit code 2 with one line."""
+    """--help works, and bad usage is exit code 2 with one line."""
     command = [sys.executable, "-m", "toolsimlib.evaluation"]
     told = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True)
     assert "--base-url" in told.stdout

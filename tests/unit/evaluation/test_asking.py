@@ -27,7 +27,7 @@ class Model:
         return answer
 
 
-async def test_questions_are_noted_with_what_is_new() -> None:
+async def test_steps_record_what_is_new() -> None:
     """Each step holds the new messages only, the answer, the time; tokens are summed."""
     ask = Asking(Model(Answer("a", (), "stop", 5, 1), Answer("b", (), "stop", 7, 2)), {"temperature": 0}, 5)
     await ask(Request((USER,), TOOLS))
@@ -46,7 +46,7 @@ async def test_sampling_goes_with_each_question() -> None:
 
 
 async def test_a_question_that_hangs_is_over_in_time() -> None:
-    """However long the model takes, the run goes on."""
+    """However long the model takes, the run continues."""
 
     async def hang(request: Request) -> Answer:
         await asyncio.sleep(60)
@@ -74,7 +74,7 @@ async def test_a_rate_limit_is_waited_for_as_long_as_it_says() -> None:
 
 
 async def test_without_a_hint_waits_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each wait is twice the one before, and after some the error is the run's."""
+    """Each wait is twice the one before; in the end the error is the run's."""
     monkeypatch.setattr(asking, "FIRST_WAIT_SECONDS", 0.001)
     model = Model(*[ProviderError("slow down", status=429)] * (asking.MAX_WAITS + 1))
     ask = Asking(model, {}, 5)
@@ -95,7 +95,7 @@ async def test_without_a_hint_waits_grow(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 async def test_other_errors_are_not_waited_for(error: ProviderError) -> None:
-    """They are the run's at once."""
+    """They fail the run at once."""
     model = Model(error, Answer("never"))
     with pytest.raises(ProviderError):
         await Asking(model, {}, 5)(Request((USER,)))
@@ -109,6 +109,6 @@ async def test_a_server_that_is_still_loading_is_waited_for() -> None:
 
 
 def test_common_prefix() -> None:
-    """Up to the first difference, or the shorter one's end."""
+    """Up to the first difference, or the end of the shorter one."""
     assert common_prefix([1, 2, 3], [1, 2, 4, 3]) == 2
     assert common_prefix([], [1]) == common_prefix([1], []) == 0

@@ -14,7 +14,7 @@ from toolsimlib.evaluation.bfcl_package import Decoded
 from toolsimlib.evaluation.case import Case, Verdict, sample
 from toolsimlib.runtime.turn import Answer, Call, Request, Send
 
-# Whole categories of another package: nothing for the inner loop.
+# Whole categories of another package: too slow for the inner loop.
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("bfcl_eval", reason=f"needs BFCL: {bfcl_package.INSTALL}")
@@ -39,7 +39,7 @@ def as_python(decoded: Sequence[Decoded]) -> str:
 
 
 def sender(case: Case, way: str, decoded: Sequence[Decoded]) -> Send:
-    """Answer as a model would that makes just these calls: as calls, or in a text that the prompt's parser reads."""
+    """Answer like a model that makes just these calls: as calls, or in a text that the prompt's parser accepts."""
 
     async def send(request: Request) -> Answer:
         if way == "tools":
@@ -102,12 +102,12 @@ def test_silence_is_right_where_no_call_is(category: str, way: str, size: int | 
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:
-    """Two processes that ask for the same sample ask the same questions, and another seed asks others."""
+    """The same sample in two processes has the same questions, and another seed has others."""
     drawn = [[case.id for case in sample(bfcl.cases("multiple"), 10, seed)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_an_unknown_category_is_refused() -> None:
-    """The message names those that there are."""
+    """The message names the categories that exist."""
     with pytest.raises(ValueError, match="no such category: java; there are simple_python, multiple"):
         bfcl.cases("java")

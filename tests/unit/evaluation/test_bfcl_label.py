@@ -68,7 +68,7 @@ def test_wrong_arguments(arguments: dict[str, Any], label: str) -> None:
     ],
 )
 def test_wrong_calls(calls: list[bfcl_package.Decoded], answers: list[Any], label: str) -> None:
-    """Too few, too many, and others than were asked for; the order of several calls does not matter."""
+    """Too few, too many, and the wrong ones; the order of several calls does not matter."""
     assert label_wrong([OTHER, FUNCTION], calls, answers) == label
 
 
@@ -83,7 +83,7 @@ def test_wrong_calls(calls: list[bfcl_package.Decoded], answers: list[Any], labe
     ],
 )
 def test_answers_without_a_readable_call(answer: Answer, label: str) -> None:
-    """Silence, a call that nobody can read, and one that was cut are told apart."""
+    """Silence, a call that cannot be parsed, and one that was cut have different labels."""
     assert label_unread(answer) == label
 
 
@@ -91,5 +91,5 @@ def test_answers_without_a_readable_call(answer: Answer, label: str) -> None:
     ("arguments", "decoded"), [("", {}), ("{}", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("null", None), ("{", None)]
 )
 def test_arguments_are_an_object_or_nothing(arguments: str, decoded: dict[str, Any] | None) -> None:
-    """Arguments are JSON objects; none at all are an empty one."""
+    """Arguments are JSON objects; missing ones are an empty object."""
     assert decode([Call("c", "f", arguments)]) == (None if decoded is None else [{"f": decoded}])

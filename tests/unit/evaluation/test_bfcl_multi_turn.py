@@ -50,7 +50,7 @@ def test_the_right_calls_are_right(size: int | None) -> None:
 
 @pytest.mark.parametrize("case", sample(CASES, 5, seed=4), ids=lambda case: case.id)
 def test_a_call_left_out_is_found(case: Case) -> None:
-    """Without its last turn's calls a case fails, even though all before was right."""
+    """Without the calls of its last turn a case fails, even if everything before was right."""
     turns = bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])
     answers = [answer for turn in turns[:-1] for answer in (step(turn), Answer("Done."))]
     verdict = asyncio.run(case.play(scripted(iter([*answers, Answer("I am done already.")]))))
@@ -98,7 +98,7 @@ def test_outputs_go_back_to_the_model() -> None:
 
 
 def test_nothing_of_a_run_is_left_behind() -> None:
-    """The package keeps its simulated programs as globals; a case removes its own, and starts afresh each time."""
+    """The package stores its simulated programs in globals; a case removes its own, and each run starts afresh."""
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 
     turns = bfcl_truth.right_turns(BY_ID[CASES[0].id], ANSWERS[CASES[0].id])

@@ -1,4 +1,4 @@
-"""The package behind its doors: what it would evaluate never reaches it, what it lacks is said in one line."""
+"""The package behind its wrapper: code never reaches its evaluators, and a missing package is reported in one line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_calls_are_read() -> None:
     ],
 )
 def test_what_is_no_literal_is_never_evaluated(text: str, tmp_path: Path) -> None:
-    """A model's text is data: nothing in it runs, and whatever it is, it is read or refused."""
+    """A model's text is data: nothing in it runs, and it is either parsed or refused."""
     file = tmp_path / "made"
     with pytest.raises(Unreadable):
         read_prompted(text.replace("{file}", str(file)))
@@ -57,18 +57,18 @@ def test_what_is_no_literal_is_never_evaluated(text: str, tmp_path: Path) -> Non
     ],
 )
 def test_only_offered_functions_are_called_and_only_with_literals(call: bfcl_package.Decoded, line: str) -> None:
-    """What the simulated programs evaluate is a name that was offered, with values that cannot be code."""
+    """The simulated programs evaluate only offered names, with values that cannot be code."""
     assert source([call], ["cd"]) == [line]
 
 
 def test_endless_arithmetic_is_kept_from_the_calculator() -> None:
-    """A power or a precision that would run for ever becomes a number that is no number."""
+    """A power or a precision that would run forever becomes NaN."""
     assert source([{"power": {"base": 2.0, "exponent": 10**9}}], ["power"]) == ["power(base=2.0, exponent=nan)"]
 
 
 @needs_bfcl
 def test_site_packages_stay_as_they_are() -> None:
-    """The package would make folders beside itself; they are made in a temporary one, which goes with the process."""
+    """The package would create folders beside itself; they go to a temporary folder, removed with the process."""
     code = (
         "import os, pathlib\n"
         "from toolsimlib.evaluation import bfcl_package\n"
@@ -82,8 +82,8 @@ def test_site_packages_stay_as_they_are() -> None:
     assert not made.exists()
 
 
-def test_a_missing_package_is_said_in_one_line() -> None:
-    """Whoever has not installed it reads the one command that does."""
+def test_a_missing_package_is_reported_in_one_line() -> None:
+    """The message is the one command that installs it."""
     code = (
         "import sys\n"
         "sys.modules['bfcl_eval'] = None\n"

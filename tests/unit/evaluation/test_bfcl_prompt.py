@@ -1,4 +1,4 @@
-"""BFCL's own prompt: its words, calls and outputs of the history as text, and what its parser takes."""
+"""BFCL's own prompt: its wording, calls and outputs of the history as text, and what its parser accepts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_functions_as_tools() -> None:
 
 
 def test_the_system_prompt_is_the_packages() -> None:
-    """It stands first, shows the functions as they are described, and is joined to a system message of the case."""
+    """It comes first, shows the functions as they are described, and is joined to a system message of the case."""
     shown = PROMPT.write([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}], ())
     assert [message["role"] for message in shown] == ["system", "user"]
     assert shown[0]["content"].startswith("You are an expert in composing functions.")
@@ -46,7 +46,7 @@ def test_the_system_prompt_is_the_packages() -> None:
 
 
 def test_history_is_text() -> None:
-    """A call is shown in the form that the prompt asks for, the outputs of one step as one user message."""
+    """Calls have the form that the prompt asks for; the outputs of one step are one user message."""
     function = {"name": "math_add", "arguments": '{"a": 1}'}
     calls = [{"id": name, "type": "function", "function": function} for name in ("x", "y")]
     history = [
@@ -64,7 +64,7 @@ def test_history_is_text() -> None:
 
 
 def test_answers_are_calls_or_prose() -> None:
-    """The parser takes a whole text or nothing of it."""
+    """The parser accepts a text as a whole or not at all."""
     text, calls = PROMPT.read("[math.add(a=1.5), math.add(a=-2)]")
     assert text == ""
     assert [(call.name, json.loads(call.arguments)) for call in calls] == [

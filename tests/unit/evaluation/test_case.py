@@ -1,4 +1,4 @@
-"""The words of an evaluation."""
+"""The terms of an evaluation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_sample_that_is_not_smaller_is_the_suite() -> None:
 
 
 def test_a_run_survives_its_file() -> None:
-    """A run that was written as JSON and read again is the same run, under the same key."""
+    """A run that was written as JSON and read back is the same run, under the same key."""
     cell = Cell("qwen", "default", "toolsim", "chat", True, "toolsim_manifest=hermes")
     step = {"text": "Done.", "calls": []}
     run = Run("scenarios", "happy_path", "tools", 0, cell, False, "no_call", "…", 12.5, 2, 10, 5, 1, 1, (step,))

@@ -11,7 +11,7 @@ def ids(words: str) -> list[str]:
 
 
 def test_ids_are_unique() -> None:
-    """No id stands twice."""
+    """No id occurs twice."""
     assert len({model.id for model in CATALOGUE}) == len(CATALOGUE)
 
 
@@ -30,12 +30,12 @@ def test_ids_are_unique() -> None:
     ],
 )
 def test_words_select(words: str, expected: list[str]) -> None:
-    """Exact ids, base ids, providers and tags; what the catalogue does not know is a name at the server."""
+    """Exact ids, base ids, providers and tags; a word that is not in the catalogue is a name at the server."""
     assert ids(words) == expected
 
 
 def test_everything_and_a_tag() -> None:
-    """``*`` is the whole catalogue, a tag its part of it."""
+    """``*`` is the whole catalogue, a tag the models that have it."""
     assert ids("*") == [model.id for model in CATALOGUE]
     assert ids("stable") == [model.id for model in CATALOGUE if "stable" in model.tags]
     assert not {"stable"} & {tag for model in select("*,!stable") for tag in model.tags}

@@ -17,7 +17,7 @@ def numbers(svg: str, attribute: str) -> list[float]:
 
 
 def test_bars_are_as_long_as_their_rates() -> None:
-    """Half is half of the track, and the figure stands beside it."""
+    """50 % is half of the track, and the figure is beside it."""
     svg = rates([("happy_path", {"toolsim": Rate(4, 2), "native": Rate(4, 0)})], {"toolsim": 0, "native": 1})
     tree = ElementTree.fromstring(svg)
     bars = {bar.get("class"): float(bar.get("width", "")) for bar in tree.iter("rect")}
@@ -37,12 +37,12 @@ def test_every_run_is_a_dot_inside_the_plot(strips: list[list[float]]) -> None:
 
 
 def test_without_times_there_is_no_plot() -> None:
-    """When nothing was answered there is nothing to show."""
+    """If nothing was answered there is nothing to show."""
     assert latencies([("toolsim", 0, [])]) == ""
 
 
 def test_names_are_text() -> None:
-    """What a server calls its model is no markup; a long name is cut, and whole in its tooltip."""
+    """A model's name is escaped; a long one is shortened, and complete in its tooltip."""
     name = "<b>&\"' a very long name of a model indeed"
     tree = ElementTree.fromstring(rates([(name, {name: Rate(1, 1)})], {name: 0}))
     assert any(name in (title.text or "") for title in tree.iter("title"))
@@ -61,5 +61,5 @@ def test_names_are_text() -> None:
     ],
 )
 def test_durations(ms: float, text: str) -> None:
-    """In the unit that people would say."""
+    """In the unit that people would use."""
     assert duration(ms) == text

@@ -27,10 +27,10 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--resume", "nowhere"),
     ],
 )
-def test_bad_usage_is_said_in_one_line(
+def test_bad_usage_is_reported_in_one_line(
     arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, and no report is begun."""
+    """Exit code 2, and no report is started."""
     assert main([*arguments, "--out", str(tmp_path / "out")]) == EXIT_USAGE
     assert capsys.readouterr().err.startswith("toolsim eval: ")
     assert not (tmp_path / "out").exists()
@@ -40,8 +40,8 @@ def test_bad_usage_is_said_in_one_line(
     ("given", "options"),
     [([], ["toolsim_manifest=calls,hermes"]), (["--set", "toolsim_manifest=calls"], ["toolsim_manifest=calls"])],
 )
-def test_what_is_given_anew_replaces_what_was_measured(given: list[str], options: list[str], tmp_path: Path) -> None:
-    """To resume means the settings of then; options that are set again are no further ones."""
+def test_what_is_given_again_replaces_what_was_saved(given: list[str], options: list[str], tmp_path: Path) -> None:
+    """--resume restores the saved settings; options that are set again replace the saved ones."""
     saved = {"models": "m", "options": ["toolsim_manifest=calls,hermes"]}
     (tmp_path / journal.SETTINGS).write_text(json.dumps(saved))
     args, folder = command._resumed(flags.parser({}), ["--resume", str(tmp_path), *given])

@@ -20,7 +20,7 @@ def report(*right: bool, **cell: str) -> list[Run]:
 
 
 def test_flipped_cases_are_named_and_tested() -> None:
-    """Those that A lost first; p is that of the coins."""
+    """A's losses come first; p is that of fair coins."""
     a = report(True, True, True, True, True, True, False, False)
     b = report(True, False, False, False, False, False, True, False)
     comparison = pair(a, b)
@@ -33,7 +33,7 @@ def test_flipped_cases_are_named_and_tested() -> None:
 
 
 def test_reports_that_differ_in_one_option_are_paired() -> None:
-    """Whatever is constant on both sides does not stand in the way, and need not be the same."""
+    """Whatever is constant within each side may differ between them."""
     a, b = report(True, False, setting="toolsim_history=record"), report(True, True, setting="toolsim_history=sentinel")
     assert len(pair(a, b).pairs) == 2
     assert len(pair(report(True, way="toolsim"), report(False, way="native")).pairs) == 1
@@ -50,13 +50,13 @@ def test_what_varies_within_a_report_is_part_of_the_pair() -> None:
 
 
 def test_trials_are_paired_one_by_one() -> None:
-    """The third trial with the third."""
+    """The third trial is paired with the third."""
     a = [replace(run(), trial=number) for number in range(3)]
     assert [(x.trial, y.trial) for x, y in pair(a, a[1:]).pairs] == [(1, 1), (2, 2)]
 
 
 def test_nothing_in_common_is_an_error() -> None:
-    """Rather than an empty comparison."""
+    """Not an empty comparison."""
     with pytest.raises(Incomparable):
         pair([run("a")], [run("b")])
 
@@ -69,7 +69,7 @@ def test_a_part_of_a_report() -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two folders, or two ways of one; what is no report is exit code 2."""
+    """Two folders, or two ways of one; anything that is not a report is exit code 2."""
     for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, way="native"))):
         journal = Journal(tmp_path / name, Secrets())
         for each in runs:

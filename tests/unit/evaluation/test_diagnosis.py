@@ -21,7 +21,7 @@ def outcome(
 
 
 def test_right_is_right() -> None:
-    """The goal reached and the last text said, but for whitespace around it."""
+    """The goal is reached and the final text written, except for whitespace around it."""
     assert diagnose(outcome(" Done.\n"), None).ok
 
 
@@ -51,14 +51,14 @@ def test_right_is_right() -> None:
     ],
 )
 def test_the_first_label_that_applies(ended: Outcome, goal: str | None, label: Label) -> None:
-    """Each kind of failure has its label, and one line that says what was missing."""
+    """Each kind of failure has its label, and one line about what was missing."""
     verdict = diagnose(ended, goal)
     assert (verdict.ok, verdict.label) == (False, label)
     assert verdict.detail
 
 
 def test_the_words_are_those_of_the_validator() -> None:
-    """The labels by mismatch hold for what the schema check really says."""
+    """The labels by mismatch match the messages of the real schema check."""
     from toolsimlib.schema import compile_schema
 
     schema = {

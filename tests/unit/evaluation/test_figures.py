@@ -30,7 +30,7 @@ def test_wilson_holds_the_rate(pair: tuple[int, int]) -> None:
 
 
 def test_nothing_run_is_nothing_known() -> None:
-    """The interval is all there is."""
+    """The interval is everything from 0 to 1."""
     assert wilson(0, 0) == (0.0, 1.0)
 
 
@@ -43,7 +43,7 @@ def test_percentiles_are_measured_values() -> None:
 
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (3, 3), (1, 0), (5, 1), (2, 9), (0, 12)])
 def test_mcnemar_counts_all_falls_of_the_coins(a: int, b: int) -> None:
-    """The p-value is the share of all falls of a + b coins that are at least as uneven."""
+    """The p-value is the share of all outcomes of a + b coin tosses that are at least as uneven."""
     falls = [sum(coins) for coins in product((0, 1), repeat=a + b)]
     uneven = sum(abs(2 * heads - (a + b)) >= abs(a - b) for heads in falls)
     assert mcnemar(a, b) == pytest.approx(uneven / len(falls))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toolsimlib.evaluation.flags import FLAGS, parser, words
 
-# The predecessor's variables that are flags here; API_KEY and API_PREFIX are read where the URL is.
+# The predecessor's variables that are flags here; API_KEY and API_PREFIX are read with the URL.
 PREDECESSOR = {
     "BASE_URL", "TRIALS", "SCENARIOS", "MODEL_FILTER", "JOBS", "FALLBACK_MATRIX",
     "ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK", "SAMPLING_PROFILE_FILTER", "SAMPLING_PROFILE_ENFORCE_APPLICABILITY",
@@ -22,8 +22,8 @@ def test_every_variable_of_the_predecessor_is_read() -> None:
 
 
 @pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.env], ids=lambda flag: flag.env)
-def test_a_variable_is_another_default(flag: object) -> None:
-    """It counts when the flag is not given, and the flag wins."""
+def test_a_variable_changes_the_default(flag: object) -> None:
+    """It counts if the flag is not given; the flag wins."""
     from toolsimlib.evaluation.flags import Flag, boolean
 
     assert isinstance(flag, Flag)
@@ -46,7 +46,7 @@ def test_a_variable_is_another_default(flag: object) -> None:
     ],
 )
 def test_a_bad_variable_is_named(name: str, value: str) -> None:
-    """Whoever set it learns which one it was."""
+    """The message says which one it was."""
     with pytest.raises(ValueError, match=f"OPENROUTER_{name}"):
         parser({f"OPENROUTER_{name}": value})
 
@@ -69,6 +69,6 @@ def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_words() -> None:
-    """Commas part them, whitespace is nothing."""
+    """Commas separate them, whitespace is ignored."""
     assert words(" a, b,,c ") == ["a", "b", "c"]
     assert words("") == []

@@ -16,7 +16,7 @@ VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Reads a page strictly: each tag is closed in its place."""
+    """Parses a page strictly: each tag is closed in its place."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def test_each_failure_unfolds_to_what_was_shown_and_written() -> None:
 
 
 def test_figures_are_those_of_the_report() -> None:
-    """The headline, and a warning where it was broken off."""
+    """The headline, and a warning if it was interrupted."""
     text = page(planned=9).text
     assert "57.1 %" in text
     assert "4 of 7" in text
@@ -88,7 +88,7 @@ def test_figures_are_those_of_the_report() -> None:
 
 
 def test_a_report_without_runs_is_still_a_page() -> None:
-    """Broken off at once."""
+    """Interrupted at once."""
     assert "0 of 3" in page([], planned=3).text
 
 
@@ -98,7 +98,7 @@ def test_all_right() -> None:
 
 
 def test_a_flood_is_cut() -> None:
-    """Thousands of failures, or a text without end, still make a page that opens; it says what is left out."""
+    """Thousands of failures, or an endless text, still make a page that opens; it says what is left out."""
     wrong = run(ok=False)
     endless = replace(wrong, steps=({**wrong.steps[0], "wrote": "x" * 10 * MAX_TEXT},))
     text = page([endless, *[replace(wrong, trial=number) for number in range(1, MAX_FAILURES + 5)]], planned=205).text

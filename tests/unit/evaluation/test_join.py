@@ -32,7 +32,7 @@ def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = 
 
 
 def test_only_what_all_ways_answered_counts() -> None:
-    """Within a suite and a model: a way that is further than the others gains nothing by it."""
+    """Within a suite and a model: a way that is ahead of the others gains nothing from it."""
     kept = common(
         [
             *runs("toolsim", "abc"),
@@ -51,8 +51,8 @@ def test_only_what_all_ways_answered_counts() -> None:
     ]
 
 
-def test_trials_count_one_by_one() -> None:
-    """The second trial of a case that one way has asked once is left out."""
+def test_trials_are_matched_one_by_one() -> None:
+    """If one way has asked a case only once, the second trial of the others is left out."""
     native = [replace(each, trial=trial) for trial in (0, 1) for each in runs("native", "a")]
     assert [each.trial for each in common([*runs("toolsim", "a"), *native])] == [0, 0]
 
@@ -63,7 +63,7 @@ def test_the_last_part_counts_where_two_have_the_same_run() -> None:
 
 
 def test_a_part_can_have_another_name() -> None:
-    """An older toolsim, asked as if it were the server, stands beside the one of today."""
+    """An older toolsim, asked as if it were the server, stands beside the current one."""
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
     assert (only.cell.way, only.cell.setting) == ("toolsim", "0.1.0")
     with pytest.raises(ValueError, match="begins with toolsim, native, prompt"):
@@ -71,7 +71,7 @@ def test_a_part_can_have_another_name() -> None:
 
 
 def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With all files, so that it can be compared; by the command that users type."""
+    """It has all files, so that it can be compared; made by the command that users type."""
     today = folder(tmp_path / "today", [*runs("toolsim", "ab"), *runs("native", "ab")])
     before = folder(tmp_path / "before", runs("native", "abc"))
     out = tmp_path / "out"
@@ -100,7 +100,7 @@ def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["{a}", "{a}"], "holds a report already"),
     ],
 )
-def test_what_cannot_be_joined_is_said(
+def test_what_cannot_be_joined_is_refused(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In one line, before anything is written."""

@@ -28,12 +28,12 @@ NONE = Secrets()
 
 
 def test_a_stamp_sorts_by_time() -> None:
-    """As in 20260207T123628Z; a second report of the same second has a name of its own."""
+    """As in 20260207T123628Z; a second report within the same second has its own name."""
     assert stamp(datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)) == "20260207T123628Z"
 
 
 def test_folders_do_not_collide(tmp_path: Path) -> None:
-    """And the newest is the one to resume."""
+    """The newest one is the one to resume."""
     now = datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)
     for _ in range(2):
         journal = Journal(new_folder(tmp_path, now), NONE)
@@ -47,7 +47,7 @@ def test_folders_do_not_collide(tmp_path: Path) -> None:
 
 
 def test_finished_runs_are_there_at_once(tmp_path: Path) -> None:
-    """A run can be read as soon as it was added, and again when the folder is opened again."""
+    """A run can be read as soon as it is added, and also after the folder is reopened."""
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
     assert read_runs(tmp_path) == [RUN]
@@ -59,8 +59,8 @@ def test_finished_runs_are_there_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 20, 200])
-def test_a_line_that_was_cut_short_is_made_anew(tmp_path: Path, cut: int) -> None:
-    """A crash in the middle of a line costs that run and no other; what is added later stands on lines of its own."""
+def test_a_line_that_was_cut_short_is_repeated(tmp_path: Path, cut: int) -> None:
+    """A crash in the middle of a line costs that run and no other; later runs get their own lines."""
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
     journal.add(replace(RUN, trial=1, detail="x" * 300))
@@ -92,7 +92,7 @@ def test_short_words_are_no_secrets() -> None:
 
 
 def test_what_is_no_report(tmp_path: Path) -> None:
-    """A folder without settings or runs is named, not guessed at."""
+    """A folder without settings or runs is refused by name."""
     for read in (read_runs, read_settings):
         with pytest.raises(NotAReport):
             read(tmp_path)

@@ -25,7 +25,7 @@ def test_the_ways_stand_side_by_side() -> None:
     assert "broken off" not in text
 
 
-def test_a_report_that_was_broken_off_says_so() -> None:
+def test_an_interrupted_report_says_so() -> None:
     """In its first line, before any figure."""
     assert "**broken off: 7 of 20 runs were made**" in render(RUNS, planned=20, stamp="", target="")
 

@@ -19,7 +19,7 @@ ASK = Request(({"role": "user", "content": "Hello"},), TOOLS)
 
 
 class Direct(Ways):
-    """Ways to a model that answers after so many seconds, or raises."""
+    """Ways to a model that answers after some seconds, or raises."""
 
     def __init__(self, problem: Exception | None = None, seconds: float = 0) -> None:
         self.problem = problem
@@ -48,7 +48,7 @@ def job(cell: Cell = CELL, id: str = "one", trial: int = 0) -> Job:
 
 
 async def test_a_run_is_the_verdict_and_what_it_took() -> None:
-    """Time, turns and tokens are the harness's own."""
+    """The harness measures time, turns and tokens."""
     made = await run(job(), Direct(seconds=0.05), 5)
     assert (made.ok, made.label, made.turns, made.input_tokens, made.output_tokens) == (True, None, 1, 4, 2)
     assert made.ms >= 40
@@ -67,7 +67,7 @@ async def test_a_run_is_the_verdict_and_what_it_took() -> None:
     ],
 )
 async def test_whatever_goes_wrong_is_the_runs(problem: Exception, label: Label) -> None:
-    """A failure has its label and says what it was; the evaluation goes on."""
+    """A failure has its label and says what it was; the evaluation continues."""
     made = await run(job(), Direct(problem), 5)
     assert (made.ok, made.label) == (False, label)
     assert str(problem) in made.detail
@@ -99,7 +99,7 @@ async def test_models_side_by_side_and_each_in_order() -> None:
 
 
 def test_the_plan_puts_ways_beside_each_other() -> None:
-    """The same case by all ways, then the next; trials come after each other, models too."""
+    """The same case by all ways, then the next; trials follow one another, and so do models."""
     cells = [(replace(CELL, model=model, way=way), {}) for model in ("a", "b") for way in ("toolsim", "native")]
     cases = [Case("suite", "one", ask_once), Case("suite", "two", ask_once)]
     planned = [(j.cell.model, j.trial, j.case.id, j.cell.way) for j in plan(cells, cases, 2)]
@@ -114,15 +114,15 @@ def test_the_plan_puts_ways_beside_each_other() -> None:
 
 
 def test_a_case_about_addon_options_is_asked_through_toolsim_only() -> None:
-    """And once, not for each setting of a matrix."""
+    """It is asked once, not for each setting of a matrix."""
     about = Case("guards", "dedup", ask_once, options=("toolsim_tool_block_dedup=true",))
     cells = [(Cell("m", "default", "toolsim", "chat", False, setting), {}) for setting in ("", "toolsim_repair=off")]
     cells.append((CELL, {}))
     assert [(j.cell.way, j.cell.setting) for j in plan(cells, [about], 1)] == [("toolsim", "")]
 
 
-async def test_recordings_are_put_to_their_questions() -> None:
-    """What the model was shown is told once; repairs are counted, untagged calls apart."""
+async def test_recordings_are_matched_with_their_questions() -> None:
+    """What the model was shown is stored once; repairs and untagged calls are counted separately."""
     from toolsimlib.evaluation.asking import Asking
 
     async def send(request: Request) -> Answer:

@@ -11,12 +11,12 @@ BY_ID = {profile.id: profile for profile in PROFILES}
 
 
 def test_the_five_profiles() -> None:
-    """They are those that reports are compared by."""
+    """Reports are compared by these."""
     assert list(BY_ID) == ["default", "recommended", "creative", "conversation", "tool_calling"]
 
 
 def test_what_is_left_to_the_server_is_not_sent() -> None:
-    """Only the values that a profile names are request options."""
+    """Only the values that a profile sets are request options."""
     model = select("smollm2")[0]
     assert BY_ID["default"].sampling(model) == {"temperature": 0.0}
     assert BY_ID["recommended"].sampling(model) == {"temperature": 0.2, "top_p": 0.9}

@@ -1,4 +1,4 @@
-"""What is seen while an evaluation runs."""
+"""The output while an evaluation runs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def shown(capsys: pytest.CaptureFixture[str], verbosity: int, *, quiet: bool = F
     return capsys.readouterr().err
 
 
-def test_without_a_terminal_it_says_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing, a line per run, or also why a run failed; quiet beats all."""
+def test_without_a_terminal_it_prints_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing, a line per run, or also why a run failed; quiet overrides all."""
     assert shown(capsys, 0) == ""
     assert "scenarios happy_path · qwen · default · toolsim · chat: WRONG no_call" in shown(capsys, 1)
     assert "nothing [bold]was[/bold] called" in shown(capsys, 2)
@@ -37,7 +37,7 @@ def test_without_a_terminal_it_says_what_was_asked_for(capsys: pytest.CaptureFix
 def test_on_a_terminal_there_is_a_live_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With case, model, count and rate; a model's text is no markup."""
+    """It has case, model, count and rate; a model's text is escaped."""
     pytest.importorskip("rich")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")

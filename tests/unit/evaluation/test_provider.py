@@ -1,4 +1,4 @@
-"""The scripted provider, as an ordinary client meets it."""
+"""The scripted provider, as an ordinary client sees it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USER = ("user", "Scenario one. Go.")
 
 
 async def test_it_counts_its_own_turns() -> None:
-    """The number of the assistant's messages says how far it has come; the last reply is for all later ones."""
+    """The number of assistant messages selects the reply; the last one serves all later questions."""
     script: list[Reply] = ["first", lambda shown: shown[-4:], ApiError("Out.")]
     said = ("assistant", "…")
     assert await ask(script, ("system", "Rules"), USER) == "first"
@@ -35,14 +35,14 @@ async def test_it_counts_its_own_turns() -> None:
         assert await ask(script, USER, *more) == "error Out."
 
 
-async def test_it_says_nothing_to_strangers() -> None:
+async def test_it_refuses_strangers() -> None:
     """A conversation without a script is a bad request, not a guess."""
     with pytest.raises(BadRequest):
         await ask(["first"], ("user", "Hello"))
 
 
 async def test_it_is_an_ordinary_server() -> None:
-    """Both APIs answer the same words, and /models names its one model."""
+    """Both APIs give the same words, and /models names its one model."""
     chat = next(scenario for scenario in SCENARIOS if scenario.id == "chat_only")
     async with scripted_provider() as url, httpx.AsyncClient(base_url=url) as client:
         assert [model["id"] for model in (await client.get("models")).json()["data"]] == [MODEL]

@@ -11,7 +11,7 @@ from toolsimlib.evaluation.proxy_process import ProxyFailed, proxies
 
 @pytest.mark.slow
 async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
-    """One proxy per user and options, started once; nothing is left when it is over."""
+    """One proxy per user and options, started once; nothing is left afterwards."""
     async with proxies("http://127.0.0.1:9/api/v1") as started:
         proxy = await started.get("m", ("toolsim_repair=off",))
         assert await started.get("m", ("toolsim_repair=off",)) is proxy
@@ -25,8 +25,8 @@ async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
 
 
 @pytest.mark.slow
-async def test_a_bad_option_is_told_with_the_log(tmp_path: Path) -> None:
-    """What mitmdump said is what the person has to read."""
+async def test_a_bad_option_is_reported_with_the_log(tmp_path: Path) -> None:
+    """The message holds what mitmdump logged."""
     async with proxies("http://127.0.0.1:9/v1", flows=tmp_path) as started:
         with pytest.raises(ProxyFailed, match="toolsim_repair"):
             await started.get("m", ("toolsim_repair=perhaps",))

@@ -1,4 +1,4 @@
-"""The plain questions: their data hold together, and their judge tells right from wrong."""
+"""The plain questions: their data is consistent, and their judge distinguishes right from wrong."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def first_right(calls: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
 
 
 def test_there_are_as_many_as_agreed() -> None:
-    """14 take one call, 4 two, 6 none, and 14 more one with tools of their own; none offers more than four tools."""
+    """14 need one call, 4 two, 6 none, and 14 others one, with their own tools; none offers more than four tools."""
     counts = {
         suite: [sum(len(each["calls"]) == number for each in document["questions"]) for number in (1, 2, 0)]
         for suite, document in DOCUMENTS.items()
@@ -69,7 +69,7 @@ def test_right_calls_fit_the_tools_on_offer(question: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_right_answers_are_right_and_others_are_not(name: str) -> None:
-    """The first right values score, in any order; silence and a call too many do not."""
+    """The first right values count, in any order; silence and a surplus call do not."""
     case, right = CASES[name], first_right(RIGHT[name])
     assert play(case, right).ok
     assert play(case, right[::-1]).ok

@@ -22,15 +22,15 @@ FLOWS = [Path(__file__).parents[3] / "flows" / f"{name}.flow" for name in NAMES]
 
 @pytest.mark.parametrize("file", FLOWS, ids=NAMES)
 async def test_a_recording_tells_what_the_model_saw_and_wrote(file: Path, tmp_path: Path) -> None:
-    """The rewritten request with the tools in words, and the model's text before the addon read it."""
+    """The rewritten request with the tools in words, and the model's text before the addon parsed it."""
     shutil.copy(file, tmp_path)
     [exchange] = await Captures(tmp_path).new(1)
     assert any("# CLIENT TOOL CATALOG" in text for _, text in exchange.shown)
     assert exchange.wrote
 
 
-async def test_each_recording_is_told_once_and_in_order(tmp_path: Path) -> None:
-    """The oldest first, whatever their names; what a given-up run left behind is passed over."""
+async def test_each_recording_is_returned_once_and_in_order(tmp_path: Path) -> None:
+    """Oldest first, whatever their names; recordings of an abandoned run are skipped."""
     captures = Captures(tmp_path)
     shutil.copy(FLOWS[0], tmp_path / "left-0001.flow")
     captures.forget()
@@ -47,7 +47,7 @@ async def test_each_recording_is_told_once_and_in_order(tmp_path: Path) -> None:
 
 
 async def test_a_recording_may_come_late_or_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is waited for, but not for ever: an aborted exchange is never recorded."""
+    """It is waited for, but not forever: an aborted exchange is never recorded."""
     monkeypatch.setattr(recorded, "_WAIT_SECONDS", 1.0)
     captures = Captures(tmp_path)
     waiting = asyncio.create_task(captures.new(1))
@@ -58,7 +58,7 @@ async def test_a_recording_may_come_late_or_never(tmp_path: Path, monkeypatch: p
     assert await captures.new(1) == []
 
 
-async def test_a_broken_file_is_passed_over(tmp_path: Path) -> None:
+async def test_a_broken_file_is_skipped(tmp_path: Path) -> None:
     """It costs its own trace, not the run."""
     (tmp_path / "x-0001.flow").write_bytes(b"no flow")
     assert await Captures(tmp_path).new(1) == []

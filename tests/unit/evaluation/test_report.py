@@ -11,7 +11,7 @@ from toolsimlib.evaluation.journal import Journal, Secrets
 from .runs import RUNS
 
 
-def test_the_three_files_tell_the_same(tmp_path: Path) -> None:
+def test_the_three_files_agree(tmp_path: Path) -> None:
     """JSON, Markdown and HTML have the same overall rate; the folder's name is the stamp; no secret is in any."""
     log = Journal(tmp_path / "20260207T123628Z", Secrets(["sesame-opens"]))
     report.write(

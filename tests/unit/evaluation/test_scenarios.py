@@ -36,7 +36,7 @@ TITLE = patch("/draft/title", "Quarterly report")
 
 @pytest.mark.parametrize("scenario", ["happy_path", "missing_workspace_id"])
 async def test_the_title_is_set_after_the_state_was_read(scenario: str) -> None:
-    """Reading, patching and the last text are all needed."""
+    """Reading, patching and the final text are all required."""
     assert (await play(scenario, (get(),), (TITLE,), "Done.")).ok
     assert (await play(scenario, (TITLE,), "Done.")).label == "wrong_state"
     assert (await play(scenario, (get(),), "Done.")).label == "wrong_state"
@@ -51,7 +51,7 @@ async def test_an_id_that_was_not_given_is_recovered_from_the_error() -> None:
         assert (await play("missing_workspace_id", (first,), (get(),), (TITLE,), "Done.")).ok
 
 
-async def test_a_type_error_has_to_be_made_and_mended() -> None:
+async def test_a_type_error_has_to_be_made_and_fixed() -> None:
     """The wrong patch is answered ok:false, and the right one follows."""
     wrong, right = patch("/draft/priority", "high"), patch("/draft/priority", 3, "3")
     assert (await play("type_error_recovery", (wrong,), (right,), "Done.")).ok
@@ -60,7 +60,7 @@ async def test_a_type_error_has_to_be_made_and_mended() -> None:
 
 
 async def test_long_arguments_are_refused_and_shortened() -> None:
-    """The prompt's text is over the limit, its first sentence is not."""
+    """The prompt's text exceeds the limit, its first sentence does not."""
     long = patch("/draft/body", BY_ID["long_arguments_guard"].prompt.partition("this text: ")[2].partition("\n")[0])
     short = patch("/draft/body", "The quarter went well and the team grew in every region that we serve.", "3")
     assert (await play("long_arguments_guard", (long,), (short,), "Done.")).ok
@@ -76,13 +76,13 @@ async def test_chat_without_tools() -> None:
 
 
 async def test_parallel_means_in_one_turn() -> None:
-    """Two calls after each other are a collapse, and two at once are right."""
+    """Two calls one after the other are a collapse, and two at once are right."""
     assert (await play("happy_path_parallel", (get(), TITLE), "Done.")).ok
     assert (await play("happy_path_parallel", (get(),), (TITLE,), "Done.")).label == "parallel_collapse"
 
 
 async def test_settings_reach_the_loop() -> None:
-    """Allowlist and policy are those of the flags, but for what a scenario is about."""
+    """Allowlist and policy come from the flags, except where a scenario tests them."""
     settings = ScenarioSettings(allowed=("state_get",))
     verdict = await play("happy_path", (get(),), (TITLE,), "Done.", settings=settings)
     assert verdict.label == "wrong_tool"
@@ -99,6 +99,6 @@ def test_presets_and_lists() -> None:
         select("happy_path,sad_path")
 
 
-def test_prompts_are_told_apart() -> None:
-    """No two scenarios begin alike: the scripted provider knows them by their prompts."""
+def test_prompts_are_distinct() -> None:
+    """No two scenarios start alike: the scripted provider recognises them by their prompts."""
     assert len({scenario.prompt for scenario in SCENARIOS}) == len(SCENARIOS)

@@ -20,7 +20,7 @@ def live(*arguments: str) -> Setup:
 
 
 def test_live_asks_by_chat_and_through_toolsim() -> None:
-    """What nobody said: one way, one API, whole answers, the default profile, the five scenarios."""
+    """The defaults: one way, one API, whole answers, the default profile, the five scenarios."""
     asked = live()
     assert [(cell.model, cell.profile, cell.way, cell.api, cell.stream) for cell, _ in asked.cells] == [
         ("a", "default", "toolsim", "chat", False),
@@ -82,7 +82,7 @@ def test_sampling_options_and_who_wins() -> None:
 
 
 def test_profiles_apply_where_they_are_meant_to() -> None:
-    """Unless told otherwise."""
+    """Unless --enforce-applicability says otherwise."""
 
     def profiles(*arguments: str) -> list[tuple[str, str]]:
         asked = live("--models", "qwen3:4b,other", "--profiles", "recommended,tool_calling", *arguments)
@@ -111,14 +111,14 @@ def test_profiles_apply_where_they_are_meant_to() -> None:
         *[("--request-overrides", f'{{"{name}": 1}}') for name in sorted(RESERVED)],
     ],
 )
-def test_what_makes_no_sense_is_said_before_anything_is_asked(arguments: tuple[str, ...]) -> None:
-    """As one line about the flag."""
+def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: tuple[str, ...]) -> None:
+    """The message is one line about the flag."""
     with pytest.raises(UsageError):
         live(*arguments)
 
 
 def test_the_base_url() -> None:
-    """The flag, or the predecessor's variable with its prefix; --offline beats both."""
+    """The flag, or the predecessor's variable with its prefix; --offline overrides both."""
     assert base_url(args(), {}) == ""
     assert base_url(args("--base-url", "http://a/v1/"), {"OPENROUTER_API_PREFIX": "/x"}) == "http://a/v1"
     environment = {"OPENROUTER_BASE_URL": "https://openrouter.ai", "OPENROUTER_API_PREFIX": "/api/v1"}
@@ -152,7 +152,7 @@ def test_a_key_goes_only_where_its_owner_meant_it() -> None:
 
 
 def test_models_that_nobody_named() -> None:
-    """A server's only model is meant; of several, the message names them."""
+    """A server's only model is used; if there are several, the message names them."""
     assert default_models("http://a/v1", ["qwen"]) == "qwen"
     assert default_models("https://openrouter.ai/api/v1", ["x", "y"]) == "stable"
     with pytest.raises(UsageError, match="x, y"):

@@ -8,18 +8,18 @@ from toolsimlib.evaluation.suites import UnknownSuite, load
 
 @pytest.mark.parametrize("name", ["", "nothing", "bfcl", "bfcl:"])
 def test_an_unknown_suite_is_named(name: str) -> None:
-    """A name that no suite has is an error that says which there are."""
+    """An unknown name is an error that lists the suites."""
     with pytest.raises(UnknownSuite, match="unseen and bfcl:CATEGORY"):
         load(name)
 
 
 def test_scenarios_by_preset() -> None:
-    """The suite ``scenarios`` is what its selection says."""
+    """The suite ``scenarios`` holds what its selection names."""
     assert [case.id for case in load("scenarios", None, "chat_only,happy_path")] == ["chat_only", "happy_path"]
 
 
 def test_the_other_suites() -> None:
-    """Each case is of the suite that was asked for; a benchmark that is not there says how to get it."""
+    """Each case belongs to the requested suite; a missing benchmark's error says how to get it."""
     for name in ("guards", "questions", "unseen"):
         assert {case.suite for case in load(name)} == {name}
     with pytest.raises(UnknownSuite, match="bfcl:nothing"):

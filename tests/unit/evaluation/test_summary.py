@@ -10,7 +10,7 @@ from .runs import RUNS, run
 
 
 def test_the_schema_of_report_json() -> None:
-    """Overall and each cell, with exactly what was counted."""
+    """Overall and per cell, with exactly what was counted."""
     report = json.loads(json.dumps(summarise(RUNS, planned=9, stamp="20260207T123628Z", settings={"seed": 1})))
     assert report["overall"] == {"runs": 7, "ok": 4, "percent": 57.14, "interval": [25.05, 84.18]}
     assert (report["planned"], report["settings"]) == (9, {"seed": 1})
@@ -42,7 +42,7 @@ def test_latency_is_of_answers() -> None:
 
 
 def test_nothing_was_run() -> None:
-    """A report that was broken off at once has no figures, and no crash."""
+    """A report that was interrupted at once has no figures, and no crash."""
     assert summarise([], planned=3, stamp="", settings={})["overall"]["interval"] == [0, 100]
     assert Rate.of([]).percent == 0
 

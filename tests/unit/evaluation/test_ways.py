@@ -26,8 +26,8 @@ def says(text: str, seen: list[Request]) -> Send:
     return send
 
 
-async def test_the_way_prompt_tells_tools_in_words() -> None:
-    """No tool goes over the wire, and the text is read as calls."""
+async def test_the_way_prompt_describes_tools_in_words() -> None:
+    """No tool goes over the wire, and calls are parsed from the text."""
     seen: list[Request] = []
     answer = await prompted(says(TAGGED, seen), Case("s", "c", play))(REQUEST)
     assert seen[0].tools == ()
@@ -36,14 +36,14 @@ async def test_the_way_prompt_tells_tools_in_words() -> None:
 
 
 async def test_without_tools_nothing_is_read_as_a_call() -> None:
-    """A model that was offered none may talk about tags, by each way."""
+    """A model without tools may talk about tags, by each way."""
     plain = Request(REQUEST.messages)
     for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
         assert (await send(plain)) == Answer(TAGGED)
 
 
 async def test_a_suite_may_bring_its_own_form() -> None:
-    """Its words and its parser are used instead of ours."""
+    """Its wording and its parser are used instead of ours."""
 
     class Form:
         def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
@@ -59,12 +59,12 @@ async def test_a_suite_may_bring_its_own_form() -> None:
 
 
 async def test_the_content_tag_fallback() -> None:
-    """Tagged calls in the text of a native answer count, where that setting is chosen."""
+    """Tagged calls in the text of a native answer count if that setting is chosen."""
     assert (await with_content_tags(says(TAGGED, []))(REQUEST)).calls == (Call("tag_1", "echo", "{}"),)
 
 
 async def test_only_the_way_toolsim_starts_a_proxy() -> None:
-    """The other ways ask the server itself, and have nothing recorded."""
+    """The other ways ask the server directly and record nothing."""
     ways = Ways(Target("http://127.0.0.1:9/v1"), Proxies("http://127.0.0.1:9/v1"))
     for cell in (
         Cell("m", "p", "native", "chat"),

@@ -33,7 +33,7 @@ def test_the_state_is_read_as_a_copy() -> None:
     ],
 )
 def test_a_bad_patch_changes_nothing(path: str, value: object, code: str) -> None:
-    """Wrong type, wrong path, authoritative or locked: a failed result with its code."""
+    """Wrong type, wrong path, authoritative or locked: each is a failed result with its code."""
     workspace = Workspace()
     result = workspace.patch({**ID, "path": path, "value": value})
     assert result.codes == (code,)
