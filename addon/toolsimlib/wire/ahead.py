@@ -36,7 +36,7 @@ class Ahead:
         return "" if self._is_over else piece
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Pass nothing more on."""
         self._is_over = True
 
 

@@ -18,10 +18,10 @@ from json import JSONDecoder
 from toolsimlib.wire.kept_arrays import Cut, KeptArray, KeptArrays
 
 histories = KeptArrays(8, 4_096, 262_144)
-"""Those that were read last."""
+"""The histories that were read last."""
 
 _KEYS = ("messages", "input")
-# Characters in which most bodies have come to their history.
+# Most bodies reach their history within so many characters.
 _HEAD = 1_024
 _VALUE = re.compile(r"[ \t\r\n]*+:[ \t\r\n]*+(?=\[)")
 

@@ -69,7 +69,7 @@ def translate_item(item: Item, to: Dialect, notes: list[str]) -> Item:
     """Return ``item`` as a backend of the dialect ``to`` takes it; ``notes`` gets what it has no form for."""
     match item:
         case Message():
-            # Chat servers that know no developer role are many; the system role is the one that it took over.
+            # Many chat servers know no developer role; it replaced the system role, which all know.
             role: Role = "system" if to == "chat" and item.role == "developer" else item.role
             parts = translate_parts(item.parts, to, notes)
             return item if parts is item.parts and role == item.role else Message(role, parts, item.name)

@@ -46,20 +46,20 @@ class Reader(Protocol):
     tells_ahead: bool
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
-        """Return what one event of a stream says."""
+        """Return the events in one event of a stream."""
 
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
         """Take pieces that came behind one that gave ``delta``, and differ from it only in their texts."""
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return what a whole answer says."""
+        """Return the events in a whole answer."""
 
     def end(self) -> list[BackendEvent]:
-        """Return what the end of the stream says."""
+        """Return the events at the end of the stream."""
 
 
 class Writer(Protocol):
-    """Writes one answer for a client: frames as it goes, or one ``body`` where the form asks for no stream."""
+    """Writes one answer for a client: frames as it goes, or one ``body`` if the form asks for no stream."""
 
     body: dict[str, Any] | None
     error: ApiError | None
@@ -183,7 +183,7 @@ APIS: Mapping[Dialect, Api] = {api.name: api for api in (RESPONSES, CHAT)}
 def api_of_path(path: str) -> Api | None:
     """Return the API whose requests are sent to ``path`` (its query included), None if there is none.
 
-    A request's path is asked about by six places.
+    Cached: six places ask about a request's path.
     """
     plain = path.partition("?")[0].rstrip("/")
     return next((api for api in APIS.values() if plain.endswith(api.ending)), None)
@@ -195,7 +195,7 @@ def api_of_request(body: Mapping[str, Any]) -> Api:
 
 
 def api_of_answer(body: Mapping[str, Any]) -> Api | None:
-    """Return the API in which a whole answer is written, None where it is none, or a bare error."""
+    """Return the API in which a whole answer is written, None if it is something else, or a bare error."""
     if "choices" in body:
         return CHAT
     return RESPONSES if body.get("object") == "response" or "output" in body else None

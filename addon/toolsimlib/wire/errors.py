@@ -10,7 +10,7 @@ from typing import Any
 from toolsimlib.errors import ApiError
 
 NO_WORDS = ApiError("The backend reported an error.", status=502)
-"""What ``read_error`` makes of an error that says nothing."""
+"""What ``read_error`` returns for an error without a message."""
 
 
 def read_error(error: object) -> ApiError:

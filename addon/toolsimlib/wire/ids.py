@@ -31,7 +31,7 @@ def chat_call_id(kind: ToolKind, number: int) -> str:
 
 
 def responses_call_id(kind: ToolKind, number: int) -> str:
-    """Return the id of a call in the Responses API, where items of each kind have a prefix of their own."""
+    """Return the id of a call in the Responses API, where each kind of item has its own prefix."""
     return f"{RESPONSES_PREFIXES[kind]}_{number:03}"
 
 

@@ -21,7 +21,7 @@ _chunks = _make_chunks and _make_chunks(
 )
 
 spells_surrogates = re.compile(rb"\\u[dD][89a-fA-F]").search
-"""Tells whether JSON holds the escape of a half of a surrogate pair."""
+"""Matches if JSON holds the escape of half a surrogate pair."""
 
 
 def parse_object(
@@ -30,9 +30,9 @@ def parse_object(
     parse_float: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> dict[str, Any] | None:
-    """Return the JSON object that ``data`` is, None where it is none, or one that Python cannot hold. Never raises.
+    """Return the JSON object that ``data`` is, None if it is not one, or one that Python cannot hold. Never raises.
 
-    ``parse_float`` and ``parse_constant`` as in ``json.loads``; if they raise ValueError, it is none.
+    ``parse_float`` and ``parse_constant`` as in ``json.loads``; if they raise ValueError, the result is None.
     """
     try:
         value = json.loads(data, parse_float=parse_float, parse_constant=parse_constant)
@@ -61,7 +61,7 @@ class Joiner[Key]:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Return what of the text ``key`` is whole now; "" while there is nothing but half a character."""
+        """Return the part of the text ``key`` that is whole now; "" while there is only half a character."""
         if text.isascii() and not self._halves:
             return text
         text = self._halves.pop(key, "") + text
@@ -70,7 +70,7 @@ class Joiner[Key]:
         return whole_text(text)
 
     def end(self, key: Key) -> str:
-        """Return what stands for a half of ``key`` that nothing completed, "" where there is none."""
+        """Return the replacement for half a character of ``key`` that nothing completed, "" if there is none."""
         return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
 
     def open_keys(self) -> list[Key]:

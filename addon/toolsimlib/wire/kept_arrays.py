@@ -24,9 +24,9 @@ _numbers = count(1)
 
 @dataclass(eq=False, slots=True)
 class KeptArray:
-    """An array and its source, or as much of that as its room compares.
+    """An array and its source, or as much of that as its module compares.
 
-    ``read``: what its reader made of it, in a shape that is the reader's own. ``number``: it gets one that no other has
+    ``read``: what its reader made of it, in the reader's own shape. ``number``: a number that no other array gets
     while this process lives.
     """
 
@@ -43,7 +43,7 @@ class KeptArray:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A body without an array, in whose place stands a word: the value of the body's ``key``, if all is well."""
+    """A body in which a word replaces an array: the value of the body's ``key``, if all is well."""
 
     key: str
     text: str
@@ -53,7 +53,7 @@ class Cut:
 class KeptArrays:
     """The last arrays: ``most`` of them, with sources of ``smallest`` to ``largest`` characters.
 
-    A short one costs next to nothing to parse, a long one much memory to keep.
+    A short one costs next to nothing to parse, a long one takes much memory.
     """
 
     def __init__(self, most: int, smallest: int, largest: int) -> None:
@@ -71,7 +71,7 @@ class KeptArrays:
         return None
 
     def of(self, array: object) -> KeptArray | None:
-        """Return what is kept of this very array, None if nothing is."""
+        """Return the entry of this very array, None if there is none."""
         for kept in self._latest:
             if kept.array is array:
                 return kept
@@ -82,7 +82,7 @@ class KeptArrays:
         return Cut(key, f'{text[:at]}"{self._word}"{text[end:]}', kept)
 
     def put_back(self, cut: Cut, document: dict[str, Any]) -> bool:
-        """Put the array in the place of its word in the body, and keep it; return whether that was its place."""
+        """Replace the word in the body by the array, and keep it; return whether the word stood in its place."""
         if document.get(cut.key) != self._word:
             return False
         document[cut.key] = cut.kept.array

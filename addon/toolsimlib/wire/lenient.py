@@ -21,7 +21,7 @@ def json_text(value: object) -> str:
 
 
 def loaded(text: str) -> Mapping[str, Any] | None:
-    """Return the object that JSON text says, None where it says none."""
+    """Return the object in JSON text, None if it is something else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -28,7 +28,7 @@ type Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LocalTool:
-    """One type. ``item`` makes the fields of a call's item of its arguments, ``arguments`` the arguments of an item.
+    """One type. ``item`` makes the fields of a call's item from its arguments, ``arguments`` the reverse.
 
     ``answer`` returns what the model is shown of an output item.
     """
@@ -197,7 +197,7 @@ OUTPUTS: Mapping[str, LocalTool] = {f"{kind}_call_output": tool for kind, tool i
 
 
 def is_local(declared: Json) -> bool:
-    """Return whether the client itself runs what is declared, or called, here."""
+    """Return whether the client itself runs the tool that is declared, or called, here."""
     match string(declared.get("type")).removesuffix("_call"):
         case "shell":
             return mapping(declared.get("environment")).get("type") in (None, "local")

@@ -24,7 +24,7 @@ from toolsimlib.events import ClientEvent, HostedEnded, HostedProgress, HostedSt
 from toolsimlib.wire.lenient import mapping, mappings, string
 
 _MAX_WORDS = 2_000
-"""Characters of an error that are repeated."""
+"""Characters of an error that are passed on."""
 
 NAMES = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
 
@@ -92,14 +92,14 @@ def approval_request(name: str, label: str, tool: str, arguments: str) -> PassTh
 
 
 def error_text(error: Any) -> str:
-    """Return in words what the error of a call says."""
+    """Return the error of a call in words."""
     if not isinstance(error, dict):
         return f"Error: {str(error)[:_MAX_WORDS]}" if error else "Error: the call failed."
     words = "\n".join(string(each.get("text")) for each in mappings(error.get("content")))
     return f"Error: {(words or string(error.get('message')) or 'the call failed.')[:_MAX_WORDS]}"
 
 
-# -- what a request says
+# -- read
 
 
 def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -155,8 +155,8 @@ def as_functions(
 ) -> dict[str, Any]:
     """Return a request whose MCP tools are ``functions``, and whose MCP items are calls of such.
 
-    ``shown``: the model's name for a server's tool; ``is_ours``: whether a label is of a server that is asked here;
-    ``decided``: what came of the decisions, by the id of the approval request.
+    ``shown``: the model's name for a server's tool; ``is_ours``: whether this proxy asks the server of a label;
+    ``decided``: the outcomes of the decisions, by the id of the approval request.
     """
     tools = body.get("tools")
     kept = [
@@ -201,7 +201,7 @@ def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
 
 
 def choice_of_functions(value: Any, names: Callable[[str], Mapping[str, str]]) -> Any:
-    """Return a ``tool_choice`` that names the functions in the place of MCP tools; ``names``: of a label."""
+    """Return a ``tool_choice`` that names the functions instead of MCP tools; ``names``: those of a label."""
     match value:
         case {"type": "mcp", "server_label": str(label)}:
             return _chosen(value, names(label), {"type": "allowed_tools", "mode": "required", "tools": []})

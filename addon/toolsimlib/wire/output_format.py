@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 type Demand = Mapping[str, Any] | Literal["as sent"] | None
-"""The structured output that a backend is asked for: a flat format, what the client itself sent, or none."""
+"""The structured output for a backend: a flat format, what the client itself sent, or none."""
 
 
 def flat_format(wanted: object) -> Mapping[str, Any] | None:

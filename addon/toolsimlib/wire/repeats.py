@@ -39,7 +39,7 @@ _TEXT_AT = re.compile(_TEXT % (b"\0", b"\0")).match
 _TEXTS = re.compile(_TEXT % (b"", b"")).fullmatch
 _NUMBERS = re.compile(rb"(?:0|[1-9][0-9]{0,17})(?:\0(?:0|[1-9][0-9]{0,17}))*+").fullmatch
 _WORDS = re.compile(rb"[A-Za-z0-9_+/=\0-]*").fullmatch
-# What may be another in each repeat, and something else that it might be.
+# What may differ in each repeat, and another value that it might have.
 _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
     "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),
@@ -50,11 +50,11 @@ _KEYS = ("content", "reasoning_content", "reasoning")
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
-# Bytes of a frame that can be one of many.
+# Bytes of the largest frame that may repeat.
 _MAX_LEARNED = 16_384
-# Repeats that pay for learning again.
+# So many repeats pay for learning again.
 _ENOUGH_REPEATS = 8
-# Unknown frames after which a stream without a single template is left alone.
+# After so many unknown frames a stream without a single template is left alone.
 _PATIENCE = 64
 
 
@@ -118,7 +118,7 @@ class Template:
         return texts
 
     def _split(self, data: bytes) -> list[bytes] | None:
-        """Return what of each frame stands between head and end, None where they are others."""
+        """Return what stands between head and end of each frame, None if the frames differ."""
         head, end = self.head, self.end
         start, stop = len(head), len(_BLANK_LINE) - len(end)
         parts = [frame[start:stop] for frame in data.split(_BLANK_LINE)]
@@ -126,7 +126,7 @@ class Template:
         return parts if (end + head).join(parts) == data[start : -len(end)] else None
 
     def _split_in_order(self, data: bytes) -> list[bytes] | None:
-        """Return what of each frame stands behind its number, if the numbers go on as expected; else None."""
+        """Return what stands behind the number of each frame, if the numbers continue as expected; else None."""
         head, middle, number = self.head, self.middle, self.number
         end = self.end[: -len(_BLANK_LINE)]
         parts = []
@@ -142,7 +142,7 @@ class Template:
 
 @dataclass(slots=True)
 class Repeats:
-    """Repeats of one frame that came one after the other; their texts."""
+    """Consecutive repeats of one frame; their texts."""
 
     template: Template
     texts: list[str]
@@ -156,12 +156,12 @@ class RepeatDecoder:
         self._between_frames = False
         self._templates: list[Template] = []
         self._unknown = 0
-        self._unnoted = b""  # The frame that came last, if it is unknown: what it says comes before what it teaches.
+        self._unnoted = b""  # The last frame, if it is unknown: it is read before it is learned from.
         self._until_learned = self._patience = _FIRST_LEARNED
         self._repeats = 0
 
     def repeats(self, data: bytes) -> Repeats | None:
-        """Return what ``data`` is, if it is nothing but repeats of the last known frame: then it need not be fed."""
+        """Return the repeats in ``data``, if it holds only repeats of the last known frame: then it need not be fed."""
         if self._unnoted:
             self._note()
         if not self._between_frames or not self._templates:
@@ -275,7 +275,7 @@ def learned(frame: bytes) -> Template | None:
 
 
 def _hole(key: str, source: bytes, document: dict[str, Any], start: int, end: int) -> re.Match[bytes] | None:
-    """Return where a value stands that may be another in each repeat, None if it is not that of the frame's ``key``."""
+    """Return where a value stands that may differ in each repeat, None if it is not that of the frame's ``key``."""
     pattern, other = _HOLES[key]
     found = pattern.search(source, start, end)
     if found is None:

@@ -24,7 +24,7 @@ from toolsimlib.wire.kept_arrays import Cut, KeptArray, KeptArrays
 _tools = KeptArrays(32, 1_024, 262_144)
 _KEY = "tools"
 _NAME = f'"{_KEY}"'
-# A history may hold any number of such keys: where the body's own is not among the first ones, all of it is parsed.
+# A history may hold any number of such keys: if the body's own is not among the first ones, all of it is parsed.
 _MAX_KEYS = 8
 _VALUE = re.compile(r"[ \t\r\n]*+:[ \t\r\n]*+(?=\[)")
 
@@ -40,7 +40,7 @@ _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def _cut_tools(text: str) -> Cut | None:
-    """Return the body ``text`` without its tools, None where it shows none. Raises ValueError, RecursionError."""
+    """Return the body ``text`` without its tools, None if it shows none. Raises ValueError, RecursionError."""
     first = -1
     for at in _places(text):
         if (known := _tools.find(text, at)) is not None:
@@ -84,7 +84,7 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def read_body(data: bytes) -> dict[str, Any] | None:
-    """Return a request's body as JSON, None where it is none, or holds what Python cannot hold without loss."""
+    """Return a request's body as JSON, None if it is not an object, or holds what Python cannot hold without loss."""
     if data.startswith(b"{") and not spells_surrogates(data):
         try:
             document = _read(data.decode())
@@ -96,10 +96,10 @@ def read_body(data: bytes) -> dict[str, Any] | None:
 
 
 def beginning_of(items: object) -> KeptArray | None:
-    """Return what is kept of a history, None for any other value."""
+    """Return the entry of a history, None for any other value."""
     return histories.of(items)
 
 
 def source_of(value: object) -> KeptArray | None:
-    """Return what is kept of ``tools``, None for any other value: those of one number say the same."""
+    """Return the entry of ``tools``, None for any other value: those with one number are the same."""
     return _tools.of(value)

@@ -15,8 +15,8 @@ UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "n
 _BOM = b"\xef\xbb\xbf"
 # The largest real events hold a whole Response, images included; beyond this a backend has lost its way.
 MAX_EVENT_BYTES = 256 * 1024 * 1024
-# The JSON of an event may hold so many values: lists and objects take twenty times their text, and a hundred times the
-# time of a string. Only large events are counted.
+# The JSON of an event may hold so many values: lists and objects take twenty times the memory of their text, and a
+# hundred times the time of a string. Only large events are counted.
 MAX_EVENT_VALUES = 50_000
 _COUNTED_BYTES = 64 * 1024
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -26,9 +26,9 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 class ServerSentEvent:
     """One dispatched event.
 
-    ``event`` is "" where the stream named none; ``whole`` is false where the stream's end took the place of its blank
-    line, so that its data may have been cut off. ``document``: what its data says as JSON, where that is known already;
-    its reader must not keep it (see ``repeats``).
+    ``event`` is "" if the stream named none; ``whole`` is false if the stream ended before its blank line, so that its
+    data may have been cut off. ``document``: its data as JSON, if that is known already; its reader must not keep it
+    (see ``repeats``).
     """
 
     event: str
@@ -55,7 +55,7 @@ class SSEDecoder:
 
     @property
     def between_frames(self) -> bool:
-        """Whether the last byte was that of a frame's blank line: nothing that came before says anything any more."""
+        """Whether the last byte was that of a frame's blank line: nothing before it matters any more."""
         return not (self._held or self._tail or self._data or self._event or self._after_cr or self._first_line)
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:

@@ -27,7 +27,7 @@ SHARED = (
     "prompt_cache_retention",
     "stream",
 )
-"""The fields that say the same in both dialects, under the same name."""
+"""The fields that mean the same in both dialects, under the same name."""
 
 FEW_TOKENS = 16
 """The smallest limit of an answer that the Responses API takes."""

@@ -13,7 +13,7 @@ from toolsimlib.wire.strict import expect, kind_of, missing, optional, required,
 from toolsimlib.wire.tools import model_name
 
 _CLIENTS = ("function", "custom", *LOCAL_TOOLS)
-"""Types of what the client runs."""
+"""Types of tools that the client runs."""
 
 
 def read_choice(
@@ -48,7 +48,7 @@ def read_choice(
 
 
 def hosted_choice(value: object) -> Any:
-    """Return what of a ``tool_choice`` is about tools that the backend runs, None if it is about the client's own."""
+    """Return the part of a ``tool_choice`` about tools that the backend runs, None if it is about the client's own."""
     match value:
         case "none":
             return value

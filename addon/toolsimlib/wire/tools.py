@@ -32,7 +32,7 @@ _NAMESPACE_SEPARATOR = "__"
 # Items of a history that declare tools: Codex's own, and what a search for tools has found.
 TOOL_ITEMS = ("additional_tools", "tool_search_output")
 
-# Of an mcp tool: for its server's eyes only.
+# Fields of an mcp tool for its server's eyes only.
 _SECRETS = ("headers", "authorization")
 _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
@@ -40,9 +40,9 @@ _UNSERVED = ("mcp", "tool_search")
 
 Hosted = Mapping[str, Any]
 
-# Bytes of JSON of the largest set of tools that is kept; 32 of them are.
+# Bytes of JSON of the largest set of tools that is cached; up to 32 are.
 _MAX_KNOWN_SIZE = 262_144
-# Bytes of JSON that are a key themselves: a digest of so little takes longer than all else that is done with it.
+# Up to so many bytes the JSON itself is the key: a digest of so little takes longer than everything else.
 _MAX_KEY_SIZE = 2_048
 
 
@@ -68,7 +68,7 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
 def declares_unserved(body: Mapping[str, Any]) -> bool:
     """Return whether ``body`` declares hosted tools that nobody serves unless the backend is OpenAI's own.
 
-    Any other server answers as if they were nothing, or refuses the request.
+    Any other server ignores them, or refuses the request.
     """
     tools = body.get("tools")
     return isinstance(tools, list) and any(mapping(each).get("type") in _UNSERVED for each in tools)
@@ -91,7 +91,7 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What declares tools in a body, as a key: equal if it says the same. ``said``: it as JSON, or the digest of that.
+    """The declarations in a body, as a key: equal if they are the same. ``said``: they as JSON, or its digest.
 
     ``source``: the number of the ``tools`` alone, where their source is known; else it is 0, they are in ``said``.
     """
@@ -106,7 +106,7 @@ def _read(declared: _Declared) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     try:
         return _gathered(_declarations(declared.body, exact=False))
     except BadRequest:
-        # Paths are put together only where one is to be named.
+        # Paths are built only if one has to be named.
         return _gathered(_declarations(declared.body))
 
 
@@ -150,7 +150,7 @@ def _echo_tool(declared: Any) -> Any:
 
 
 def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
-    """Return the declaration of a hosted tool without what is only for its server, of which a URL may hold some too."""
+    """Return the declaration of a hosted tool without what is only for its server; a URL may hold secrets too."""
     kept = {name: None if name in _SECRETS else value for name, value in declared.items()}
     if isinstance(url := declared.get("server_url"), str):
         found = _ORIGIN.match(url)
@@ -171,7 +171,7 @@ def offered_natively(body: Mapping[str, Any], names: Collection[str]) -> dict[st
 
 
 def _masked(declared: Mapping[str, Any], names: Collection[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a declaration without the tools that are masked, None where nothing is left of it."""
+    """Return a declaration without the masked tools, None if nothing is left of it."""
     if declared.get("type") == "namespace":
         inner = [
             each
@@ -203,7 +203,7 @@ def _is_source(item: object) -> bool:
 
 
 def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is looked at to read the tools of ``body``; how its conversation goes on makes no difference."""
+    """Return the part of ``body`` that declares tools; how its conversation continues makes no difference."""
     kept = {key: body[key] for key in ("tools", "functions") if body.get(key) is not None}
     items = body.get("input")
     found = [index for index, item in enumerate(items if isinstance(items, list) else ()) if _is_source(item)]
@@ -213,7 +213,7 @@ def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declarations(body: Mapping[str, Any], *, exact: bool = True) -> Iterator[_Declaration | Hosted]:
-    """Yield what is declared; unless ``exact``, paths lead to the list alone."""
+    """Yield the declarations; unless ``exact``, paths lead to the list alone."""
     for param, declared in _sources(body):
         for index, each in enumerate(expect(declared, list, param)):
             path = f"{param}[{index}]" if exact else param
@@ -233,7 +233,7 @@ def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
 
 
 def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
-    """Return whether a tool is one of the Responses API's that the client runs; chat has no items for their calls."""
+    """Return whether it is a tool of the Responses API that the client runs; chat has no items for its calls."""
     if "messages" in body or not isinstance(declared, dict):
         return False
     kind = declared.get("type")
@@ -241,7 +241,7 @@ def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
 
 
 def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Iterable[_Declaration | Hosted]:
-    """Return what a declaration declares: one tool, or all of a namespace's."""
+    """Return the tools of a declaration: one, or all of a namespace."""
     kind = fields.get("type")
     if kind is None and ("function" in fields or "name" in fields):
         kind = "function"  # Left out by hand-written clients; there is only one thing it can be.
