@@ -65,7 +65,7 @@ _MAX_WORDS = 65_536
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
 """A placeholder, as the catalogue and the manifest show it in place of a value: small models copy it."""
 
-_CALL_BEGINS = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
+_CALL_START = re.compile(r"\s*<[A-Za-z_][A-Za-z0-9_.-]*>\s*[\[{]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class Again:
 
     def __init__(self, plan: Plan) -> None:
         self._asks = plan.asks
-        self._finds = bool(plan.named)
-        self._says_errors = plan.policy.strict_policy == "message"
+        self._has_lookup = bool(plan.named)
+        self._errors_as_text = plan.policy.strict_policy == "message"
         self._words: list[str] = []
         self._length = 0
         self._is_silent = True
@@ -128,7 +128,7 @@ class Again:
             self._words += texts
             self._length += sum(map(len, texts))
 
-    def see(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
+    def note_other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
         """Note what came beside the text."""
         if not isinstance(event, ReasoningDelta):
             self._is_silent = False
@@ -143,20 +143,20 @@ class Again:
         ``gap``, here and below: the whitespace before it, which goes with its text; None if text is dropped.
         """
         if isinstance(verdict, Call):
-            return self._finds and verdict.tool.name == FIND_TOOLS and self._find(verdict.arguments)
+            return self._has_lookup and verdict.tool.name == FIND_TOOLS and self._look_up(verdict.arguments)
         if verdict.reason not in self._asks or not verdict.expected:
             return False
         otherwise: tuple[ClientEvent, ...]
         if isinstance(verdict, Rejected):
-            otherwise = _said(gap, verdict.raw)
-        elif self._says_errors:
+            otherwise = _text_events(gap, verdict.raw)
+        elif self._errors_as_text:
             otherwise = (TextDelta(verdict.error.message),)
         else:
             otherwise = (Failed(verdict.error),)
-        self._blame(verdict, otherwise)
+        self._set_fault(verdict, otherwise)
         return True
 
-    def _blame(
+    def _set_fault(
         self, verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop"
     ) -> None:
         expected, slot = verdict.expected, _SLOT.search(verdict.raw) if verdict.reason == MALFORMED_JSON else None
@@ -164,7 +164,7 @@ class Again:
             expected += f"; {slot[1]} stands for a value that is to be filled in"
         self.fault = Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)
 
-    def _find(self, arguments: str) -> bool:
+    def _look_up(self, arguments: str) -> bool:
         error = ApiError("The model looks up tools, and there is no time left for it.", code=NO_ROUND_LEFT, status=504)
         self.fault = Fault(FIND_TOOLS, "tools", arguments=arguments, otherwise=(Failed(error),))
         return True
@@ -180,10 +180,10 @@ class Again:
         if not raw or not all(isinstance(piece, str) for piece in pieces):
             return False
         cut_off = reason == "length" and CUT_OFF in self._asks
-        broken = reason == "stop" and MALFORMED_JSON in self._asks and _CALL_BEGINS.match(raw) is not None
+        broken = reason == "stop" and MALFORMED_JSON in self._asks and _CALL_START.match(raw) is not None
         if not cut_off and not broken:
             return False
-        otherwise = _said(gap, raw)
+        otherwise = _text_events(gap, raw)
         if cut_off:
             self.fault = Fault(CUT_OFF, WHOLE, begun=raw, otherwise=otherwise, finish="length")
         else:
@@ -194,7 +194,7 @@ class Again:
         refused = answer.refused
         if refused is None or refused.reason not in self._asks or reason not in ("stop", "length"):
             return False
-        self._blame(refused, _said(gap, answer.raw), reason)
+        self._set_fault(refused, _text_events(gap, answer.raw), reason)
         return True
 
     def missing(self, plan: Plan, finish: FinishReason) -> bool:
@@ -206,6 +206,6 @@ class Again:
         return self.fault is not None
 
 
-def _said(gap: Gap | None, raw: str) -> tuple[ClientEvent, ...]:
+def _text_events(gap: Gap | None, raw: str) -> tuple[ClientEvent, ...]:
     text = gap.take() + raw if gap is not None else ""
     return (TextDelta(text),) if text else ()

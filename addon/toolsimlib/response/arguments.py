@@ -78,8 +78,8 @@ def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, 
         return _from_values(written.values, tool)
     given = written.arguments
     codes: tuple[str, ...] = ()
-    if (given is None or given.value is None) and written.spare:
-        given = next(iter(written.spare.values())) if repair and len(written.spare) == 1 else _NO_OBJECT
+    if (given is None or given.value is None) and written.aliased:
+        given = next(iter(written.aliased.values())) if repair and len(written.aliased) == 1 else _NO_OBJECT
         codes = (ARGUMENTS_KEY,)
     found = _from_json(given, repair=repair)
     return found and Arguments(found.text, found.value, codes, found.mends)
@@ -99,11 +99,11 @@ def custom_input(written: Written, *, repair: bool) -> Arguments | None:
         return None
     given = written.arguments
     codes: tuple[str, ...] = ()
-    named_input = given is None and "input" in written.spare
+    named_input = given is None and "input" in written.aliased
     if named_input:
-        given = written.spare["input"]
-    elif given is None and len(written.spare) == 1 and repair:
-        given = next(iter(written.spare.values()))
+        given = written.aliased["input"]
+    elif given is None and len(written.aliased) == 1 and repair:
+        given = next(iter(written.aliased.values()))
         codes = (ARGUMENTS_KEY,)
     match given:
         case None | Json(value=None):
@@ -259,7 +259,7 @@ def _object(grouped: Mapping[str, list[str]], schema: Validator | None, checker:
 def _listed(texts: list[str], schema: Validator, checker: SchemaChecker) -> Json:
     item = schema.items()
     items = [(item and _nested(text, item, checker)) or _typed_text(text, item, checker) for text in texts]
-    return Json("[" + ",".join(each.source for each in items) + "]", [each.value for each in items])
+    return Json("[" + ",".join(item.source for item in items) + "]", [item.value for item in items])
 
 
 def _typed_text(text: str, schema: Validator | None, checker: SchemaChecker) -> Json:

@@ -8,7 +8,7 @@ the exact character: whitespace at the joint may belong to a string.
 from __future__ import annotations
 
 # Characters of a beginning that distinguish it from a continuation: enough for a tag, or for a brace and a key.
-_TELLING = 16
+_MAX_HEAD = 16
 
 
 class Begun:
@@ -16,9 +16,9 @@ class Begun:
 
     def __init__(self, text: str) -> None:
         self._begun = text
-        shown = text.lstrip()
+        bare = text.lstrip()
         # A model that starts over may write different whitespace behind the tag.
-        self._head = shown[: shown.find(">") + 1] or shown[:_TELLING] if shown.startswith("<") else shown[:_TELLING]
+        self._head = bare[: bare.find(">") + 1] or bare[:_MAX_HEAD] if bare.startswith("<") else bare[:_MAX_HEAD]
         self._waiting: str | None = ""
 
     def join(self, text: str) -> str:
@@ -26,10 +26,10 @@ class Begun:
         if self._waiting is None:
             return text
         self._waiting += text
-        seen = self._waiting.lstrip()
-        if len(seen) < len(self._head) and self._head.startswith(seen):
+        visible = self._waiting.lstrip()
+        if len(visible) < len(self._head) and self._head.startswith(visible):
             return ""
-        whole = self._waiting if seen.startswith(self._head) else self._begun + self._waiting
+        whole = self._waiting if visible.startswith(self._head) else self._begun + self._waiting
         self._waiting = None
         return whole
 

@@ -45,7 +45,7 @@ class BrokenCalls:
 
     def __init__(self, inner: Untagged, plan: Plan, judge: Judge, limit: int) -> None:
         self._inner, self._plan, self._judge, self._limit = inner, plan, judge, limit
-        self.grows = inner.grows
+        self.extend = inner.extend
         self._held: list[str] = []
         self._size = 0
         self._brackets = _Brackets(fenced=False)

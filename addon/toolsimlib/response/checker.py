@@ -53,7 +53,7 @@ class SchemaChecker:
         self._validators: dict[str, Validator | None] = {}
         self._max_schema_bytes = max_schema_bytes
         self._full = self._left = seconds
-        self._looked_at = monotonic()
+        self._spent_at = monotonic()
 
     def schema(self, tool: Tool) -> Validator | None:
         """Return the tool's compiled schema, None if it has no usable one."""
@@ -106,8 +106,8 @@ class SchemaChecker:
 
     def _refill(self) -> None:
         now = monotonic()
-        self._left = min(self._left + _REFILL * (now - self._looked_at), self._full)
+        self._left = min(self._left + _REFILL * (now - self._spent_at), self._full)
 
     def _spend(self, seconds: float) -> None:
         self._left -= seconds
-        self._looked_at = monotonic()
+        self._spent_at = monotonic()

@@ -237,7 +237,7 @@ def read_dialect(opening: str, body: str) -> list[Written]:
     return row.read(body) if isinstance(row, Dialect) else _read_use_tool(body)
 
 
-def misses_nothing(row: Dialect, opening: str, body: str) -> bool:
+def reads_cleanly(row: Dialect, opening: str, body: str) -> bool:
     """Return whether a body of that row is complete though no tag closes it: its reader has nothing to mend."""
     if not body.rstrip().endswith(row.whole):
         return False

@@ -22,36 +22,36 @@ class Duplicates:
         self._all_duplicates = all_duplicates
         self._seen: set[_Key] = set()
         # Calls that came as text, not parsed until a structured call makes it matter.
-        self._unread: list[_Key] = []
+        self._unparsed: list[_Key] = []
         self._unpaired: dict[bool, Counter[_Key]] = {False: Counter(), True: Counter()}
 
     @property
     def has_unpaired_text(self) -> bool:
         """Whether a call came as text that no structured call has repeated."""
-        return bool(self._unread) or self._unpaired[False].total() > 0
+        return bool(self._unparsed) or self._unpaired[False].total() > 0
 
     def is_duplicate(self, name: str, arguments: str, *, structured: bool) -> bool:
         """Return whether this call was made already; it counts as made from now on."""
         if self._all_duplicates:
-            key = _meaning(name, arguments)
-            known = key in self._seen
+            key = _canonical(name, arguments)
+            is_known = key in self._seen
             self._seen.add(key)
-            return known
+            return is_known
         if not structured and not self._unpaired[True]:
-            self._unread.append((name, arguments))
+            self._unparsed.append((name, arguments))
             return False
-        self._unpaired[False].update(_meaning(*call) for call in self._unread)
-        self._unread = []
-        key = _meaning(name, arguments)
-        twins = self._unpaired[not structured]
-        if twins[key] > 0:
-            twins[key] -= 1
+        self._unpaired[False].update(_canonical(*call) for call in self._unparsed)
+        self._unparsed = []
+        key = _canonical(name, arguments)
+        counterparts = self._unpaired[not structured]
+        if counterparts[key] > 0:
+            counterparts[key] -= 1
             return True
         self._unpaired[structured][key] += 1
         return False
 
 
-def _meaning(name: str, arguments: str) -> _Key:
+def _canonical(name: str, arguments: str) -> _Key:
     try:
         value = json.loads(arguments, parse_float=_number)
     except (ValueError, RecursionError):

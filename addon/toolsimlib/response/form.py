@@ -85,7 +85,7 @@ class Form:
         self._text: list[str] = []
         self._stack: list[tuple[str, str]] = []  # Each open bracket: what closes it, and what it may hold.
         # Whether the name before the braces is still ahead: it is skipped, since the caller has read it.
-        self._in_head = kind in ("braces", "gemma")
+        self._before_braces = kind in ("braces", "gemma")
         self._is_misclosed = False  # Whether a bracket was closed by one of the wrong kind (rule 7).
         self._last = ""  # The last significant character outside strings; "w" for a word.
         self._quote = ""  # What ends the open string.
@@ -93,8 +93,8 @@ class Form:
         self._key = ""  # The last key of a call (rule 2).
         self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
         self._token = ""  # That string or word, as far as it has been read.
-        self._kept = 0  # How far the current text has been added to ``_text``.
-        self._begun = 0  # Index in ``_text`` of the first piece of the open array item.
+        self._copied = 0  # How far the current text has been added to ``_text``.
+        self._item_start = 0  # Index in ``_text`` of the first piece of the open array item.
         self._items, self._length = SameCall(), 0  # The items before it, and how many characters they take.
         self.is_loop = False  # Whether it is an array that repeats one call (rule 6).
         self.was_cut = False  # Whether the text ended before the model was done.
@@ -142,22 +142,22 @@ class Form:
         Once it is decided, the position returned is where the form ends, or where it broke. Until then, what is left
         before ``stop`` (a lone backslash, half a mark) must be read again together with what follows.
         """
-        self._kept = pos
+        self._copied = pos
         end, is_form = self._lex(text, pos, stop)
-        if end > self._kept:
-            self._text.append(text[self._kept : end])
+        if end > self._copied:
+            self._text.append(text[self._copied : end])
         if is_form is None and end < stop and self._is_cut_in_loop(text[end:stop]):
             return stop, True
         return end, is_form
 
     def _is_cut_in_loop(self, rest: str) -> bool:
         if self.was_cut and self._repair:
-            self.is_loop = self._items.is_cut("".join([*self._text[self._begun :], rest]))
+            self.is_loop = self._items.is_cut("".join([*self._text[self._item_start :], rest]))
         return self.is_loop
 
     def _lex(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
-        if self._in_head:
-            self._in_head = False
+        if self._before_braces:
+            self._before_braces = False
             if (pos := text.index("{", pos)) >= stop:
                 return stop, False
         return self._count_brackets(text, pos, stop) if self.kind == "gemma" else self._lex_tokens(text, pos, stop)
@@ -226,7 +226,7 @@ class Form:
                 pos += 1
                 if not self._stack and not self._quote:
                     return pos, True
-                if self._last == "}" and self._stack == _IN_ARRAY and self._end_item(text[self._kept : pos], pos):
+                if self._last == "}" and self._stack == _IN_ARRAY and self._end_item(text[self._copied : pos], pos):
                     return pos, True
             else:
                 return pos, False
@@ -235,8 +235,8 @@ class Form:
     def _end_item(self, text: str, pos: int) -> bool:
         """Take an array item whose last ``text`` ends at ``pos``; return whether the array is over there."""
         self._text.append(text)
-        item = "".join(self._text[self._begun :])
-        self._kept, self._begun, self._length = pos, len(self._text), self._length + len(item)
+        item = "".join(self._text[self._item_start :])
+        self._copied, self._item_start, self._length = pos, len(self._text), self._length + len(item)
         self._items.take(item, self._length)
         self.is_loop = self._repair and self._items.is_endless
         return self.is_loop
@@ -324,12 +324,12 @@ class Form:
         """
         if self._role is None:
             return len(text)
-        known = len(self._token)
+        length = len(self._token)
         self._token += text
         if self._role == "key":
-            ends = range(min(len(self._token), _MAX_KEY), known - 1, -1)
-            return next(end for end in ends if any(key.startswith(self._token[:end]) for key in _KEYS)) - known
-        return min(len(self._token), _MAX_NAME) - known
+            ends = range(min(len(self._token), _MAX_KEY), length - 1, -1)
+            return next(end for end in ends if any(key.startswith(self._token[:end]) for key in _KEYS)) - length
+        return min(len(self._token), _MAX_NAME) - length
 
     def _end_token(self) -> bool:
         role, token = self._role, self._token

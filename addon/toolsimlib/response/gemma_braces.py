@@ -87,8 +87,8 @@ def _value(text: str, at: int, depth: int, bare: re.Pattern[str]) -> tuple[str, 
     if word is None or word.end() == len(text):
         return None
     inner = word[0].strip()
-    sound = read_value(inner)
-    return (inner if sound is not None else json.dumps(inner, ensure_ascii=False)), word.end()
+    value = read_value(inner)
+    return (inner if value is not None else json.dumps(inner, ensure_ascii=False)), word.end()
 
 
 def _quoted(text: str, at: int) -> tuple[str, int] | None:

@@ -53,14 +53,14 @@ class Held:
         """Whether a line has ended behind the last form of the open unit."""
         return any("\n" in piece for piece in self._tail)
 
-    def keep(self, text: str) -> None:
+    def add(self, text: str) -> None:
         """Add text to the open unit."""
         if text:
             self.join_tail()
             self._raw.append(text)
             self.size += len(text)
 
-    def keep_tail(self, text: str) -> None:
+    def add_tail(self, text: str) -> None:
         """Add whitespace behind what may be the end of the open unit."""
         if text:
             self._tail.append(text)
@@ -91,7 +91,7 @@ class Held:
         self._run += self._tail
         self._raw, self._tail, self.calls = [], [], []
 
-    def space(self, text: str) -> None:
+    def add_space(self, text: str) -> None:
         """Add whitespace behind the whole units."""
         if text:
             self._run.append(text)

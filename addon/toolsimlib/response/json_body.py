@@ -85,7 +85,7 @@ class JsonBody:
             char = text[pos]
             if char == "<":
                 return pos, "tag"
-            if not self._takes(char):
+            if not self._accept(char):
                 return pos, "slip"
             pos += 1
             if self._closes and not self._depth:
@@ -105,7 +105,7 @@ class JsonBody:
             return "closed", len(text)
         return ("more" if not final and (closing.startswith(rest) or opening.startswith(rest)) else "slip"), pos
 
-    def _takes(self, char: str) -> bool:
+    def _accept(self, char: str) -> bool:
         """Take one character that is neither plain nor in a string; return whether it may stand here."""
         if char in _STRING:
             self._quote = char if self._last in "{[,:" else ""

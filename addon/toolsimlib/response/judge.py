@@ -88,17 +88,17 @@ class Judge:
                 # The model is describing the syntax, not calling a tool.
                 return [self._reject(block.raw, MALFORMED_JSON, None)]
         else:
-            calls = self._expanded(read_json(block.body, closed=bool(block.closing), repair=self._repair))
+            calls = self._split_all(read_json(block.body, closed=bool(block.closing), repair=self._repair))
         repairs, warnings = len(self._report.repairs), len(self._report.warnings)
         # In another dialect's own tags a model may be quoting what it has read: an unknown name there ends nothing.
-        own = block.opening not in FOREIGN
+        in_ours = block.opening not in FOREIGN
         verdicts: list[Verdict] = []
         for written in calls:
-            verdicts.append(self._judge(written, block.raw if len(calls) == 1 else written.source, own))
+            verdicts.append(self._judge(written, block.raw if len(calls) == 1 else written.source, in_ours))
             if isinstance(verdicts[-1], Violation):
                 return verdicts
         rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
-        if rejected and (len(rejected) == len(calls) > 1 or _is_one(block.body, calls)):
+        if rejected and (len(rejected) == len(calls) > 1 or _is_indivisible(block.body, calls)):
             # The client sees the block as the model wrote it.
             del self._report.repairs[repairs:], self._report.warnings[warnings:]
             return [replace(rejected[0], raw=block.raw)]
@@ -135,8 +135,8 @@ class Judge:
             return self._fail(self._plan.any_strict, "", reason, name, self._on_offer())
         if tool is None:
             self._warn(UNKNOWN_TOOL, call.name)
-            own = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
-            return Call(own, call.arguments or ("{}" if call.kind == "function" else ""))
+            backend_tool = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
+            return Call(backend_tool, call.arguments or ("{}" if call.kind == "function" else ""))
         if not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
             # Not a slip that can be repaired: how the call would have continued is unknown.
             return self._fail(tool.strict, "", MALFORMED_JSON, tool.name, "a whole call, got one that was cut off")
@@ -165,8 +165,8 @@ class Judge:
         Nothing is counted, and nothing is ever a violation: most such forms are text. So every call must be beyond
         doubt: a name on offer, arguments that are present and fit the schema, strict or not, and no other keys.
         """
-        accepted = [self._accept(written, code) for written in self._expanded(calls)]
-        return None if None in accepted else [each for each in accepted if each is not None]
+        accepted = [self._accept(written, code) for written in self._split_all(calls)]
+        return None if None in accepted else [call for call in accepted if call is not None]
 
     def count_untagged(self, accepted: Accepted) -> list[str]:
         """Count the repairs of a call that was accepted; return them."""
@@ -179,7 +179,7 @@ class Judge:
         self._count(self._report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: Written | None, code: str) -> Accepted | None:
-        if written is None or written.name is None or written.broken or written.others:
+        if written is None or written.name is None or written.broken or written.unknown:
             return None
         lookup = self._look_up(written.name)
         tool = lookup.tool
@@ -192,8 +192,8 @@ class Judge:
         if found is None or self._too_large(found.text):
             return None
         if tool.kind != "custom" and not self._fits(tool, written, found):
-            look_up = self._look_up_of(tool) if found.value and not _is_schema(found.value, tool) else None
-            return Accepted(look_up, (code,)) if look_up else None
+            lookup_call = self._lookup_instead(tool) if found.value and not _is_schema(found.value, tool) else None
+            return Accepted(lookup_call, (code,)) if lookup_call else None
         mends = (*written.mends, *found.mends)
         if mends and tool.strict:
             return None
@@ -201,31 +201,31 @@ class Judge:
         return Accepted(Call(tool, found.text), (code, *codes, *found.codes, *mends))
 
     def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
-        given = written.arguments or next(iter(written.spare.values()), None)
+        given = written.arguments or next(iter(written.aliased.values()), None)
         if not written.values and (given is None or given.value in (None, "")):
             return False  # Without arguments it may just as well be the name of something.
         return not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
 
-    def _expanded[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
+    def _split_all[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
         """Return the calls, and split each that several have collapsed into, if the schema allows nothing else."""
-        return [each for written in calls for each in (self._split(written) if written is not None else [written])]
+        return [part for written in calls for part in (self._split(written) if written is not None else [written])]
 
     def _split(self, written: Written) -> list[Written]:
         tool = self._look_up(written.name).tool if written.name is not None and self._repair else None
         whole = split_repeated(written.source) if tool and tool.kind == "function" else None
         if whole is not None:
-            calls = [read_json(each.source, closed=True, repair=True)[0] for each in whole.objects]
-            if all(self._accept(each, REPEATED_KEYS) for each in calls):
-                return [replace(each, codes=(*each.codes, REPEATED_KEYS)) for each in calls]
+            calls = [read_json(part.source, closed=True, repair=True)[0] for part in whole.objects]
+            if all(self._accept(call, REPEATED_KEYS) for call in calls):
+                return [replace(call, codes=(*call.codes, REPEATED_KEYS)) for call in calls]
         given = written.arguments
         schema = self._checker.schema(tool) if tool and tool.kind == "function" and given else None
         if tool is None or schema is None or given is None:
             return [written]
         parts = split_arguments(given.value if isinstance(given.value, str) else given.source, schema)
-        if parts is None or not all(self._checker.fits(tool, each.value) for each in parts.objects):
+        if parts is None or not all(self._checker.fits(tool, part.value) for part in parts.objects):
             return [written]
         codes = (*written.codes, parts.code)
-        return [replace(written, arguments=each, codes=codes) for each in parts.objects]
+        return [replace(written, arguments=part, codes=codes) for part in parts.objects]
 
     def _structured_tool(self, call: StructuredCall) -> Tool | None:
         if call.namespace is None and call.name in self._tools:
@@ -255,14 +255,14 @@ class Judge:
             return _Lookup(reason=MASKED_TOOL)
         return _Lookup(self._tools[fit], inexact=True) if fit is not None else _Lookup()
 
-    def _judge(self, written: Written, raw: str, own: bool) -> Verdict:
-        """Judge one call. ``own``: it stands in our own tags, so it is a call whatever its tool is."""
-        strict = own and self._plan.any_strict
+    def _judge(self, written: Written, raw: str, in_ours: bool) -> Verdict:
+        """Judge one call. ``in_ours``: it stands in our own tags, so it is a call whatever its tool is."""
+        strict = in_ours and self._plan.any_strict
         if written.name is None:
             return self._fail(strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none")
         found = self._look_up(written.name)
         tool = found.tool
-        if tool is None and own and found.reason == UNKNOWN_TOOL and self._hands_over(written.name):
+        if tool is None and in_ours and found.reason == UNKNOWN_TOOL and self._passes_unknown(written.name):
             self._warn(UNKNOWN_TOOL, written.name)
             return self._function(Tool(written.name, written.name), written, raw, written.codes)
         if tool is None:
@@ -273,7 +273,7 @@ class Judge:
     def _on_offer(self) -> str:
         return f"one of the tools on offer: {(', '.join(self._tools) or 'none')[:_MAX_OFFERED]}"
 
-    def _hands_over(self, name: str) -> bool:
+    def _passes_unknown(self, name: str) -> bool:
         """Return whether a call to an undeclared tool is passed on, for the client to refuse."""
         may = self._plan.policy.unknown_tool == "call" and UNKNOWN_TOOL not in self._plan.asks
         return may and loggable_name(name) == name
@@ -294,8 +294,8 @@ class Judge:
         broken = self._checker.mismatch(tool, found.value)
         # Each of several calls in one block is judged as if it stood alone; a repaired one must satisfy the schema.
         repaired = mends or codes
-        if broken is not None and (look_up := self._look_up_of(tool)):
-            return look_up
+        if broken is not None and (lookup_call := self._lookup_instead(tool)):
+            return lookup_call
         if broken is not None:
             self._report.mismatches.append(entry(tool.name, broken.outline))
             expected = f"arguments that conform to its schema; {broken.mismatch}"
@@ -309,7 +309,7 @@ class Judge:
         self._count(self._report.repairs, (*codes, *mends), tool.name)
         return Call(tool, found.text)
 
-    def _look_up_of(self, tool: Tool) -> Call | None:
+    def _lookup_instead(self, tool: Tool) -> Call | None:
         """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
 
         None for any other tool, and once anything was looked up. Weak models guess rather than ask.
@@ -365,12 +365,12 @@ class Judge:
         counts += [code if name is None else f"{code}:{loggable_name(name)}" for code in codes]
 
 
-def _is_one(body: str, calls: Sequence[Written]) -> bool:
+def _is_indivisible(body: str, calls: Sequence[Written]) -> bool:
     """Return whether a block counts only as a whole: none of it is a call if a part is not.
 
     An array does, and so does a call with words behind it. Objects side by side are independent calls.
     """
-    return body.lstrip().startswith("[") or any(each.broken and each.source[:1] not in {"{", ""} for each in calls)
+    return body.lstrip().startswith("[") or any(call.broken and call.source[:1] not in {"{", ""} for call in calls)
 
 
 def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:

@@ -61,7 +61,7 @@ class ModelTurn:
         self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []
         # What the reader makes of the repeats of a frame, except for the text; valid until a different frame arrives.
-        self._likes: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
+        self._prototypes: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     @property
     def done(self) -> bool:
@@ -81,14 +81,14 @@ class ModelTurn:
     def at_once(self, data: bytes) -> list[ClientEvent] | None:
         """Return the events of ``data`` if it takes one step: deltas that are all alike. None: nothing was done."""
         repeats = self._decoder and self._decoder.repeats(data)
-        like = repeats and self._likes.get(repeats.template)
+        like = repeats and self._prototypes.get(repeats.template)
         if not repeats or not like or sum(map(len, repeats.texts)) > _STEP_CHARS:
             return None
         if isinstance(like, StructuredDelta):
             return self._pieces(like, repeats.texts)
         events, count = self._answer.at_once(Deltas(like, repeats.texts))
         if count < len(repeats.texts):
-            events += [event for some in self._deltas(like, repeats.texts[count:]) for event in some]
+            events += [event for step in self._deltas(like, repeats.texts[count:]) for event in step]
         return events
 
     def steps(self, data: bytes) -> Iterator[list[ClientEvent]]:
@@ -113,7 +113,8 @@ class ModelTurn:
 
     def _warn_of_unknown(self) -> None:
         warnings = [entry("UNKNOWN_EVENT", kind) for kind in self._reader.unknown]
-        self._report.warnings += [each for each in warnings if each not in self._report.warnings][:_MAX_UNKNOWN]
+        reported = self._report.warnings
+        reported += [warning for warning in warnings if warning not in reported][:_MAX_UNKNOWN]
         self._reader.unknown.clear()
 
     def _stream(self, decoder: RepeatDecoder, data: bytes) -> Iterator[list[ClientEvent]]:
@@ -121,18 +122,18 @@ class ModelTurn:
             if isinstance(item, Repeats):
                 yield from self._repeats(item)
             else:
-                self._likes.clear()
+                self._prototypes.clear()
                 events = self._reader.event(item)
                 if len(item.data) > _LARGE_EVENT:
                     yield []  # Parsing it took a step, though it may yield nothing.
-                yield from self._told(events)
+                yield from self._client_events(events)
         if not data:
-            yield from self._told(self._reader.end())
+            yield from self._client_events(self._reader.end())
 
     def _repeats(self, repeats: Repeats) -> Iterator[list[ClientEvent]]:
         """Take repeats of a frame, from the second on without their envelopes."""
         for at, text in enumerate(repeats.texts):
-            if (like := self._likes.get(repeats.template)) is not None:
+            if (like := self._prototypes.get(repeats.template)) is not None:
                 texts = repeats.texts[at:] if at else repeats.texts
                 if isinstance(like, StructuredDelta):
                     for start in range(0, len(texts), _MAX_AT_ONCE):
@@ -143,8 +144,8 @@ class ModelTurn:
             events = self._reader.event(repeats.template.with_text(text))
             match events:
                 case [TextDelta() | ReasoningDelta() | StructuredDelta(is_first=False) as delta] if delta.text == text:
-                    self._likes[repeats.template] = delta
-            yield from self._told(events)
+                    self._prototypes[repeats.template] = delta
+            yield from self._client_events(events)
 
     def _pieces(self, like: StructuredDelta, texts: list[str]) -> list[ClientEvent]:
         """Take further pieces of a call; the reader needs them when the call is complete."""
@@ -155,8 +156,8 @@ class ModelTurn:
         """Take deltas: as many at once as are merely emitted or held back, the others one by one."""
         at = 0
         while at < len(texts):
-            some = texts[at : at + _MAX_AT_ONCE]
-            events, count = self._answer.at_once(Deltas(like, some)) if max(map(len, some)) <= _STEP_CHARS else ([], 0)
+            run = texts[at : at + _MAX_AT_ONCE]
+            events, count = self._answer.at_once(Deltas(like, run)) if max(map(len, run)) <= _STEP_CHARS else ([], 0)
             if count:
                 yield events
             else:
@@ -164,7 +165,7 @@ class ModelTurn:
                     yield self._answer.feed(part)
             at += count or 1
 
-    def _told(self, events: Iterable[BackendEvent]) -> Iterator[list[ClientEvent]]:
+    def _client_events(self, events: Iterable[BackendEvent]) -> Iterator[list[ClientEvent]]:
         if self._reader.unknown:
             self._warn_of_unknown()
         for event in events:
@@ -180,10 +181,10 @@ class ModelTurn:
             yield from self._stream(decoder, data)
             yield from self._stream(decoder, b"")
         elif (body := parse_object(data)) is not None:
-            yield from self._told(self._reader.whole(body))
+            yield from self._client_events(self._reader.whole(body))
         else:
             error = ApiError("The backend's answer is not a JSON object.", code="backend_bad_answer", status=502)
-            yield from self._told([Failed(error)])
+            yield from self._client_events([Failed(error)])
 
 
 def _parts(event: BackendEvent) -> Iterable[BackendEvent]:

@@ -27,10 +27,10 @@ LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
 CODE = ("tool_code", "python", "py")
 """Languages of fences that may hold statements around their calls."""
 
-TAUGHT = ("python", "py")
+PYTHON = ("python", "py")
 """Languages of fences that show code far more often than they make calls."""
 
-_BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in TAUGHT)
+_BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in PYTHON)
 
 _MAX_LANGUAGE = 64
 """Characters behind a fence's mark that are inspected: a language, and spaces."""
@@ -51,14 +51,14 @@ _SPACE = re.compile(r"\s{0,32}")
 def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
     """Return the language behind the opening mark that ends at ``pos``, and the end of that line; None: no such line.
 
-    ``has_begun``: text precedes the fence, so it shows code if its language is one of ``TAUGHT``.
+    ``has_begun``: text precedes the fence, so it shows code if its language is one of ``PYTHON``.
     """
     languages = _BEHIND_WORDS if has_begun else LANGUAGES
     found = _LANGUAGE.match(text, pos)
     assert found is not None
     word, end = found[1].lower(), found.end()
     if end == len(text) and not final and end - pos <= _MAX_LANGUAGE:
-        return "more" if any(each.startswith(word) for each in languages) else None
+        return "more" if any(name.startswith(word) for name in languages) else None
     return (word, end + 1) if text.startswith("\n", end) and word in languages else None
 
 
@@ -109,10 +109,10 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     word = name[0]
     place = bisect_left(names, word)
     is_exact = names[place : place + 1] == [word]
-    known = is_exact or (":" in word and _NUMBER.sub("", word) in names)
+    is_offered = is_exact or (":" in word and _NUMBER.sub("", word) in names)
     if name.end() == len(text) and not final:
-        return "more" if known or (place < len(names) and names[place].startswith(word)) else None
-    if not known:
+        return "more" if is_offered or (place < len(names) and names[place].startswith(word)) else None
+    if not is_offered:
         return None
     if text.startswith("(", name.end()):
         return "syntax" if at == pos and is_exact else None

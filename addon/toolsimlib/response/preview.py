@@ -164,15 +164,15 @@ def as_block(name: str, arguments: str) -> str:
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
-def grown(
+def extend_block(
     parser: Sentinel | Untagged | BrokenCalls, preview: Preview | None, deltas: Deltas
 ) -> tuple[list[ClientEvent], int]:
     """Extend the open block of ``parser`` by ``deltas``; return what ``preview`` makes of them, and how many did.
 
-    The last ones may do more than extend it: as long as they do, the number is halved.
+    The last ones may do more than extend it: while they do, the number is halved.
     """
     texts, previews = deltas.texts, preview is not None and preview.settled
-    while texts and (fragments := parser.grows(texts, previews=previews)) is None:
+    while texts and (fragments := parser.extend(texts, previews=previews)) is None:
         texts = texts[: len(texts) // 2]
     if not texts or preview is None:
         return [], len(texts)

@@ -63,7 +63,7 @@ class Prose:
         return count
 
     def read(self, at: Cursor) -> tuple[str, bool]:
-        """Return what can be emitted, and whether a call may begin behind it; if none does, call ``go_on``."""
+        """Return what can be emitted, and whether a call may begin behind it; if none does, call ``resume``."""
         state = self.state
         text = at.take(state(at))
         if not self.has_begun and state in (self.state_line, self.state_code):
@@ -74,7 +74,7 @@ class Prose:
             at.wait()  # What is left may be its closing mark.
         return text, state == self.state_indent
 
-    def go_on(self, place: Place, mark: str = "") -> None:
+    def resume(self, place: Place, mark: str = "") -> None:
         """Resume at ``place``; ``mark``: of a fence that is open there and was found to hold no call."""
         self._mark = mark or self._mark
         if self._mark:

@@ -43,11 +43,11 @@ _MAX_DEPTH = 512
 _MAX_STEPS = 20_000
 """Brackets and slips processed in one text (rule 3)."""
 
-_SOUND = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
+_VALID_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
 # Everything that can be copied unchanged: sound strings, commas before a value, empty pairs, numbers, whitespace.
 _RUN = re.compile(
     r"(?:[^\"'{}\[\],:A-Za-z_]++|:(?!\s*+-?[\d.]++\s*+[-+*/])|(?![TFN])[A-Za-z_]\w*+(?!\s*+:)|"
-    + _SOUND
+    + _VALID_STRING
     + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++"
 )
 CLOSERS = re.compile(r"[\s}\]]*+\Z")
@@ -168,10 +168,10 @@ def _escape(match: re.Match[str]) -> str:
 
 def _clean(inner: str, codes: dict[str, None]) -> str:
     # Escapes first: a backslash before a raw newline is a backslash and a newline.
-    sound = _ESCAPE.sub(_escape, inner)
-    if sound != inner:
+    escaped = _ESCAPE.sub(_escape, inner)
+    if escaped != inner:
         codes[BAD_ESCAPE] = None
-        inner = sound
+        inner = escaped
     if _CONTROL.search(inner):
         codes[RAW_CONTROL] = None
         inner = inner.translate(_CONTROLS)

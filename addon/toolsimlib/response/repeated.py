@@ -49,8 +49,8 @@ def split_arguments(text: str, schema: Validator) -> Repeated | None:
     schema knows, and that take no list, have several values.
     """
     pairs = _pairs(text)
-    known = {key: schema.property(key) for key, _ in pairs}
-    named = [(key if known[key] else _plain(key, schema), value) for key, value in pairs]
+    schemas = {key: schema.property(key) for key, _ in pairs}
+    named = [(key if schemas[key] else _plain(key, schema), value) for key, value in pairs]
     types = {key: found.types() for key, _ in named if (found := schema.property(key)) is not None}
     parts = _spread(_grouped(named), REPEATED_KEYS)
     if parts is not None:
@@ -85,10 +85,10 @@ def _spread(grouped: Mapping[str, list[Json]], code: str) -> Repeated | None:
     if times < 2 or any(len(values) not in (1, times) for values in grouped.values()):
         return None
     objects: list[Json] = []
-    for turn in range(times):
-        members = {key: values[turn] if len(values) > 1 else values[0] for key, values in grouped.items()}
+    for index in range(times):
+        members = {key: values[index] if len(values) > 1 else values[0] for key, values in grouped.items()}
         source = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value.source}" for key, value in members.items())
         objects.append(Json("{" + source + "}", {key: value.value for key, value in members.items()}))
-    if all(each.value == objects[0].value for each in objects):
+    if all(item.value == objects[0].value for item in objects):
         return None  # The same call, written twice by a slip.
     return Repeated(code, tuple(key for key, values in grouped.items() if len(values) > 1), tuple(objects))

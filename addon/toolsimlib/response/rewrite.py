@@ -114,7 +114,7 @@ class ResponseRewriter:
         frames: list[bytes] = []
         if self._listener is not None:
             single = [
-                each for event in events for each in (event.one_by_one() if isinstance(event, Deltas) else [event])
+                delta for event in events for delta in (event.one_by_one() if isinstance(event, Deltas) else [event])
             ]
             self._listener(single, self._turn.again if self._turn.done else None)
         for event in events:

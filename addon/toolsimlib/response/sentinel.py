@@ -7,8 +7,7 @@ JSON, never inspects a name, and never decides whether a block is a good call: t
 
 The rules, by number; the tests name them.
 
- 1. Only the exact opening tag, ours or one of the ``dialects``, opens a block. Only text that may become one is held
-    back.
+ 1. Only the exact opening tag, ours or one of the ``dialects``, opens a block. Only what may become one is held back.
  2. The body of a block begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then
     ``{`` or ``]``, or as a body of one of the ``dialects``. Whitespace may precede each, and the opening line of a
     fence may precede JSON. With anything else the tag was prose and is released at once.
@@ -41,7 +40,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from toolsimlib.response.dialects import JSON, Dialect, misses_nothing, row_at
+from toolsimlib.response.dialects import JSON, Dialect, reads_cleanly, row_at
 from toolsimlib.response.foreign_end import foreign_end
 from toolsimlib.response.json_body import JsonBody
 from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece, characters_within, utf8_length
@@ -90,7 +89,7 @@ class Sentinel:
         self._json: JsonBody  # The open body, if it is JSON.
         self._row: Dialect | None = None  # The dialect of its body; None before the body, and once JSON turned literal.
         self._value = Value()  # The open value in that body.
-        self._is_plain = False  # Whether values are ignored from now on (rule 5).
+        self._ignores_values = False  # Whether values are ignored from now on (rule 5).
         self._unread = Unread(unread)
 
     def __repr__(self) -> str:
@@ -108,9 +107,9 @@ class Sentinel:
 
     def pass_on(self, texts: Sequence[str]) -> int:
         """Consume the leading ``texts`` that are entirely prose; return how many. They must not be fed."""
-        return self._tags.free(texts) if self._is_idle else 0
+        return self._tags.count_tagless(texts) if self._is_idle else 0
 
-    def grows(self, texts: Sequence[str], *, previews: bool = False) -> list[str] | None:
+    def extend(self, texts: Sequence[str], *, previews: bool = False) -> list[str] | None:
         """Consume ``texts`` if they only extend the open string of a block, and return their fragments."""
         text = self._held + "".join(texts)
         is_open = self.state == self.state_json and (previews or not self._fragments)
@@ -217,7 +216,7 @@ class Sentinel:
 
     def _open_body(self, row: Dialect, at: int) -> None:
         self._row = row
-        self._value = Value(None if self._is_plain else row)
+        self._value = Value(None if self._ignores_values else row)
         self._pos = at
         self.state = self.state_literal
         if row.is_json:
@@ -305,7 +304,7 @@ class Sentinel:
         self._begin = 0
         self._hold(at)
 
-    def _over(self, at: int) -> bool:
+    def _is_oversize(self, at: int) -> bool:
         return self._size + utf8_length(self._text[self._begin : at]) > self._limit
 
     def _overflow(self, at: int) -> None:
@@ -317,7 +316,7 @@ class Sentinel:
 
     def _close(self, at: int, end: int) -> None:
         """Emit the block whose body ends at ``at`` and whose closing tag ends at ``end``."""
-        if self._over(at):
+        if self._is_oversize(at):
             self._overflow(at)
             return
         form: Literal["json", "xml"] = "json" if self._row in (None, JSON) else "xml"
@@ -327,7 +326,7 @@ class Sentinel:
 
     def _reject_at(self, at: int) -> None:
         """Treat the open block as prose, because of what was read at ``at`` (rule 7)."""
-        if self._over(at):
+        if self._is_oversize(at):
             self._overflow(at)
         else:
             self._reject()
@@ -340,7 +339,7 @@ class Sentinel:
 
     def _turn_literal(self, at: int) -> None:
         """Read the block again from its beginning, now only for tags (rule 5)."""
-        if self._over(at):
+        if self._is_oversize(at):
             self._overflow(at)
         elif self._closing:
             self._gather(at)
@@ -352,7 +351,7 @@ class Sentinel:
 
     def _read_plainly(self, at: int) -> None:
         """Read the block again from its beginning, as if there were no values (rule 5)."""
-        self._value, self._is_plain = Value(), True
+        self._value, self._ignores_values = Value(), True
         self._turn_literal(at)
 
     def _end_of_text(self) -> None:
@@ -375,7 +374,7 @@ class Sentinel:
             return self.state == self.state_behind_json or (self.state == self.state_json and self._json.is_complete)
         if (row := self._row) is None or (self._was_cut and not row.whole):
             return False
-        return misses_nothing(row, self._opening, self._raw(self._pos)[len(self._opening) :])
+        return reads_cleanly(row, self._opening, self._raw(self._pos)[len(self._opening) :])
 
     def _raw(self, at: int) -> str:
         return "".join([*self._pieces, self._text[self._begin : at]])

@@ -38,34 +38,34 @@ def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") 
     ends = re.compile(rf"\s*(?:{last})")
     whole = re.compile(rf"(\s*\{{.*?)(?:{last})", re.DOTALL)
 
-    def one(body: str, at: int) -> re.Match[str] | None:
+    def next_pair(body: str, at: int) -> re.Match[str] | None:
         closed = pair.match(body, at)
         if closed is not None and (inside := len(opening.findall(closed[2]))):
             # More pairs open in it than close: the closing mark belongs to another pair.
             closed = closed if inside <= len(closing.findall(closed[2])) else None
         return closed or unclosed.match(body, at)
 
-    def call(body: str, name: re.Match[str]) -> tuple[Written, int] | None:
-        found: list[tuple[str, str]] = []
+    def read_one(body: str, name: re.Match[str]) -> tuple[Written, int] | None:
+        pairs: list[tuple[str, str]] = []
         missing = 0
         at = name.end()
-        while missing <= _MAX_UNCLOSED and (each := one(body, at)) is not None:
-            missing += each.re is unclosed
+        while missing <= _MAX_UNCLOSED and (found := next_pair(body, at)) is not None:
+            missing += found.re is unclosed
             # The values are not escaped, but ``arguments`` undoes one level of escapes.
-            found.append((each[1].strip(), each[2].replace("&", "&amp;")))
-            at = each.end()
+            pairs.append((found[1].strip(), found[2].replace("&", "&amp;")))
+            at = found.end()
         if (over := ends.match(body, at)) is not None:
             source = body[name.start() : over.end()]
             mends = (MISSING_CLOSE,) if missing else ()
-            return Written(source, name[1], elements=tuple(found), mends=mends), over.end()
-        if not found and (over := whole.match(body, at)) is not None:
+            return Written(source, name[1], elements=tuple(pairs), mends=mends), over.end()
+        if not pairs and (over := whole.match(body, at)) is not None:
             return Written(body[name.start() : over.end()], name[1], arguments=Json(over[1], over[1])), over.end()
         return None
 
     def read(body: str) -> list[Written]:
         calls: list[Written] = []
         at = 0
-        while (name := begins.match(body, at)) is not None and (got := call(body, name)) is not None:
+        while (name := begins.match(body, at)) is not None and (got := read_one(body, name)) is not None:
             calls.append(got[0])
             at = got[1]
         if body[at:].strip() or not calls:

@@ -39,7 +39,7 @@ class Tags:
             return False
         return self.opening.search(text) is not None or held_from(text, 0, self.beginnings) < len(text)
 
-    def free(self, texts: Sequence[str]) -> int:
+    def count_tagless(self, texts: Sequence[str]) -> int:
         """Return how many leading ``texts`` hold no opening tag."""
         if not self.may_be_in("".join(texts)):
             return len(texts)
@@ -65,9 +65,9 @@ def tags(sentinel: str, use_tool: bool, foreign: bool) -> Tags:
     )
 
 
-def _either(angled: list[str], others: list[str]) -> str:
+def _either(angled: list[str], squared: list[str]) -> str:
     # Their common beginning is matched first: most "<" are not tags.
-    return "|".join([f"<(?:{'|'.join(re.escape(tag[1:]) for tag in angled)})", *map(re.escape, others)])
+    return "|".join([f"<(?:{'|'.join(re.escape(tag[1:]) for tag in angled)})", *map(re.escape, squared)])
 
 
 @lru_cache(maxsize=256)

@@ -51,7 +51,7 @@ from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
 from toolsimlib.response.pieces import Block, Fragment, Oversize, joined, split_end
-from toolsimlib.response.preview import grown
+from toolsimlib.response.preview import extend_block
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.untagged import Piece
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
@@ -77,7 +77,7 @@ class Turn:
         self._gap = Gap()
         self._blocks = BlockLog(report, choice)
         self._begun = Begun(plan.begun) if plan.begun else None
-        self._calls_later: list[StructuredCall] = []  # Calls that completed while another one is open (rule 5).
+        self._pending_calls: list[StructuredCall] = []  # Calls that completed while another one is open (rule 5).
         self.again = Again(plan)
         self.state = self.state_waiting
         self.cut = False
@@ -141,7 +141,7 @@ class Turn:
             events: list[ClientEvent] = [deltas if count == len(texts) else Deltas(deltas.like, texts[:count])]
             self._blocks.position += sum(map(len, texts[:count]))
         else:
-            events, count = grown(parser, self._calls.preview, deltas) if parser and not self.over else ([], 0)
+            events, count = extend_block(parser, self._calls.preview, deltas) if parser and not self.over else ([], 0)
         self.again.note(*texts[:count])
         return events, count
 
@@ -152,7 +152,7 @@ class Turn:
         self._release_text()
         if not self.over:
             self._calls.emit(event)
-            self.again.see(event)
+            self.again.note_other(event)
             self._interrupt()
         return self._calls.take()
 
@@ -160,9 +160,9 @@ class Turn:
         """Take a call that the backend emitted as one."""
         self._release_text()
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
-            self._calls_later.append(call)
-            if len(self._calls_later) > MAX_WAITING:
-                self._go_on(broke=self._calls.break_off())
+            self._pending_calls.append(call)
+            if len(self._pending_calls) > MAX_WAITING:
+                self._after_call(broke=self._calls.break_off())
         elif not self.over:
             self._structured(call)
         return self._calls.take()
@@ -269,15 +269,15 @@ class Turn:
     def _drain(self, reason: FinishReason) -> None:
         """Resolve everything held back, at an end for ``reason``; "length" stands for any cut."""
         if self._calls.is_arriving:
-            self._go_on(broke=self._calls.break_off())
+            self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
             if self._begun is not None:
                 self._take(self._parser.feed(self._begun.end()))
             was_open, size = self._parser.in_block, self._parser.open_size
             pieces = self._parser.finish(cut=reason == "length")
             # What was held back before an open block is not part of the call that the model is asked to continue.
-            said, pieces = split_end(pieces, size)
-            self._take(said)
+            prose, pieces = split_end(pieces, size)
+            self._take(prose)
             if was_open and not self.over and self._may_ask and self.again.unfinished(pieces, reason, self._text_gap):
                 self._end(None)
                 return
@@ -316,7 +316,7 @@ class Turn:
         for verdict in self._judge.structured(call):
             self._verdict(verdict, call)
         if self._calls.is_arriving_as(call.key):  # It was not emitted as a call.
-            self._go_on(broke=self._calls.break_off())
+            self._after_call(broke=self._calls.break_off())
 
     def _verdict(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
         """Act on a verdict, which may be on a ``structured`` call; return what became of it, for the report."""
@@ -350,18 +350,18 @@ class Turn:
             self.state = self.state_calling
         if outcome.end:
             self._end_early(outcome.end)
-        self._go_on(broke=outcome.broke)
+        self._after_call(broke=outcome.broke)
         return outcome.made
 
     def _end_block(self) -> None:
-        self._go_on(broke=self._calls.end_block())
+        self._after_call(broke=self._calls.end_block())
 
-    def _go_on(self, *, broke: bool) -> None:
+    def _after_call(self, *, broke: bool) -> None:
         """Continue behind a call. One that ``broke`` after it was announced interrupts the text like any item."""
         if broke:
             self._interrupt()
-        if self._calls_later and not self._calls.is_open:
-            calls, self._calls_later = self._calls_later, []
+        if self._pending_calls and not self._calls.is_open:
+            calls, self._pending_calls = self._pending_calls, []
             for call in calls:
                 if not self.over:
                     self._structured(call)

@@ -38,7 +38,7 @@ from toolsimlib.response.cursor import Cursor
 from toolsimlib.response.form import Form
 from toolsimlib.response.held import Calls, FenceMark, Held
 from toolsimlib.response.judge import Judge
-from toolsimlib.response.opening import CODE, MARK, TAUGHT, language_at, may_begin, opening_at
+from toolsimlib.response.opening import CODE, MARK, PYTHON, language_at, may_begin, opening_at
 from toolsimlib.response.pieces import Fragment
 from toolsimlib.response.pieces import Piece as TaggedPiece
 from toolsimlib.response.prose import Prose
@@ -68,11 +68,11 @@ class Untagged:
         self._form = Form("json", judge.offers)  # The current form.
         self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
-        self._is_taught = False  # Whether the run of units holds a fence of Python (rule 2).
+        self._has_python = False  # Whether the run of units holds a fence of Python (rule 2).
         self._out: list[Piece] = []
         self._is_in_prose = False  # Whether text that begins no call may bypass the states.
         self.state = self.state_prose
-        self.grows = sentinel.grows  # Text that only extends a tagged block does not matter here.
+        self.extend = sentinel.extend  # Text that only extends a tagged block does not matter here.
 
     def __repr__(self) -> str:
         return f"Untagged({self.state.__name__}, {self._prose}, {self._sentinel})"
@@ -152,7 +152,7 @@ class Untagged:
                 self._end_unit()
             self._reject()
             self._end_run()
-            self._go_on_as_text("line")
+            self._resume_text("line")
         self._prose.has_begun = True
 
     # -- the states
@@ -163,7 +163,7 @@ class Untagged:
         if text:
             self._out.append(text)
         if may_begin and not self._begin():
-            self._prose.go_on("line")
+            self._prose.resume("line")
 
     def state_language(self) -> None:
         """Behind the opening mark of a fence: its language decides whether it may hold a call."""
@@ -173,16 +173,16 @@ class Untagged:
             self._at.wait()
         elif language is None:
             self._reject()
-            self._go_on_as_text("info")
+            self._resume_text("info")
         else:
             self._statement = Statement() if language[0] in CODE else None
-            self._is_taught = self._is_taught or language[0] in TAUGHT
-            self._keep(language[1])
+            self._has_python = self._has_python or language[0] in PYTHON
+            self._extend_unit(language[1])
             self.state = self.state_before_form
 
     def state_before_form(self) -> None:
         """In a fence, before its first form."""
-        self._keep(self._at.end_of(_SPACE))
+        self._extend_unit(self._at.end_of(_SPACE))
         if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
             self._reject()
 
@@ -191,7 +191,7 @@ class Untagged:
         at = self._at
         stop = min(len(at.text), at.pos + self._limit - self._held.size)
         end, is_form = self._form.read(at.text, at.pos, stop)
-        self._keep(end)
+        self._extend_unit(end)
         if is_form:
             self._take_form()
         elif is_form is False or stop < len(at.text) or (end < stop and at.final):
@@ -212,18 +212,18 @@ class Untagged:
         if self._form.is_loop:
             self._end_unit()
             self._end_run(last=True)
-            self._go_on_as_text("line")
+            self._resume_text("line")
             return
         if self._hold_space():
             return
         if self._statement is not None and self._statement.is_open:
             end = self._statement.behind(self._at.text, self._at.pos)
-            self._keep(end) if end > self._at.pos else self._reject()
+            self._extend_unit(end) if end > self._at.pos else self._reject()
         elif self._at.char in ",;":
-            self._keep(self._at.pos + 1)
+            self._extend_unit(self._at.pos + 1)
         elif self._mark and self._at.char == "`":
             if (end := self._closing_mark()) > self._at.pos:
-                self._keep(end)
+                self._extend_unit(end)
                 self._mark = ""
                 self.state = self.state_behind_fence
             elif not end:
@@ -233,16 +233,16 @@ class Untagged:
 
     def state_behind_fence(self) -> None:
         """Behind the closing mark of a fence: nothing else may stand on its line."""
-        self._held.keep_tail(self._at.skip(_INDENT))
+        self._held.add_tail(self._at.skip(_INDENT))
         if not self._at.is_spent:
             self._end_unit() if self._at.char == "\n" else self._reject()
 
     def state_between(self) -> None:
         """Behind a unit: another one may follow, or the end of the answer (rule 5)."""
-        self._held.space(self._at.skip(_SPACE))
+        self._held.add_space(self._at.skip(_SPACE))
         if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
             self._end_run()
-            self._go_on_as_text("start")
+            self._resume_text("start")
 
     def state_behind_block(self) -> None:
         """In a fence around tagged blocks, behind one of them (rule 8)."""
@@ -251,10 +251,10 @@ class Untagged:
         if (end := self._closing_mark()) > self._at.pos:
             self._out.append(FenceMark(self._held.take_tail() + self._at.take(end), opening=False))
             self._mark = ""
-            self._go_on_as_text("line")
+            self._resume_text("line")
         elif not end:
             self._out += filter(None, [self._held.take_tail()])
-            self._go_on_as_text("line")
+            self._resume_text("line")
 
     def _closing_mark(self) -> int:
         """Return the end of the mark that closes the fence here, 0 if none does; wait, and return -1, if uncertain."""
@@ -273,7 +273,7 @@ class Untagged:
             self._at.wait()
         elif opening == "syntax" or (opening and opening != "fence" and opening != "code" and start == pos):
             self._held.join_tail()
-            self._keep(start or pos)
+            self._extend_unit(start or pos)
             self._form = Form(opening, self._judge.offers, self._mark, repair=self._repair)
             self.state = self.state_form
         elif opening is None or self._held.is_open:
@@ -282,12 +282,12 @@ class Untagged:
             end = self._at.end_of(MARK)
             self._mark = text[pos:end]
             if opening == "fence":
-                self._keep(end)
+                self._extend_unit(end)
                 self.state = self.state_language
             else:
                 self._end_run()
-                self._say(self._at.take(end))
-                self._go_on_as_text("info")
+                self._emit(self._at.take(end))
+                self._resume_text("info")
         return True
 
     # -- how a form, a unit and a run of units end
@@ -307,42 +307,42 @@ class Untagged:
         if not text:
             return
         self._end_run()
-        self._say(text)
-        self._go_on_as_text("start" if _AT_LINE_START.search(text) else "line")
+        self._emit(text)
+        self._resume_text("start" if _AT_LINE_START.search(text) else "line")
 
-    def _go_on_as_text(self, place: Place) -> None:
+    def _resume_text(self, place: Place) -> None:
         """Resume at ``place`` as text; the open fence holds no call."""
-        self._prose.go_on(place, self._mark)
+        self._prose.resume(place, self._mark)
         self._mark = ""
         self.state = self.state_prose
 
     def _end_run(self, *, last: bool = False) -> None:
         """Resolve the units held back (rule 2): calls at the start and at the end of the answer, else text."""
         first = not self._prose.has_begun
-        run = self._held.take_run(count=last and first if self._is_taught else last or first)
+        run = self._held.take_run(count=last and first if self._has_python else last or first)
         self._out += run
         self._prose.has_begun = self._prose.has_begun or bool(run)
-        self._is_taught = False
+        self._has_python = False
 
-    def _say(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         """Emit visible text."""
         self._out.append(text)
         self._prose.has_begun = True
 
-    def _keep(self, end: int) -> None:
+    def _extend_unit(self, end: int) -> None:
         """Add the text up to ``end`` to the open unit."""
-        self._held.keep(self._at.take(end))
+        self._held.add(self._at.take(end))
 
     def _hold_space(self) -> bool:
         """Hold back whitespace; return whether nothing behind it is left to read in this state."""
         at = self._at
-        self._held.keep_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
+        self._held.add_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
         if self._held.size <= self._limit:
             return at.is_spent
         if self.state == self.state_behind_form and self._is_whole:
             self._end_unit()
             self._end_run()
-            self._go_on_as_text("start")
+            self._resume_text("start")
         else:
             self._reject()
         return True

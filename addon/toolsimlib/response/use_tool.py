@@ -24,4 +24,4 @@ def use_tool_text(tool: Tool, arguments: str) -> str:
 
 def _values(arguments: str) -> dict[str, str]:
     members, _ = read_object(arguments.lstrip(), 0) or ({}, 0)
-    return {name: each.value if isinstance(each.value, str) else each.source for name, each in members.items()}
+    return {name: member.value if isinstance(member.value, str) else member.source for name, member in members.items()}

@@ -34,13 +34,13 @@ MAX_CALLS = 64
 _MAX_MEMBERS = 256
 """Top-level members of a call: its name, its arguments, and a few that nobody asked for."""
 
-_SPARE_KEYS = ("parameters", "args", "input")
+_ARGUMENTS_ALIASES = ("parameters", "args", "input")
 """What models write instead of ``arguments``."""
 
 _WRAPPERS = ("function", "custom")
 """Where OpenAI's own shapes hold name and arguments."""
 
-_CALL_KEYS = frozenset(("name", "arguments", "type", "id", "call_id", *_SPARE_KEYS))
+_CALL_KEYS = frozenset(("name", "arguments", "type", "id", "call_id", *_ARGUMENTS_ALIASES))
 """The keys of a call in any spelling; an object with others is a call with something added, or no call at all."""
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
@@ -68,22 +68,22 @@ class Json:
 class Written:
     """One call as written.
 
-    ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``spare``: the values under keys that models
+    ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``aliased``: values under keys that models
     write instead of ``arguments``. ``elements``: the parameters of the XML form, raw, in order. ``codes`` name the
     repairs that left all values unchanged, ``mends`` those that changed text. ``values``: those of a call in a
-    programmer's syntax, each with its keyword or None. ``others``: the keys that no call has.
+    programmer's syntax, each with its keyword or None. ``unknown``: the keys that no call has.
     """
 
     source: str
     name: str | None = None
     broken: bool = False
     arguments: Json | None = None
-    spare: Mapping[str, Json] = field(default_factory=dict)
+    aliased: Mapping[str, Json] = field(default_factory=dict)
     elements: tuple[tuple[str, str], ...] | None = None
     codes: tuple[str, ...] = ()
     mends: tuple[str, ...] = ()
     values: tuple[tuple[str | None, Json], ...] | None = None
-    others: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 class _NotJson(ValueError):
@@ -189,7 +189,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
         fenced = read_json(inner, closed=closed, repair=True)
         return [replace(call, codes=(FENCE_INSIDE, *call.codes)) for call in fenced]
     if not repair:
-        return _as_they_stand(body) or [Written(body, name_of(body), broken=True)]
+        return _read_strictly(body) or [Written(body, name_of(body), broken=True)]
     if (listed_calls := _tool_calls(body)) is not None:
         return listed_calls
     calls: list[Written] = []
@@ -214,7 +214,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
     return calls or [Written(body, broken=True)]
 
 
-def _as_they_stand(body: str) -> list[Written]:
+def _read_strictly(body: str) -> list[Written]:
     """Read one object, or a list of objects, that is strictly JSON; return [] if it is not."""
     start = _skip(body, 0)
     if not body.startswith("[", start):
@@ -249,9 +249,9 @@ def _tool_calls(body: str) -> list[Written] | None:
     listed = got[0].get("tool_calls")
     if listed is None or not isinstance(listed.value, list) or not listed.value:
         return None
-    others = tuple(key for key in got[0] if key != "tool_calls" and key not in _CALL_KEYS)
+    unknown = tuple(key for key in got[0] if key != "tool_calls" and key not in _CALL_KEYS)
     calls = read_json(listed.source, closed=True, repair=True)
-    return [replace(call, codes=(FUNCTION_WRAPPER, *call.codes), others=others + call.others) for call in calls]
+    return [replace(call, codes=(FUNCTION_WRAPPER, *call.codes), unknown=unknown + call.unknown) for call in calls]
 
 
 def _space_end(text: str, at: int) -> int:
@@ -284,23 +284,23 @@ def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int
 
 def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
     codes: tuple[str, ...] = ()
-    others: list[str] = []
+    unknown: list[str] = []
     if repair and "name" not in members:
         for key in _WRAPPERS:
             inner = read_object(members[key].source, 0) if key in members else None
             if inner is not None:
-                others = [other for other in members if other not in _CALL_KEYS and other != key]
+                unknown = [other for other in members if other not in _CALL_KEYS and other != key]
                 members, codes = inner[0], (FUNCTION_WRAPPER,)
                 break
-    others += [other for other in members if other not in _CALL_KEYS]
+    unknown += [other for other in members if other not in _CALL_KEYS]
     name = members["name"].value if "name" in members else None
     return Written(
         source,
         name if isinstance(name, str) and name.strip() else None,
         arguments=members.get("arguments"),
-        spare={key: members[key] for key in _SPARE_KEYS if key in members},
+        aliased={key: members[key] for key in _ARGUMENTS_ALIASES if key in members},
         codes=codes,
-        others=tuple(others),
+        unknown=tuple(unknown),
     )
 
 

@@ -36,7 +36,7 @@ class Budget:
     ``spent``: seconds so far. ``patterns``: seconds left for searches. ``guessed``: something was given up.
     """
 
-    __slots__ = ("_looked_at", "_members", "_seconds", "guessed", "patterns", "spent")
+    __slots__ = ("_members", "_read_at", "_seconds", "guessed", "patterns", "spent")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -44,33 +44,33 @@ class Budget:
         self.patterns = seconds * PATTERN_SHARE
         self.guessed = False
         self._members = 0
-        self._looked_at = thread_time()
+        self._read_at = thread_time()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Count the step that ends here; raise OutOfTime when the budget is spent."""
-        self.count()
+        self.count_step()
         if self.spent >= self._seconds:
             raise OutOfTime
 
-    def member(self) -> None:
+    def check_member(self) -> None:
         """Check the clock before one member of a value, unless that happened a few members ago."""
         self._members += 1
         if self._members % _MEMBERS == 0:
-            self.look()
+            self.check()
 
-    def count(self) -> None:
+    def count_step(self) -> None:
         """Count the step that ends here."""
         now = thread_time()
-        self.spent += min(now - self._looked_at, STEP_SECONDS)
-        self._looked_at = now
+        self.spent += min(now - self._read_at, STEP_SECONDS)
+        self._read_at = now
 
     def count_search(self, limit: float) -> None:
         """Count the search that ends here, whose timeout was ``limit`` seconds."""
         now = thread_time()
-        seconds = min(now - self._looked_at, limit)
+        seconds = min(now - self._read_at, limit)
         self.spent += seconds
         self.patterns -= seconds
-        self._looked_at = now
+        self._read_at = now
 
 
 budget: ContextVar[Budget] = ContextVar("budget")

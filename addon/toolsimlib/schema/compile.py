@@ -26,7 +26,7 @@ _MAX_COMPILED = 256
 """Compiled schemas cached: the tool sets of a few clients. Each takes about ten times its text."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-_VALUES = frozenset({"const", "default", "enum", "example", "examples"})
+_VALUE_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
 """Keywords that hold values, not schemas."""
 
 _encode = json.JSONEncoder().encode
@@ -38,7 +38,7 @@ _NOTHING: Registry[Any] = Registry()
 _MAX_DOUBTFUL = 4096
 """Characters of a schema that jsonschema itself may check to say what is wrong: it takes 7 ms per kilobyte."""
 
-_MAX_UNSEEN = 16
+_MAX_UNDECLARED = 16
 """References to what no keyword of the dialect declares as a schema. Each is checked separately."""
 
 
@@ -133,12 +133,12 @@ def _without_dialects(schema: Any) -> Any:
     match schema:
         case dict():
             return {
-                key: value if key in _VALUES else _without_dialects(value)
+                key: value if key in _VALUE_KEYWORDS else _without_dialects(value)
                 for key, value in schema.items()
                 if not (key == "$schema" and isinstance(value, str))
             }
         case list():
-            return [_without_dialects(each) for each in schema]
+            return [_without_dialects(item) for item in schema]
     return schema
 
 
@@ -147,12 +147,12 @@ def _without_unevaluated(schema: Any) -> Any:
         case dict():
             # A property of that name has a schema too; losing it costs one check and cannot reject anything.
             return {
-                key: value if key in _VALUES else _without_unevaluated(value)
+                key: value if key in _VALUE_KEYWORDS else _without_unevaluated(value)
                 for key, value in schema.items()
                 if key != "unevaluatedProperties"
             }
         case list():
-            return [_without_unevaluated(each) for each in schema]
+            return [_without_unevaluated(item) for item in schema]
     return schema
 
 
@@ -165,7 +165,7 @@ def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
     resource = specification.create_resource(root)
     resolver = Registry().with_resource("", resource).crawl().resolver_with_root(resource)
     patterned = False
-    unseen = atoms = 0
+    undeclared = atoms = 0
     seen: set[int] = set()
     schemas: list[tuple[Any, Any]] = [(root, resolver)]
     references: list[tuple[str, Any]] = []
@@ -181,9 +181,9 @@ def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
             if not isinstance(resolved.contents, dict | bool):
                 raise SchemaError(f"the reference {reference!r} leads to no schema")
             # It has not been checked yet: it is under a keyword that the dialect does not define.
-            unseen += 1
-            if unseen > _MAX_UNSEEN:
-                raise SchemaError(f"more than {_MAX_UNSEEN} references lead to what is not known as a schema")
+            undeclared += 1
+            if undeclared > _MAX_UNDECLARED:
+                raise SchemaError(f"more than {_MAX_UNDECLARED} references lead to what is not known as a schema")
             _check_wellformed(resolved.contents, base)
             schemas.append((resolved.contents, resolved.resolver))
         schema, resolver = schemas.pop()
@@ -196,5 +196,5 @@ def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
                 atoms += check_pattern(text, atoms)
         references += [(schema[key], resolver) for key in _REFERENCES if isinstance(schema.get(key), str)]
         below = specification.create_resource(schema).subresources()
-        schemas += [(each.contents, resolver.in_subresource(each)) for each in below]
+        schemas += [(sub.contents, resolver.in_subresource(sub)) for sub in below]
     return patterned, atoms

@@ -37,12 +37,12 @@ def message(error: Any) -> str:
 
 def outline(error: Any) -> str:
     """Return the same for logs, without quoting the value: ``/city: is none of the values allowed``."""
-    text = f"{_where(error)}: {_wrong_type(error) or _broken(error)}".encode("utf-8", "backslashreplace").decode()
+    text = f"{_where(error)}: {_wrong_type(error) or _violation(error)}".encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MAX_OUTLINE else f"{text[: MAX_OUTLINE - 1]}…"
 
 
 def _where(error: Any) -> str:
-    return "".join(f"/{_step(each)}" for each in error.absolute_path) or "/"
+    return "".join(f"/{_step(step)}" for step in error.absolute_path) or "/"
 
 
 def _step(step: object) -> str:
@@ -60,7 +60,7 @@ def _wrong_type(error: Any) -> str:
     return f"got {_type_name(error.instance)}, expected {' or '.join(map(str, named))}"
 
 
-def _broken(error: Any) -> str:
+def _violation(error: Any) -> str:
     """Return what is wrong with a value of the right type, in words about its schema."""
     match str(error.validator), error.validator_value:
         case "required", [*names] if isinstance(error.instance, dict):

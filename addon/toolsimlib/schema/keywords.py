@@ -28,11 +28,11 @@ _MAX_UNEVALUATED = 128
 takes a minute for an array of 200 kB. For a larger value that counts as unsettled."""
 
 
-def _watched[Member](members: Iterable[Member]) -> Iterator[Member]:
+def _clocked[Member](members: Iterable[Member]) -> Iterator[Member]:
     """Yield the members of a value, checking the clock now and then."""
-    count = budget.get().member
+    check = budget.get().check_member
     for member in members:
-        count()
+        check()
         yield member
 
 
@@ -46,7 +46,7 @@ def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, 
     """Search within the check's budget; a key whose search is given up is let through."""
     if validator.is_type(instance, "object"):
         for pattern, subschema in patterns.items():
-            for key, value in _watched(instance.items()):
+            for key, value in _clocked(instance.items()):
                 if matches(pattern, key):
                     yield from validator.descend(value, subschema, path=key, schema_path=pattern)
 
@@ -56,7 +56,7 @@ def additional_properties(validator: Any, additional: Any, instance: Any, schema
     if not validator.is_type(instance, "object"):
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    for key, value in _watched(instance.items()):
+    for key, value in _clocked(instance.items()):
         if key in properties or any(matches(pattern, key) is not False for pattern in patterns):
             continue
         if additional is False:
@@ -79,9 +79,9 @@ def _hashable(value: Any) -> Any:
         case bool():
             return (bool, value)
         case list():
-            return (list, tuple(_hashable(each) for each in _watched(value)))
+            return (list, tuple(_hashable(item) for item in _clocked(value)))
         case dict():
-            return (dict, frozenset((key, _hashable(each)) for key, each in _watched(value.items())))
+            return (dict, frozenset((key, _hashable(member)) for key, member in _clocked(value.items())))
     return value
 
 
@@ -96,7 +96,7 @@ def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Ite
 def property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
     """Check the clock between the names."""
     if validator.is_type(instance, "object"):
-        for name in _watched(instance):
+        for name in _clocked(instance):
             yield from validator.descend(name, subschema)
 
 
@@ -113,7 +113,7 @@ def _items(plain: _Keyword) -> _Keyword:
         else:
             errors = validator.evolve(schema=subschema).iter_errors
         start = len(schema.get("prefixItems", ())) if "prefixItems" in validator.VALIDATORS else 0
-        for index, item in _watched(islice(enumerate(instance), start, None)):
+        for index, item in _clocked(islice(enumerate(instance), start, None)):
             for error in errors(item):
                 error.path.appendleft(index)
                 yield error
@@ -127,7 +127,7 @@ def _additional_items(plain: _Keyword) -> _Keyword:
         if not (isinstance(subschema, dict) and isinstance(declared, list) and validator.is_type(instance, "array")):
             yield from plain(validator, subschema, instance, schema) or ()
             return
-        for index, item in _watched(islice(enumerate(instance), len(declared), None)):
+        for index, item in _clocked(islice(enumerate(instance), len(declared), None)):
             yield from validator.descend(item, subschema, path=index)
 
     return additional_items
@@ -135,8 +135,8 @@ def _additional_items(plain: _Keyword) -> _Keyword:
 
 def _contains(plain: _Keyword) -> _Keyword:
     def contains(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        watched = _Items(instance) if validator.is_type(instance, "array") else instance
-        yield from plain(validator, subschema, watched, schema) or ()
+        clocked = _ClockedItems(instance) if validator.is_type(instance, "array") else instance
+        yield from plain(validator, subschema, clocked, schema) or ()
 
     return contains
 
@@ -151,11 +151,11 @@ def _unevaluated(plain: _Keyword) -> _Keyword:
     return unevaluated
 
 
-class _Items(list[Any]):
+class _ClockedItems(list[Any]):
     """An array that checks the clock while jsonschema iterates over it."""
 
     def __iter__(self) -> Iterator[Any]:
-        return _watched(super().__iter__())
+        return _clocked(super().__iter__())
 
 
 _KEYWORDS: dict[str, _Keyword] = {
@@ -188,7 +188,7 @@ def fenced(base: Any) -> Any:
 
 def _timed(keyword: Callable[..., Any]) -> Callable[..., Any]:
     def timed(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-        budget.get().look()
+        budget.get().check()
         return keyword(validator, value, instance, schema)
 
     return timed

@@ -82,7 +82,7 @@ def _compiled(text: str) -> Any:
 def matches(pattern: str, text: str) -> bool | None:
     """Search within what is left of the check's budget; None = given up."""
     left, compiled = budget.get(), _compiled(pattern)
-    left.count()
+    left.count_step()
     for limit in (min(left.patterns, _FIRST_SECONDS), left.patterns - _FIRST_SECONDS):
         if limit > 0:
             try:

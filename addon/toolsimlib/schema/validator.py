@@ -78,7 +78,7 @@ class Validator:
             running.reset(token)
         settled = settled and not budget.guessed
         worst = best(errors) if errors else None
-        budget.count()
+        budget.count_step()
         if worst is None:
             return Finding(None, settled, seconds=budget.spent)
         return Finding(message(worst), settled, outline(worst), budget.spent)
@@ -116,7 +116,7 @@ class Validator:
         resolver = self._validator._resolver
         while pending and len(found) < 32:
             schema = pending.pop(0)
-            if not isinstance(schema, dict) or any(schema is known for known in found):
+            if not isinstance(schema, dict) or any(schema is other for other in found):
                 continue
             found.append(schema)
             if isinstance(schema.get("$ref"), str):

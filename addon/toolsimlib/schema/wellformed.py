@@ -59,14 +59,14 @@ def _schemas_by_name(value: Any, below: list[Any]) -> bool:
 
 
 def _map_of(shape: _Shape, value: Any, below: list[Any]) -> bool:
-    return isinstance(value, dict) and all(shape(each, below) for each in value.values())
+    return isinstance(value, dict) and all(shape(member, below) for member in value.values())
 
 
 def _names(value: Any, below: list[Any]) -> bool:
     if not isinstance(value, list):
         return False
-    for each in value:
-        if not isinstance(each, str):
+    for name in value:
+        if not isinstance(name, str):
             return False
     return len(value) < 2 or len(set(value)) == len(value)
 

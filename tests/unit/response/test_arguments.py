@@ -48,8 +48,8 @@ def found(written: Written, *, repair: bool = True) -> Arguments | None:
         (Written("", "f", arguments=value("null")), Arguments("{}", {})),
         (Written("", "f", arguments=value('""')), Arguments("{}", {})),
         (Written("", "f"), Arguments("{}", {})),
-        (Written("", "f", spare={"args": value('{"a":1}')}), Arguments('{"a":1}', {"a": 1}, ("ARGUMENTS_KEY",))),
-        (Written("", "f", spare={"args": value("{}"), "input": value("{}")}), None),
+        (Written("", "f", aliased={"args": value('{"a":1}')}), Arguments('{"a":1}', {"a": 1}, ("ARGUMENTS_KEY",))),
+        (Written("", "f", aliased={"args": value("{}"), "input": value("{}")}), None),
         (Written("", "f", arguments=value("[1]")), None),
         (Written("", "f", arguments=value('"words"')), None),
         (Written("", "f", broken=True), None),
@@ -71,7 +71,7 @@ def test_json(written: Written, expected: Arguments | None) -> None:
 def test_without_repair_only_the_plain_forms_count() -> None:
     """With the repairs off, other keys, doubly encoded strings and slips are not arguments."""
     for written in (
-        Written("", "f", spare={"args": value("{}")}),
+        Written("", "f", aliased={"args": value("{}")}),
         Written("", "f", arguments=Json("", json.dumps("{}"))),
         Written("", "f", arguments=Json("", "{,}")),
     ):
@@ -151,8 +151,8 @@ def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], .
         (Written("", "c", arguments=value('{"input":"x"}')), Arguments("x", "x")),
         (Written("", "c", arguments=value('"{\\"input\\":\\"x\\"}"')), Arguments("x", "x")),
         (Written("", "c", arguments=value('"plain"')), Arguments("plain", "plain")),
-        (Written("", "c", spare={"input": value('"{}"')}), Arguments("{}", "{}")),
-        (Written("", "c", spare={"args": value('"x"')}), Arguments("x", "x", ("ARGUMENTS_KEY",))),
+        (Written("", "c", aliased={"input": value('"{}"')}), Arguments("{}", "{}")),
+        (Written("", "c", aliased={"args": value('"x"')}), Arguments("x", "x", ("ARGUMENTS_KEY",))),
         (Written("", "c"), Arguments("", "")),
         (Written("", "c", arguments=value('{"other":"x"}')), None),
         (Written("", "c", arguments=value("[1]")), None),

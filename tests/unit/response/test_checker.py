@@ -76,9 +76,9 @@ def test_checks_for_strict_tools_may_overdraw_the_budget() -> None:
     checks, _ = checker(0.015)
     strict = tool("s", True, city="string")
     checks.schema(strict)
-    checks._left, checks._looked_at = 0.0, monotonic()
+    checks._left, checks._spent_at = 0.0, monotonic()
     assert checks.mismatch(strict, {"city": "Bonn"}) is None
-    checks._left, checks._looked_at = -1.0, monotonic()
+    checks._left, checks._spent_at = -1.0, monotonic()
     assert checks.mismatch(strict, {"city": "Bonn"}) is UNSETTLED
 
 

@@ -9,13 +9,13 @@ ONE = Accepted(Call(Tool("f", "f"), "{}"), ())
 
 def two_units() -> Held:
     held = Held()
-    held.keep("{1")
-    held.keep("}")
+    held.add("{1")
+    held.add("}")
     held.calls.append(ONE)
-    held.keep_tail("\n")
+    held.add_tail("\n")
     held.close()
-    held.space(" \n")
-    held.keep("{2}")
+    held.add_space(" \n")
+    held.add("{2}")
     held.calls.append(ONE)
     held.close()
     return held
@@ -41,8 +41,8 @@ def test_units_that_do_not_count_are_one_text() -> None:
 def test_an_open_unit_is_text_until_it_is_closed() -> None:
     """The open unit comes out with the whitespace behind it, and leaves the whole ones alone."""
     held = two_units()
-    held.keep("{3")
-    held.keep_tail("\n")
+    held.add("{3")
+    held.add_tail("\n")
     assert held.is_open
     assert held.take_open() == "{3\n"
     assert not held.is_open
@@ -52,10 +52,10 @@ def test_an_open_unit_is_text_until_it_is_closed() -> None:
 def test_whitespace_joins_the_unit_if_more_follows() -> None:
     """Whitespace behind a form belongs to the unit only if another form follows."""
     held = Held()
-    held.keep("{1}")
-    held.keep_tail("\n")
+    held.add("{1}")
+    held.add_tail("\n")
     assert held.take_tail() == "\n"
-    held.keep_tail(" ")
-    held.keep("{2}")
+    held.add_tail(" ")
+    held.add("{2}")
     held.close()
     assert held.take_run(count=True) == [Calls("{1} {2}", ())]

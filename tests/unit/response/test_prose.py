@@ -17,7 +17,7 @@ def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
             seen += told
             if may_begin:
                 seen += "|"
-                prose.go_on("line")
+                prose.resume("line")
     return seen, prose
 
 
@@ -48,21 +48,21 @@ def test_a_thought_begins_no_answer(text: str, begun: bool) -> None:
 def test_nothing_begins_in_code(bytewise: bool) -> None:
     """From a place in a fence that holds no call up to its closing mark; a block within it changes nothing."""
     prose, at, told = Prose(), Cursor(), ""
-    prose.go_on("info", "```")
+    prose.resume("info", "```")
     for chunk in [*"sql\n{\n"] if bytewise else ["sql\n{\n"]:
         at.feed(chunk)
         while not at.is_spent:
             text, may_begin = prose.read(at)
             told += text
             assert not may_begin
-    prose.go_on("line")  # Behind the block.
+    prose.resume("line")  # Behind the block.
     assert repr(prose) == "Prose(state_code)"
     at.feed("\n```\nx")
     seen = []
     while not at.is_spent:
         seen.append(prose.read(at))
         if seen[-1][1]:
-            prose.go_on("line")
+            prose.resume("line")
     assert seen == [("\n```", False), ("\n", False), ("", True), ("x", False)]
     assert prose.is_in_line
     assert told == "sql\n{\n"

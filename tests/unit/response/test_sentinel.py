@@ -230,8 +230,8 @@ def test_what_passes_or_grows_need_not_be_fed(cut: list[tuple[str, int]], fragme
         if texts and asked.pass_on(texts) == len(texts):
             assert expected == texts
             pieces += texts
-        elif texts and (grown := asked.grows(texts, previews=True)) is not None:
-            assert expected == [Fragment(each) for each in grown if each]
+        elif texts and (extended := asked.extend(texts, previews=True)) is not None:
+            assert expected == [Fragment(each) for each in extended if each]
             pieces += expected
         else:
             got = [piece for each in texts for piece in asked.feed(each)]
@@ -244,16 +244,16 @@ def test_a_block_with_fragments_grows_only_for_those_who_take_them() -> None:
     """Where nobody can take the fragments, the text has to be fed."""
     parser = Sentinel(fragments=True)
     parser.feed(T + '{"name":"f","arguments":"')
-    assert parser.grows(["abc"]) is None
-    assert parser.grows(["abc", "d\\", "n"], previews=True) == ["abc", "d", "\\n"]
+    assert parser.extend(["abc"]) is None
+    assert parser.extend(["abc", "d\\", "n"], previews=True) == ["abc", "d", "\\n"]
 
 
 def test_half_an_escape_grows_a_block() -> None:
     """Nothing of it can be told yet, and it need not be fed all the same."""
     parser = Sentinel()
     parser.feed(T + '{"name":"')
-    assert parser.grows(["\\"]) == []
-    assert parser.grows(['"f']) == []
+    assert parser.extend(["\\"]) == []
+    assert parser.extend(['"f']) == []
     assert raw([*parser.feed('"}'), *parser.finish()]) == T + '{"name":"\\"f"}'
 
 
