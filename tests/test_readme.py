@@ -137,6 +137,19 @@ def options_section() -> str:
     return "\n\n".join(tables)
 
 
+def by_value(option: Option) -> str:
+    """Return an option's help with a list of its values: what follows ``VALUE:`` or ``VALUE, VALUE:`` is about them."""
+    names = "|".join(re.escape(choice or "Empty") for choice in option.choices)
+    lead, *rest = re.split(rf"(?<=\. )((?:{names})(?:, (?:{names}))*): ", option.help) if names else [option.help]
+    values = [
+        f"- {', '.join(f'`{name}`' if name != 'Empty' else name for name in about.split(', '))}: {text.strip()}"
+        for about, text in zip(rest[::2], rest[1::2], strict=True)
+    ]
+    env = f" The environment variable `{option.env}` gives another default." if option.env else ""
+    # Else Markdown reads tags as HTML.
+    return "\n".join((f"{lead.strip()}{env}", *([""] if values else []), *values)).replace("<", "\\<")
+
+
 def options_page() -> str:
     """Return the page of options: each with its whole help and its environment variable."""
     intro = "The help texts of `mitmdump -s addon/toolsim.py --options`, in the order of README's groups.\n"
@@ -146,10 +159,8 @@ def options_page() -> str:
         parts.append(f"## {title}\n")
         for option in (by_name[name] for name in names):
             choices = f", or {' '.join(f'`{choice}`' for choice in option.choices if choice != option.default)}"
-            env = f" The environment variable `{option.env}` gives another default." if option.env else ""
-            text = option.help.replace("<", "\\<")  # Else Markdown reads tags as HTML.
             heading = f"`{option.full_name}` = {default_of(option)}{choices if option.choices else ''}"
-            parts.append(f"**{heading}**\n\n{text}{env}\n")
+            parts.append(f"**{heading}**\n\n{by_value(option)}\n")
     return "\n".join(parts)
 
 

@@ -61,16 +61,16 @@ OPTIONS = (
     Option(
         "manifest_role",
         "auto",
-        "Role of the message that shows the tools to the model. auto: developer over the Responses API, system over "
-        "chat completions. Some gateways drop system text: use user there.",
+        "Role of the message that shows the tools to the model. Some gateways drop system text: use user there. "
+        "auto: developer over the Responses API, system over chat completions.",
         ("auto", "developer", "system", "user"),
     ),
     Option(
         "history",
         "auto",
         "How earlier calls are shown to the model. auto: as suits the form of the manifest, currently sentinel for "
-        "each. sentinel: in the very form in which it is to call. record: one bracketed line each, which the model "
-        "cannot mistake for the way to call.",
+        "each. sentinel: in the very form in which the model is to call. record: one bracketed line each, which the "
+        "model cannot mistake for the way to call.",
         ("auto", "record", "sentinel"),
     ),
     Option(
@@ -84,8 +84,8 @@ OPTIONS = (
     Option(
         "repair",
         "safe",
-        "Whether a call whose JSON is malformed gets one repair pass. safe: the result counts only if it satisfies the "
-        "tool's schema. off: such a call stays text. Strict tools are never repaired.",
+        "Whether a call whose JSON is malformed gets one repair pass. Strict tools are never repaired. safe: the "
+        "result counts only if it satisfies the tool's schema. off: such a call stays text.",
         ("safe", "off"),
     ),
     Option(
@@ -135,10 +135,10 @@ OPTIONS = (
     Option(
         "unknown_tool",
         "text",
-        "What happens to a call of a tool that was never declared. text: it stays text. call: the client gets it as "
-        "a call, as from most servers, and can tell the model; most agent programs do, some stop. retry: the model "
-        "is asked again, once or as often as toolsim_retry says, and then it stays text. Beside strict tools it is a "
-        "violation instead of text. Names that are masked are never passed on.",
+        "What happens to a call of a tool that was never declared. Beside strict tools it is a violation instead of "
+        "text. Names that are masked are never passed on. text: it stays text. call: the client gets it as a call, "
+        "as from most servers, and can tell the model; most agent programs do, some stop. retry: the model is asked "
+        "again, once or as often as toolsim_retry says, and then it stays text.",
         ("text", "call", "retry"),
     ),
     Option(
@@ -170,7 +170,7 @@ OPTIONS = (
         "tool_use_mode",
         "",
         "How tools are used, whatever a request says. enforced: an answer must call one of those on offer, unless a "
-        "tool has just answered. relaxed: as the request says, but rather without tools than not at all, see "
+        "tool has just answered. relaxed: as the request says, but without tools rather than with an error, see "
         "toolsim_fallback_retry_count. disabled: none is on offer. Empty: as the request says.",
         ("", "enforced", "relaxed", "disabled"),
     ),
@@ -222,8 +222,8 @@ OPTIONS = (
     Option(
         "output_mode",
         "openai-json",
-        "Form of the calls over chat completions. openai-json: the API's own. obsidian-xml: <use_tool> text behind "
-        "each. The request header x-proxy-output-mode overrides it for one request.",
+        "Form of the calls over chat completions. The request header x-proxy-output-mode overrides it for one "
+        "request. openai-json: the API's own. obsidian-xml: each followed by its <use_tool> text.",
         ("openai-json", "obsidian-xml"),
         env="PROXY_OUTPUT_MODE",
     ),
