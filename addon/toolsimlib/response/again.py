@@ -90,8 +90,8 @@ class Fault:
 class AskAgain:
     """An answer that broke off at a ``fault``. ``words``: all that the model wrote; ``usage``: what it took, if known.
 
-    ``otherwise``: what is emitted if nobody asks, including the end, without the usage. Only who emitted the earlier
-    rounds knows whether that is the end of an answer with calls (``loop/merge.py``).
+    ``otherwise``: what is emitted if nobody asks, including the end, without the usage. Whether that is the end of an
+    answer with calls depends on the earlier rounds (``loop/merge.py``).
     """
 
     fault: Fault

@@ -92,7 +92,7 @@ class Answer:
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
                 return self._checked(self._turn(0).other(event))
             case StructuredCall():
-                self._look_for_late(event)
+                self._warn_if_late(event)
                 return self._checked(self._turn(event.choice).structured(event))
             case StructuredDelta():
                 return self._checked(self._turn(event.choice).arriving(event))
@@ -202,18 +202,18 @@ class Answer:
         self.done = True
         if reasons is None:
             reasons = {choice: turn.reason or "stop" for choice, turn in self._turns.items()}
-        self._look_for_nothing(set(reasons.values()))
+        self._warn_if_empty(set(reasons.values()))
         self._report.finish = reasons.get(0, "stop")
         self._report.truncated |= "length" in reasons.values()
         return Ended(reasons, self._usage)
 
-    def _look_for_late(self, call: StructuredCall) -> None:
+    def _warn_if_late(self, call: StructuredCall) -> None:
         """Warn of a call behind the end of its choice, which is dropped; calls behind a cut are reported elsewhere."""
         turn = self._turn(call.choice)
         if turn.over and not turn.cut:
             self._report.warnings.append(entry(LATE_CALL, loggable_name(call.name)))
 
-    def _look_for_nothing(self, reasons: set[EndReason]) -> None:
+    def _warn_if_empty(self, reasons: set[EndReason]) -> None:
         """Warn of an answer that looks like success but is empty, or lacks the call that it had to hold."""
         if self._plan.choice.mode == "required" and "tool_calls" not in reasons:
             self._report.warnings.append(NO_CALL)

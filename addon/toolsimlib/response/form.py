@@ -51,7 +51,7 @@ _MAX_DEPTH = 512
 """More open brackets than in any real call."""
 
 _MAX_NAME = 256
-"""Characters of a name or a type; none of ours is as long."""
+"""Characters of a name or a type; no real one is as long."""
 
 _SPACE = re.compile(r"[ \t\r\n]++")
 _NO_BRACKET = re.compile(r"[^{}\[\]<]*+")

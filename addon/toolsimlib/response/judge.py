@@ -142,7 +142,9 @@ class Judge:
             return self._fail(tool.strict, "", MALFORMED_JSON, tool.name, "a whole call, got one that was cut off")
         if tool.kind == "custom" and call.kind == "custom":
             return self._input(tool, call.arguments, "", ())
-        return self._by_kind(tool, Written("", tool.name, arguments=Json(call.arguments, call.arguments)), "", ())
+        return self._judge_arguments(
+            tool, Written("", tool.name, arguments=Json(call.arguments, call.arguments)), "", ()
+        )
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
         """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""
@@ -268,7 +270,7 @@ class Judge:
         if tool is None:
             return self._fail(strict, raw, found.reason, written.name, self._on_offer())
         codes = (*written.codes, TOOL_NAME) if found.inexact else written.codes
-        return self._by_kind(tool, written, raw, codes)
+        return self._judge_arguments(tool, written, raw, codes)
 
     def _on_offer(self) -> str:
         return f"one of the tools on offer: {(', '.join(self._tools) or 'none')[:_MAX_OFFERED]}"
@@ -278,7 +280,7 @@ class Judge:
         may = self._plan.policy.unknown_tool == "call" and UNKNOWN_TOOL not in self._plan.asks
         return may and loggable_name(name) == name
 
-    def _by_kind(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
+    def _judge_arguments(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
         judge = self._custom if tool.kind == "custom" else self._function
         return judge(tool, written, raw, codes)
 

@@ -167,7 +167,7 @@ def as_block(name: str, arguments: str) -> str:
 def extend_block(
     parser: Sentinel | Untagged | BrokenCalls, preview: Preview | None, deltas: Deltas
 ) -> tuple[list[ClientEvent], int]:
-    """Extend the open block of ``parser`` by ``deltas``; return what ``preview`` makes of them, and how many did.
+    """Extend the open block of ``parser`` by the first ``deltas``; return what ``preview`` makes of them, and how many.
 
     The last ones may do more than extend it: while they do, the number is halved.
     """

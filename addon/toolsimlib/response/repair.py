@@ -97,7 +97,7 @@ def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
             codes[MISSING_BRACE] = None
             out += reversed(stack)
             return Mended("".join(out), at, tuple(codes))
-        # The first bracket is the root's, even where it opens an empty pair.
+        # The first bracket is the root's, even if it opens an empty pair.
         if stack and (run := _RUN.match(text, at)):
             out.append(run[0])
             at = run.end()
@@ -179,7 +179,7 @@ def _clean(inner: str, codes: dict[str, None]) -> str:
 
 
 def unescaped_arguments(text: str, start: int) -> int | None:
-    """Return where the quote stands that wraps arguments whose own are not escaped: ``"arguments":"{"k":1}"``."""
+    """Return where the quote is that wraps arguments whose own quotes are bare: ``"arguments":"{"k":1}"``."""
     found = _UNESCAPED.search(text, start)
     return None if found is None else found.end() - 1
 

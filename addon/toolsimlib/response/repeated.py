@@ -30,7 +30,7 @@ _MAX_LENGTH = 4096
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The objects that one with several values for each of ``keys`` stands for, in order; ``code`` names the repair."""
+    """The objects, in order, for which one with several values for each of ``keys`` stands; ``code``: of the repair."""
 
     code: str
     keys: tuple[str, ...]

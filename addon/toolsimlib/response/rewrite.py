@@ -74,7 +74,7 @@ class ResponseRewriter:
 
     @property
     def holder(self) -> str:
-        """The id of the answer with which the backend keeps the catalogue that it was sent, "" if it may not."""
+        """The id of the answer under which the backend holds the catalogue that it was sent, "" if it may not."""
         final = self.final
         if not self._plan.held or self.cut or final is None or final.get("status") != "completed":
             return ""

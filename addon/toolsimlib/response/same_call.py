@@ -17,10 +17,10 @@ number (``tool_block_max``, ``tool_block_dedup``).
 from __future__ import annotations
 
 CUT = 3
-"""Fewer calls than this may be the same by chance, or on purpose."""
+"""This many calls of one answer may be the same by chance, or on purpose: only the cut shows that they are a loop."""
 
 ENDLESS = 32
-"""More of the same call than anyone means."""
+"""More of the same call than anyone intends."""
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
@@ -30,7 +30,10 @@ _BETWEEN = "[, \t\r\n"
 
 
 class SameCall:
-    """The items of a list so far. ``times``: how often the last one is repeated; ``first_end``: where it first ends."""
+    """The items of a list so far.
+
+    ``times``: how often in a row the last one has occurred; ``first_end``: where the first of these ends.
+    """
 
     def __init__(self) -> None:
         self._item = ""

@@ -19,8 +19,8 @@ The rules, by number; the tests name them.
     closes a dialect's body if the reader misses nothing, and a mark ends the call or the text is not known to be cut.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
     closing tag closes it, the first new opening tag ends it. A dialect's body is literal from the start, but a tag
-    inside one of its values is content. A value has lost its end if it never ends, or if a closing tag in it is
-    followed by an opening one: the block, and everything after it, is then read as if there were no values.
+    inside one of its values is content. A value has lost its end if it never ends, or if an unmatched closing tag in it
+    is followed by an opening one: the block is then read again without values, and so is everything after it.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
  7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right behind that tag.
  8. A ``<think>`` may open before the first visible character; nothing up to its ``</think>`` is a block.
@@ -82,7 +82,7 @@ class Sentinel:
         self.state, self._thought = self.state_start, Thought()
         # The open block: where it begins in the current text (opening tag included), and what arrived of it earlier.
         self._opening = self._closing = ""
-        self._begin = 0
+        self._start = 0
         self._pieces: list[str] = []
         self._size = 0
         self._is_foreign = False  # Whether its tag is a dialect's own.
@@ -132,7 +132,7 @@ class Sentinel:
     def finish(self, *, cut: bool = False) -> list[Piece]:
         """Return what is left at the end of the text. Nothing may be fed after it.
 
-        ``cut``: the backend reported that the model was stopped before it was done.
+        ``cut``: the text is known not to be all that the model would have written.
         """
         self._final, self._was_cut = True, cut
         self._text, self._held = self._held, ""
@@ -170,7 +170,7 @@ class Sentinel:
             return
         self._emit(match.start())
         self._unread.close()
-        self._begin, self._pos = match.span()
+        self._start, self._pos = match.span()
         self._opening = match[0]
         self._closing = self._tags.closing[match[0]]
         self._is_foreign = match[0] not in self._tags.ours
@@ -201,12 +201,12 @@ class Sentinel:
                 self._stash(at)
                 return
             at = behind
-        if self._size + at - self._begin > min(_MAX_SPACE, self._limit):
+        if self._size + at - self._start > min(_MAX_SPACE, self._limit):
             self._reject()
         elif at == len(text):
             self._stash(at)
         else:
-            row = row_at(text, at, self._opening, behind_tag=self._size + at == self._begin, final=self._final)
+            row = row_at(text, at, self._opening, behind_tag=self._size + at == self._start, final=self._final)
             if row is None:
                 self._stash(at)
             elif isinstance(row, Dialect):
@@ -231,7 +231,7 @@ class Sentinel:
         """Inside a JSON body, of which only strings and brackets are tracked (rules 3 and 6)."""
         text = self._text
         # The text may extend far beyond the largest block; reading past the limit would read it over and over.
-        stop = min(len(text), self._begin + self._limit - self._size + 1)
+        stop = min(len(text), self._start + self._limit - self._size + 1)
         pos, met = self._json.read(text, self._pos, stop)
         if met == "tag" and self._closing:
             met, end = self._json.read_tag(text, pos, self._opening, self._closing, final=self._final)
@@ -267,7 +267,7 @@ class Sentinel:
         """Inside a body that is not JSON: only tags count, and none inside a value (rule 5)."""
         text, closing, value = self._text, self._closing, self._value
         # A tag that begins at the limit must still be seen whole.
-        stop = min(len(text), self._begin + self._limit - self._size + 1 + len(closing))
+        stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))
         match = ends(self._opening, closing, value.marks).search(text, self._pos, stop)
         if match is None:
             self._stash(stop if self._final or stop < len(text) else value.held_from(text, self._pos))
@@ -290,7 +290,7 @@ class Sentinel:
 
     def _stash(self, at: int) -> None:
         """Store the block's text up to ``at``, hold back the rest, and wait for more."""
-        piece = self._text[self._begin : at]
+        piece = self._text[self._start : at]
         size = self._size + utf8_length(piece)
         if size > self._limit:
             self._overflow(at)
@@ -301,11 +301,11 @@ class Sentinel:
                 self._out.append(Fragment(body))
         self._size = size
         self._pieces.append(piece)
-        self._begin = 0
+        self._start = 0
         self._hold(at)
 
     def _is_oversize(self, at: int) -> bool:
-        return self._size + utf8_length(self._text[self._begin : at]) > self._limit
+        return self._size + utf8_length(self._text[self._start : at]) > self._limit
 
     def _overflow(self, at: int) -> None:
         """Give up a block that is over the limit at ``at`` (rule 9)."""
@@ -344,7 +344,7 @@ class Sentinel:
         elif self._closing:
             self._gather(at)
             self._row = None if self._row is JSON else self._row
-            self._pos = self._begin + len(self._opening)
+            self._pos = self._start + len(self._opening)
             self.state = self.state_literal
         else:
             self._reject()
@@ -377,13 +377,13 @@ class Sentinel:
         return reads_cleanly(row, self._opening, self._raw(self._pos)[len(self._opening) :])
 
     def _raw(self, at: int) -> str:
-        return "".join([*self._pieces, self._text[self._begin : at]])
+        return "".join([*self._pieces, self._text[self._start : at]])
 
     def _gather(self, at: int) -> None:
         """Move the whole open block back into the current text."""
         if self._pieces:
             self._text = self._raw(at) + self._text[at:]
-            self._begin, self._pieces, self._size = 0, [], -len(self._opening)
+            self._start, self._pieces, self._size = 0, [], -len(self._opening)
 
     def _reread(self, raw: str, done: int, at: int) -> None:
         """Leave the block; resume as prose behind the first ``done`` characters of ``raw``, its text up to ``at``."""
@@ -391,7 +391,7 @@ class Sentinel:
             self._text = raw[done:] + self._text[at:]
             self._pos = 0
         else:
-            self._pos = self._begin + done
+            self._pos = self._start + done
         self._leave()
 
     def _leave(self) -> None:

@@ -106,7 +106,7 @@ class Untagged:
         self._form.was_cut = cut
         self._end_of_prose()
         if self.state == self.state_form and self._form.lacks_end:
-            self._take_form()
+            self._finish_form()
         if self.state in (self.state_behind_form, self.state_behind_fence):
             self._end_unit()
         self._reject()
@@ -193,13 +193,13 @@ class Untagged:
         end, is_form = self._form.read(at.text, at.pos, stop)
         self._extend_unit(end)
         if is_form:
-            self._take_form()
+            self._finish_form()
         elif is_form is False or stop < len(at.text) or (end < stop and at.final):
             self._reject()
         elif end < stop:
             at.wait()
 
-    def _take_form(self) -> None:
+    def _finish_form(self) -> None:
         """Submit the complete form to the judge."""
         calls = self._judge.untagged(*self._form.calls())
         self._held.calls += calls or []

@@ -50,7 +50,7 @@ def _step(step: object) -> str:
 
 
 def _wrong_type(error: Any) -> str:
-    """Return what is wrong with a value of the wrong type, "" where something else is wrong.
+    """Return what is wrong with a value of the wrong type, "" if something else is wrong.
 
     jsonschema would quote the value, but that is what the reader sent: the types are what it has to learn.
     """
