@@ -100,7 +100,7 @@ class AskAgain:
     usage: Usage | None = None
 
 
-class Again:
+class FaultFinder:
     """Finds the fault of one choice, if there is any; stores its words if there may be one."""
 
     def __init__(self, plan: Plan) -> None:

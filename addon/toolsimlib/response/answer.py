@@ -176,8 +176,8 @@ class Answer:
         turn = self._turn(0)
         if turn.reason is None:
             events += turn.finish("stop")
-        if turn.reason in ("stop", "length") and turn.again.fault is None and not turn.broken:
-            turn.again.missing(self._plan, turn.reason)
+        if turn.reason in ("stop", "length") and turn.faults.fault is None and not turn.broken:
+            turn.faults.missing(self._plan, turn.reason)
         return self._ask(events) or [*events, self._end()]
 
     def _ask(self, events: list[ClientEvent], *, early: bool = False) -> list[ClientEvent]:
@@ -186,14 +186,14 @@ class Answer:
         The runner decides what the client gets instead. ``early``: only if the backend is still sending; a fault at the
         end of its text waits for the usage.
         """
-        turn = next((turn for turn in self._turns.values() if turn.again.fault is not None), None)
-        if turn is None or turn.again.fault is None or (early and not turn.cut):
+        turn = next((turn for turn in self._turns.values() if turn.faults.fault is not None), None)
+        if turn is None or turn.faults.fault is None or (early and not turn.cut):
             return []
-        fault, otherwise = turn.again.fault, turn.again.fault.otherwise
+        fault, otherwise = turn.faults.fault, turn.faults.fault.otherwise
         if not otherwise or not isinstance(otherwise[-1], Failed):
             otherwise = (*otherwise, Ended({0: fault.finish}))
         self.done = True
-        self.again = AskAgain(fault, turn.again.words, otherwise, self._usage)
+        self.again = AskAgain(fault, turn.faults.words, otherwise, self._usage)
         self._report.asked_again.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
         message = f"The model is asked again ({fault.reason}): expected {fault.expected}."
         return [*events, Failed(ApiError(message, "invalid_request_error", "asked_again", status=422))]

@@ -11,7 +11,7 @@ from __future__ import annotations
 _MAX_HEAD = 16
 
 
-class Begun:
+class Continuation:
     """Joins ``text``, the beginning of a call, to its continuation."""
 
     def __init__(self, text: str) -> None:

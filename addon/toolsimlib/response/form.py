@@ -26,7 +26,7 @@ from typing import Literal
 from toolsimlib.response.call_syntax import read_call, read_calls, read_record
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 from toolsimlib.response.named_json import read_mistral
-from toolsimlib.response.same_call import REPEATED_CALL, SameCall
+from toolsimlib.response.same_call import REPEATED_CALL, LoopDetector
 from toolsimlib.response.written import Written, read_json
 
 UNTAGGED_FENCED = "UNTAGGED_FENCED"
@@ -95,7 +95,7 @@ class Form:
         self._token = ""  # That string or word, as far as it has been read.
         self._copied = 0  # How far the current text has been added to ``_text``.
         self._item_start = 0  # Index in ``_text`` of the first piece of the open array item.
-        self._items, self._length = SameCall(), 0  # The items before it, and how many characters they take.
+        self._loop, self._length = LoopDetector(), 0  # Watches the items before it; how many characters they take.
         self.is_loop = False  # Whether it is an array that repeats one call (rule 6).
         self.was_cut = False  # Whether the text ended before the model was done.
 
@@ -123,7 +123,7 @@ class Form:
                 code = UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
                 if not self.is_loop:
                     return read_json(text, closed=True, repair=self._repair), code
-                calls = read_json(f"{text[: self._items.first_end]}]", closed=True, repair=True)
+                calls = read_json(f"{text[: self._loop.first_end]}]", closed=True, repair=True)
                 return [*calls[:-1], replace(calls[-1], codes=(*calls[-1].codes, REPEATED_CALL))], code
             case "syntax":
                 return [read_call(text)], UNTAGGED_CALL_SYNTAX
@@ -152,7 +152,7 @@ class Form:
 
     def _is_cut_in_loop(self, rest: str) -> bool:
         if self.was_cut and self._repair:
-            self.is_loop = self._items.is_cut("".join([*self._text[self._item_start :], rest]))
+            self.is_loop = self._loop.is_cut("".join([*self._text[self._item_start :], rest]))
         return self.is_loop
 
     def _lex(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
@@ -237,8 +237,8 @@ class Form:
         self._text.append(text)
         item = "".join(self._text[self._item_start :])
         self._copied, self._item_start, self._length = pos, len(self._text), self._length + len(item)
-        self._items.take(item, self._length)
-        self.is_loop = self._repair and self._items.is_endless
+        self._loop.take(item, self._length)
+        self.is_loop = self._repair and self._loop.is_endless
         return self.is_loop
 
     def _symbol(self, char: str) -> bool:

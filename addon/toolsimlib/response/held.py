@@ -30,7 +30,7 @@ class FenceMark:
     opening: bool
 
 
-class Held:
+class HeldUnits:
     """The text held back. ``size``: its characters; ``calls``: those of the open unit so far."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from toolsimlib.response.foreign_end import foreign_end
 
-Met = Literal["more", "tag", "closed", "opened", "slip"]
+Stop = Literal["more", "tag", "closed", "opened", "slip"]
 
 _STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL).match for quote in ('"', "'")}
 """What stands between the quotes."""
@@ -61,7 +61,7 @@ class JsonBody:
             held = text[end:]
         return pieces
 
-    def read(self, text: str, pos: int, stop: int) -> tuple[int, Met]:
+    def read(self, text: str, pos: int, stop: int) -> tuple[int, Stop]:
         """Read from ``pos``; return where it stopped, at ``stop`` or before, and what it met."""
         while pos < stop:
             if self._quote:
@@ -92,7 +92,7 @@ class JsonBody:
                 return pos, "closed"
         return pos, "more"
 
-    def read_tag(self, text: str, pos: int, opening: str, closing: str, *, final: bool) -> tuple[Met, int]:
+    def read_tag(self, text: str, pos: int, opening: str, closing: str, *, final: bool) -> tuple[Stop, int]:
         """Return what the "<" at ``pos`` is, and where the tag that closes the block ends, if it is one."""
         rest = text[pos : pos + len(closing)]
         if rest == closing:

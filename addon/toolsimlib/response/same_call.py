@@ -29,7 +29,7 @@ ONE_CALL = "the same call again and again"
 _BETWEEN = "[, \t\r\n"
 
 
-class SameCall:
+class LoopDetector:
     """The items of a list so far.
 
     ``times``: how often in a row the last one has occurred; ``first_end``: where the first of these ends.

@@ -44,9 +44,9 @@ from toolsimlib.response.dialects import JSON, Dialect, reads_cleanly, row_at
 from toolsimlib.response.foreign_end import foreign_end
 from toolsimlib.response.json_body import JsonBody
 from toolsimlib.response.pieces import Block, Fragment, Oversize, Piece, characters_within, utf8_length
-from toolsimlib.response.tags import Value, behind_fence, ends, held_from, tags
+from toolsimlib.response.tags import OpenValue, behind_fence, ends, held_from, tags
 from toolsimlib.response.thought import Thought
-from toolsimlib.response.unread import Unread
+from toolsimlib.response.unread import UnreadBlocks
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _BETWEEN = re.compile(r"\s{0,16}(?:[;,]\s{0,16}|(?P<tail>\[/TOOL_CALLS\])|(?P<half>\[(?:/[A-Z_]{0,10})?\Z))?").match
@@ -88,9 +88,9 @@ class Sentinel:
         self._is_foreign = False  # Whether its tag is a dialect's own.
         self._json: JsonBody  # The open body, if it is JSON.
         self._row: Dialect | None = None  # The dialect of its body; None before the body, and once JSON turned literal.
-        self._value = Value()  # The open value in that body.
+        self._value = OpenValue()  # The open value in that body.
         self._ignores_values = False  # Whether values are ignored from now on (rule 5).
-        self._unread = Unread(unread)
+        self._unread = UnreadBlocks(unread)
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
@@ -216,7 +216,7 @@ class Sentinel:
 
     def _open_body(self, row: Dialect, at: int) -> None:
         self._row = row
-        self._value = Value(None if self._ignores_values else row)
+        self._value = OpenValue(None if self._ignores_values else row)
         self._pos = at
         self.state = self.state_literal
         if row.is_json:
@@ -351,7 +351,7 @@ class Sentinel:
 
     def _read_plainly(self, at: int) -> None:
         """Read the block again from its beginning, as if there were no values (rule 5)."""
-        self._value, self._ignores_values = Value(), True
+        self._value, self._ignores_values = OpenValue(), True
         self._turn_literal(at)
 
     def _end_of_text(self) -> None:
@@ -395,5 +395,5 @@ class Sentinel:
         self._leave()
 
     def _leave(self) -> None:
-        self._opening, self._pieces, self._value = "", [], Value()
+        self._opening, self._pieces, self._value = "", [], OpenValue()
         self.state = self.state_prose

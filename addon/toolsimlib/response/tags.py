@@ -76,7 +76,7 @@ def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
     return re.compile("|".join(filter(None, [value, re.escape(closing), re.escape(opening)])))
 
 
-class Value:
+class OpenValue:
     """The open value in a body, if any; its marks are those of the dialect's ``row``."""
 
     def __init__(self, row: Dialect | None = None) -> None:

@@ -41,8 +41,8 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Plan
 from toolsimlib.report import Report, loggable_name
-from toolsimlib.response.again import Again
-from toolsimlib.response.begun import Begun
+from toolsimlib.response.again import FaultFinder
+from toolsimlib.response.begun import Continuation
 from toolsimlib.response.block_log import BlockLog
 from toolsimlib.response.broken_call import BrokenCall, BrokenCalls
 from toolsimlib.response.client_calls import ClientCalls
@@ -63,7 +63,7 @@ MAX_WAITING = 64
 class Turn:
     """One choice. ``over``: it takes nothing more; ``cut``: it ended before the backend did; ``reason``: why it ended.
 
-    ``again``: holds the fault at which it ended, if the model can be asked to mend one.
+    ``faults``: the fault at which it ended, if the model can be asked to mend it.
     Each method takes one event of the backend and returns the client's events for it.
     """
 
@@ -76,9 +76,9 @@ class Turn:
         self._calls = ClientCalls(plan, report, numbers, choice)
         self._gap = Gap()
         self._blocks = BlockLog(report, choice)
-        self._begun = Begun(plan.begun) if plan.begun else None
+        self._continuation = Continuation(plan.begun) if plan.begun else None
         self._pending_calls: list[StructuredCall] = []  # Calls that completed while another one is open (rule 5).
-        self.again = Again(plan)
+        self.faults = FaultFinder(plan)
         self.state = self.state_waiting
         self.cut = False
         self.reason: FinishReason | Literal["tool_calls"] | None = None
@@ -117,9 +117,9 @@ class Turn:
         """Take a piece of the backend's text."""
         if self.over:
             return []
-        self.again.note(text)
-        if self._begun is not None:
-            text = self._begun.join(text)
+        self.faults.note(text)
+        if self._continuation is not None:
+            text = self._continuation.join(text)
         if self._parser is not None:
             self._take(self._parser.feed(text))
             if self._parser.in_block and self._calls.is_spent and self._plan.stops_after_tools and not self.over:
@@ -142,7 +142,7 @@ class Turn:
             self._blocks.position += sum(map(len, texts[:count]))
         else:
             events, count = extend_block(parser, self._calls.preview, deltas) if parser and not self.over else ([], 0)
-        self.again.note(*texts[:count])
+        self.faults.note(*texts[:count])
         return events, count
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
@@ -152,7 +152,7 @@ class Turn:
         self._release_text()
         if not self.over:
             self._calls.emit(event)
-            self.again.note_other(event)
+            self.faults.note_other(event)
             self._interrupt()
         return self._calls.take()
 
@@ -191,7 +191,7 @@ class Turn:
         """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
         if self.over:
             return []
-        self.again.stop()
+        self.faults.stop()
         self._drain("length")
         self._end(self.reason)
         return [event for event in self._calls.take() if not isinstance(event, Failed)]
@@ -271,14 +271,14 @@ class Turn:
         if self._calls.is_arriving:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
-            if self._begun is not None:
-                self._take(self._parser.feed(self._begun.end()))
+            if self._continuation is not None:
+                self._take(self._parser.feed(self._continuation.end()))
             was_open, size = self._parser.in_block, self._parser.open_size
             pieces = self._parser.finish(cut=reason == "length")
             # What was held back before an open block is not part of the call that the model is asked to continue.
             prose, pieces = split_end(pieces, size)
             self._take(prose)
-            if was_open and not self.over and self._may_ask and self.again.unfinished(pieces, reason, self._text_gap):
+            if was_open and not self.over and self._may_ask and self.faults.unfinished(pieces, reason, self._text_gap):
                 self._end(None)
                 return
             self._take(pieces)
@@ -322,7 +322,7 @@ class Turn:
         """Act on a verdict, which may be on a ``structured`` call; return what became of it, for the report."""
         match verdict:
             case _ if self._ask_again(verdict):
-                return f"asked again {self.again.fault and self.again.fault.reason}"
+                return f"asked again {self.faults.fault and self.faults.fault.reason}"
             case Call(tool=tool):
                 made = not self.over and self._call(verdict, structured)
                 return f"call {tool.name}" if made else f"passed over {tool.name}"
@@ -379,7 +379,7 @@ class Turn:
 
     def _ask_again(self, verdict: Verdict) -> bool:
         """End the turn if the verdict is a fault that the model can be asked to mend; return whether it is."""
-        if self.over or not self._may_ask or not self.again.broken(verdict, self._text_gap):
+        if self.over or not self._may_ask or not self.faults.broken(verdict, self._text_gap):
             return False
         self.cut = True
         self._end(None)

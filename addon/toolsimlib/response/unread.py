@@ -17,7 +17,7 @@ _MAX_CHARACTERS = 4096
 """How far a closing tag is searched for."""
 
 
-class Unread:
+class UnreadBlocks:
     """Searches for the closing tags of such blocks, and calls ``count`` for each."""
 
     def __init__(self, count: Callable[[], None]) -> None:

@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from toolsimlib.response.code_fence import Place
 from toolsimlib.response.cursor import Cursor
 from toolsimlib.response.form import Form
-from toolsimlib.response.held import Calls, FenceMark, Held
+from toolsimlib.response.held import Calls, FenceMark, HeldUnits
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.opening import CODE, MARK, PYTHON, language_at, may_begin, opening_at
 from toolsimlib.response.pieces import Fragment
@@ -64,7 +64,7 @@ class Untagged:
         self._may_begin = may_begin(self._names)
         self._at = Cursor()
         self._prose = Prose()
-        self._held = Held()
+        self._held = HeldUnits()
         self._form = Form("json", judge.offers)  # The current form.
         self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.

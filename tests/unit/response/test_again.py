@@ -232,4 +232,4 @@ def test_nobody_is_asked_where_nothing_is_asked_for() -> None:
     told, again, _, answer = hear(round_of(tool("f"), asks=frozenset()), UNKNOWN)
     assert again is None
     assert told[0] == TextDelta(UNKNOWN)
-    assert answer._turns[0].again.words == ""
+    assert answer._turns[0].faults.words == ""

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.response.begun import Begun
+from toolsimlib.response.begun import Continuation
 
 CUT = '<tool_call>{"name":"f","arguments":{"a":"Bo'
 
 
 def joined(begun: str, text: str, size: int = 1) -> str:
     """Return what is read where the text comes in pieces."""
-    joins = Begun(begun)
+    joins = Continuation(begun)
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
     return "".join([*map(joins.join, pieces), joins.end()])
 

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from toolsimlib.plan import Tool
-from toolsimlib.response.held import Calls, Held
+from toolsimlib.response.held import Calls, HeldUnits
 from toolsimlib.response.verdict import Accepted, Call
 
 ONE = Accepted(Call(Tool("f", "f"), "{}"), ())
 
 
-def two_units() -> Held:
-    held = Held()
+def two_units() -> HeldUnits:
+    held = HeldUnits()
     held.add("{1")
     held.add("}")
     held.calls.append(ONE)
@@ -51,7 +51,7 @@ def test_an_open_unit_is_text_until_it_is_closed() -> None:
 
 def test_whitespace_joins_the_unit_if_more_follows() -> None:
     """Whitespace behind a form belongs to the unit only if another form follows."""
-    held = Held()
+    held = HeldUnits()
     held.add("{1}")
     held.add_tail("\n")
     assert held.take_tail() == "\n"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from toolsimlib.response.dialects import DIALECTS, FOREIGN
-from toolsimlib.response.tags import Value, behind_fence, ends, held_from, open_tag, tags
+from toolsimlib.response.tags import OpenValue, behind_fence, ends, held_from, open_tag, tags
 
 
 def test_tags() -> None:
@@ -61,7 +61,7 @@ def test_ends() -> None:
 )
 def test_values(body: str, ended: bool, passed: bool) -> None:
     """A value ends at its own end; one behind whose closing tag another block opens has lost it."""
-    value, at, going = Value(next(row for row in DIALECTS if row.name == "use_tool")), 0, True
+    value, at, going = OpenValue(next(row for row in DIALECTS if row.name == "use_tool")), 0, True
     while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):
         going = value.passes(match, "<use_tool>")
         at = match.end()

@@ -4,7 +4,7 @@ import pytest
 from support.answers import plan
 from support.turns import STRICT, chat, tell
 from toolsimlib.events import Closed, Finished, TextDelta
-from toolsimlib.response.unread import Unread
+from toolsimlib.response.unread import UnreadBlocks
 
 END = "</tool_call>"
 
@@ -17,7 +17,7 @@ END = "</tool_call>"
 def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
     """The first end within reach counts once; then nothing is looked for."""
     found: list[int] = []
-    unread = Unread(lambda: found.append(1))
+    unread = UnreadBlocks(lambda: found.append(1))
     unread.feed(text)
     unread.open(END)
     assert unread.waits
