@@ -96,10 +96,10 @@ class StructuredCall:
 
 @dataclass(frozen=True, slots=True)
 class StructuredDelta:
-    """A piece of the arguments of a function's call that the backend is emitting; its ``StructuredCall`` follows.
+    """A piece of the arguments of a function call that the backend is still emitting; its ``StructuredCall`` follows.
 
-    ``key`` names the call within its choice; ``is_first``: it is the first of the call. The pieces together are what
-    its arguments begin with. A reader gives them only if it is asked to (``tells_ahead``).
+    ``key`` identifies the call within its choice; ``is_first``: it is the call's first piece. The pieces together are a
+    prefix of its arguments. A reader emits them only on request (``streams_ahead``).
     """
 
     key: str

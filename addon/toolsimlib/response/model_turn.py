@@ -56,7 +56,7 @@ class ModelTurn:
         self._report = report
         self._reader = APIS[plan.backend].reader()
         # A call that can be asked for again is held back until it is complete.
-        self._reader.tells_ahead = announces_early(plan) and not plan.asks
+        self._reader.streams_ahead = announces_early(plan) and not plan.asks
         self._answer = Answer(plan, report, seconds=check_seconds)
         self._decoder = RepeatDecoder(max_event_bytes) if content_type.lower().startswith("text/event-stream") else None
         self._body: list[bytes] = []

@@ -1,5 +1,5 @@
 """The two APIs on the wire: bytes and dicts to neutral values and back.
 
-Only this wing knows how an API spells things. Everyone else names an API (``plan.Dialect``) and asks ``dialect`` for
-the object that speaks it.
+Only this package knows the wire formats. Other modules name an API (``plan.Dialect``) and get the object that speaks it
+from ``dialect``.
 """

@@ -1,12 +1,12 @@
 """Which pieces of a call's arguments can be streamed while a backend is still emitting them.
 
-What was sent cannot be taken back, and only the whole call says what its arguments are. So a piece is passed on only if
-the arguments are certain to begin with all that came so far, by everything that backends are known to do:
+Sent pieces cannot be taken back, and only the whole call determines its arguments. So a piece is passed on only if the
+arguments are certain to begin with everything received so far, given all that backends are known to do:
 
-1. Arguments that are an object begin with its brace. Any others are of a kind that is judged whole.
-2. A first piece that is an object already, an empty one perhaps, may be followed by another that is meant instead.
-3. A second piece that begins as the first one did repeats it: such pieces are cumulative, and the last one counts.
-4. Half a surrogate pair is no text; its other half may be in the next piece.
+1. Arguments that are an object begin with its brace. Any other kind is judged whole.
+2. A first piece that is already a complete object, perhaps an empty one, may be followed by another that replaces it.
+3. A second piece that begins with the first one repeats it: such pieces are cumulative, and the last one counts.
+4. Half a surrogate pair is not text; its other half may be in the next piece.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toolsimlib.wire.lenient import loaded
 
 
 class Ahead:
-    """The arguments of one call. ``feed`` it every piece of them, in order."""
+    """The arguments of one call. ``feed`` takes every piece of them, in order."""
 
     def __init__(self) -> None:
         self._first = ""
@@ -23,7 +23,7 @@ class Ahead:
         self._is_over = False
 
     def feed(self, piece: str) -> str:
-        """Return what of ``piece`` can be passed on, "" from the first piece that cannot."""
+        """Return ``piece`` if it can be passed on, and "" from the first piece that cannot."""
         if self._is_over or not piece:
             return ""
         if not self._first:

@@ -1,13 +1,13 @@
-"""The beginnings of histories that were read before: a client repeats its history with each request, and adds to it.
+"""Cached beginnings of histories: a client repeats its history with each request, and adds to it.
 
-So the last histories are kept (``kept_arrays.py``), with their source up to the bracket that closed the array then.
-Where a body goes on with such a source, its items are taken, the very same objects, and only those behind them are
+The latest histories are cached (``kept_arrays.py``), with their source up to the bracket that closed the array. If a
+body contains such a source, the cached items are reused, the very same objects, and only the items behind them are
 parsed.
 
-1. Up to its closing bracket the source of an array is a whole number of items, one at least. So a comma behind it and
-   one more item, or the bracket, make it the beginning of another array; all else is for a parser.
-2. What was made of the items that are kept may be kept with them (``KeptArray.read``): the history that goes on from
-   them inherits it. Only what depends on nothing behind them is fit for that.
+1. Up to its closing bracket the source of an array is a whole number of items, at least one. So if a comma and one more
+   item follow it, or the bracket, it is the beginning of another array; anything else needs a parser.
+2. What a reader made of the cached items may be cached with them (``KeptArray.read``): the history that continues them
+   inherits it. This suits only results that do not depend on later items.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from json import JSONDecoder
 from toolsimlib.wire.kept_arrays import Cut, KeptArray, KeptArrays
 
 histories = KeptArrays(8, 4_096, 262_144)
-"""The histories that were read last."""
+"""The latest ones."""
 
 _KEYS = ("messages", "input")
-# Most bodies reach their history within so many characters.
+# Characters within which the history of most bodies begins.
 _HEAD = 1_024
 _VALUE = re.compile(r"[ \t\r\n]*+:[ \t\r\n]*+(?=\[)")
 
@@ -34,25 +34,25 @@ def cut_history(text: str, decoder: JSONDecoder) -> Cut | None:
     if len(text) < histories.smallest or (place := _place(text)) is None:
         return None
     key, at = place
-    known = histories.find(text, at)
-    if known is None:
+    cached = histories.find(text, at)
+    if cached is None:
         items, end = decoder.raw_decode(text, at)
         history = KeptArray(text[at : end - 1], items)
-    elif text.startswith("]", behind := at + known.size):
-        history, end = known, behind + 1
+    elif text.startswith("]", behind := at + cached.size):
+        history, end = cached, behind + 1
     elif text.startswith(",", behind):
         more, length = decoder.raw_decode(f"[{text[behind + 1 :]}")
         if not more:
             return None
         end = behind + length
-        history = KeptArray(text[at : end - 1], [*known.array, *more], known.read)
+        history = KeptArray(text[at : end - 1], [*cached.array, *more], cached.read)
     else:
         return None
     return histories.cut(key, text, at, end, history)
 
 
 def _place(text: str) -> tuple[str, int] | None:
-    """Return the key of a history, and where its array begins, if that can be found without a parser."""
+    """Return the key of the history and the position of its array, if they can be found without a parser."""
     for end in (_HEAD, len(text)):
         for key in _KEYS:
             at = text.find(f'"{key}"', 0, end)

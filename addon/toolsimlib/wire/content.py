@@ -1,7 +1,7 @@
-"""Message content of both dialects: the client's parts read, the backend's parts written, one turned into the other.
+"""Message content of both dialects: reads the client's parts, writes the backend's, translates between them.
 
-Text and images are understood in either dialect's spelling on either endpoint, since clients mix them. Every other part
-stays in its own shape (``Raw``) for a backend of the same dialect.
+Text and images are read in either dialect's shape on either endpoint, since clients mix them. Every other part keeps
+its own shape (``Raw``) for a backend of the same dialect.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def _read_image(part: Mapping[str, Any], dialect: Dialect, param: str) -> Part:
 
 
 def translate_item(item: Item, to: Dialect, notes: list[str]) -> Item:
-    """Return ``item`` as a backend of the dialect ``to`` takes it; ``notes`` gets what it has no form for."""
+    """Return ``item`` as a backend of the dialect ``to`` takes it; what it has no form for is added to ``notes``."""
     match item:
         case Message():
-            # Many chat servers know no developer role; it replaced the system role, which all know.
+            # Many chat servers do not know the developer role; it replaced the system role.
             role: Role = "system" if to == "chat" and item.role == "developer" else item.role
             parts = translate_parts(item.parts, to, notes)
             return item if parts is item.parts and role == item.role else Message(role, parts, item.name)
@@ -81,7 +81,7 @@ def translate_item(item: Item, to: Dialect, notes: list[str]) -> Item:
 
 
 def translate_parts(parts: tuple[Part, ...], to: Dialect, notes: list[str]) -> tuple[Part, ...]:
-    """Return ``parts`` as a backend of the dialect ``to`` takes them; ``notes`` gets what it has no form for."""
+    """Return ``parts`` as a backend of the dialect ``to`` takes them; ``notes`` as in ``translate_item``."""
     if not any(isinstance(part, Raw) for part in parts):
         return parts
     translated = [_translate(part, to) for part in parts]

@@ -1,8 +1,8 @@
 """The two APIs, each as one object that speaks it.
 
-Everything that depends on an API hangs here, so that nobody else compares names::
+Everything that depends on the API is found here, so that no other module compares names::
 
-    path, body ─▶ uses_tools? ─▶ read ─▶ ClientRequest          what the client said
+    path, body ─▶ uses_tools? ─▶ read ─▶ ClientRequest          what the client sent
     ClientRequest ─▶ adopt ─▶ items ─▶ … ─▶ compose ─▶ body     what a backend of this API gets
     bytes ─▶ reader ─▶ BackendEvents      ClientEvents ─▶ writer ─▶ bytes
 
@@ -36,30 +36,30 @@ from toolsimlib.wire.sse import ServerSentEvent
 
 
 class Reader(Protocol):
-    """Reads one answer of a backend; whatever that sends, it raises nothing.
+    """Reads one answer of a backend. Never raises, whatever the backend sends.
 
-    ``unknown``: the types of events that were ignored because nobody here knows them, for the log. ``tells_ahead``:
-    whether to give pieces of calls too, before these are whole; false unless it is set.
+    ``unknown``: the types of events that were ignored as unknown, for the log. ``streams_ahead``: whether to emit
+    pieces of a call before it is complete; false unless it is set.
     """
 
     unknown: dict[str, None]
-    tells_ahead: bool
+    streams_ahead: bool
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
-        """Return the events in one event of a stream."""
+        """Return the events of one stream event."""
 
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Take pieces that came behind one that gave ``delta``, and differ from it only in their texts."""
+        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events in a whole answer."""
+        """Return the events of a whole answer."""
 
     def end(self) -> list[BackendEvent]:
         """Return the events at the end of the stream."""
 
 
 class Writer(Protocol):
-    """Writes one answer for a client: frames as it goes, or one ``body`` if the form asks for no stream."""
+    """Writes one answer for a client: frames as it goes, or one ``body`` if the form is not a stream."""
 
     body: dict[str, Any] | None
     error: ApiError | None
@@ -79,12 +79,12 @@ class Compose(Protocol):
         answer_format: Mapping[str, Any] | Literal["as sent"] | None,
         keep_hosted: bool,
     ) -> dict[str, Any]:
-        """``answer_format``: the structured output to demand. ``keep_hosted``: pass hosted tools on."""
+        """``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on."""
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenCalls:
-    """For calls that a client is not shown: the key of a request's conversation, and a request with such calls."""
+    """For calls hidden from the client: the key of a request's conversation, and how to restore them in a request."""
 
     key: Callable[[Mapping[str, Any], str], bytes]
     restored: Callable[[Mapping[str, Any], str, Callable[[bytes], Sequence[Called]]], dict[str, Any]]
@@ -94,16 +94,15 @@ class HiddenCalls:
 class Api:
     """One API. ``ending``: how the paths of its requests end.
 
-    ``manifest_role``: the role that an instruction from the outside has in it. ``text_follows_calls``: whether an
-    answer has a place for text behind its calls (an output list does, a chat message does not). ``output_mode``: the
+    ``manifest_role``: the role for instructions from outside the conversation. ``text_follows_calls``: whether an
+    answer has a place for text after its calls (an output list does, a chat message does not). ``output_mode``: the
     operator's form of its calls. ``is_kept``: whether later requests can refer to its answers.
-    ``spelt_out``: a client's body in which items that only toolsim can read are words, the very same if it has none.
-    ``takes_structural_tags``: whether its form of an answer can be one (of vLLM and SGLang). ``shows_hosted``: whether
-    an answer has items for what hosted tools do; ``hidden``: where it has none, how that comes back into a history.
-    ``continued``: a client's body with one more turn, of the model's words ("" = none) and what is said to them;
-    ``called``: of words, calls and their outputs; ``aside``: a body that asks the same model something short, under a
-    rule, apart from the conversation. ``call_id``: the id that the writer gives a call, by its kind and
-    number.
+    ``spelt_out``: a client's body with the items that only toolsim can read as text, the very same body if it has none.
+    ``takes_structural_tags``: whether the answer format can be one (of vLLM and SGLang). ``shows_hosted``: whether an
+    answer has items for the work of hosted tools; ``hidden``: if not, how that work is restored in a history.
+    ``continued``: a client's body with one more turn: the model's words ("" = none) and the reply to them;
+    ``called``: a turn of words, calls and their outputs; ``aside``: a body that asks the same model something short,
+    under a rule, outside the conversation. ``call_id``: the id that the writer gives a call, by its kind and number.
     """
 
     name: Dialect
@@ -132,7 +131,7 @@ class Api:
 CHAT = Api(
     name="chat",
     ending="/chat/completions",
-    # The role that every chat template knows; many servers know no developer.
+    # The role that every chat template knows; many servers do not know developer.
     manifest_role="system",
     text_follows_calls=False,
     output_mode=attrgetter("output_mode"),
@@ -181,28 +180,28 @@ APIS: Mapping[Dialect, Api] = {api.name: api for api in (RESPONSES, CHAT)}
 
 @lru_cache(maxsize=64)
 def api_of_path(path: str) -> Api | None:
-    """Return the API whose requests are sent to ``path`` (its query included), None if there is none.
+    """Return the API whose requests are sent to ``path`` (query included), None if there is none.
 
-    Cached: six places ask about a request's path.
+    Cached: six callers look up the path of each request.
     """
     plain = path.partition("?")[0].rstrip("/")
     return next((api for api in APIS.values() if plain.endswith(api.ending)), None)
 
 
 def api_of_request(body: Mapping[str, Any]) -> Api:
-    """Return the API in which a request's ``body`` is written; a body that says nothing counts as Responses."""
+    """Return the API in which a request's ``body`` is written; one that could be either counts as Responses."""
     return CHAT if "messages" in body else RESPONSES
 
 
 def api_of_answer(body: Mapping[str, Any]) -> Api | None:
-    """Return the API in which a whole answer is written, None if it is something else, or a bare error."""
+    """Return the API in which a whole answer is written, None if it is not an answer, or a bare error."""
     if "choices" in body:
         return CHAT
     return RESPONSES if body.get("object") == "response" or "output" in body else None
 
 
 def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
-    """Return the API whose stream holds this event (``event``: its name, "" for none), None while that is open."""
+    """Return the API whose stream holds this event (``event``: its name, "" for none), None if it could be either."""
     if string(data.get("type") or event).startswith("response."):
         return RESPONSES
     return CHAT if "choices" in data or data.get("error") else None

@@ -10,7 +10,7 @@ from typing import Any
 from toolsimlib.errors import ApiError
 
 NO_WORDS = ApiError("The backend reported an error.", status=502)
-"""What ``read_error`` returns for an error without a message."""
+"""What ``read_error`` makes of an error without content."""
 
 
 def read_error(error: object) -> ApiError:
@@ -29,7 +29,7 @@ def read_error(error: object) -> ApiError:
 
 
 def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
-    """Return the error of a 2xx answer without ``expected``: some backends report errors like that."""
+    """Return the error of a 2xx answer without ``expected``: some backends report errors with such a status."""
     if _text(body.get("message")) or _text(body.get("detail")):
         return read_error(body)
     message = f"The backend's answer has no '{expected}': it may speak the other API (see toolsim_backend)."
@@ -42,7 +42,7 @@ def error_body(error: ApiError) -> bytes:
 
 
 def error_fields(error: ApiError) -> dict[str, Any]:
-    """Return the fields of a Responses ``error`` event: flat as the API has them, and nested as some clients read."""
+    """Return the fields of a Responses ``error`` event: flat as in the API, and nested as some clients read them."""
     return {"code": error.code, "message": error.message, "param": error.param, "error": error.body()}
 
 

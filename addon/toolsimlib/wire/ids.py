@@ -1,7 +1,7 @@
 """The ids of calls: how we make them, and which of those in a history we may have made.
 
-Ids count (``fc_001``, ``fc_002``, …; ``call_…`` in chat), on from the highest number in the request's own history,
-since clients refuse an id that repeats in one conversation.
+Ids are numbered (``fc_001``, ``fc_002``, …; ``call_…`` in chat), continuing from the highest number in the request's
+own history, since clients refuse an id that repeats within a conversation.
 """
 
 from __future__ import annotations

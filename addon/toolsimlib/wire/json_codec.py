@@ -1,8 +1,8 @@
-"""JSON as it comes and goes over the wire.
+"""JSON on the wire, in both directions.
 
-JSON may hold half of a surrogate pair, escaped (``"\\ud83d"``); UTF-8 cannot. Most are pairs that a backend cut in two,
-at the limit of a delta: those are joined (``Joiner``). What stays alone is no text and becomes U+FFFD, at the door:
-where bytes come in, and where they go out, since the JSON inside a model's text can spell one too.
+JSON may contain half of a surrogate pair, escaped (``"\\ud83d"``); UTF-8 cannot. Most halves are pairs that a backend
+split between two deltas: those are joined (``Joiner``). A lone half is not text and becomes U+FFFD at the boundary:
+where bytes come in, and where they go out, since the JSON inside a model's text can contain one too.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from json.encoder import encode_basestring
 from typing import Any
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
-# What ``_encoder`` makes for each value, which takes longer than encoding a small one; not every Python has it.
+# ``_encoder`` builds this for each value, which takes longer than encoding a small one; not every Python has it.
 _make_chunks = getattr(json.encoder, "c_make_encoder", None)
 _chunks = _make_chunks and _make_chunks(
     None, _encoder.default, encode_basestring, None, ":", ",", _encoder.sort_keys, _encoder.skipkeys, _encoder.allow_nan
 )
 
 spells_surrogates = re.compile(rb"\\u[dD][89a-fA-F]").search
-"""Matches if JSON holds the escape of half a surrogate pair."""
+"""Matches if JSON contains an escaped half of a surrogate pair."""
 
 
 def parse_object(
@@ -30,7 +30,7 @@ def parse_object(
     parse_float: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> dict[str, Any] | None:
-    """Return the JSON object that ``data`` is, None if it is not one, or one that Python cannot hold. Never raises.
+    """Return ``data`` as a JSON object, None if it is not one, or not representable in Python. Never raises.
 
     ``parse_float`` and ``parse_constant`` as in ``json.loads``; if they raise ValueError, the result is None.
     """
@@ -44,7 +44,7 @@ def parse_object(
 
 
 def whole_text(text: str) -> str:
-    """Return ``text`` with the halves of surrogate pairs joined, and U+FFFD for those that stand alone."""
+    """Return ``text`` with the halves of surrogate pairs joined, and U+FFFD for lone ones."""
     if text.isascii():
         return text
     try:
@@ -55,13 +55,13 @@ def whole_text(text: str) -> str:
 
 
 class Joiner[Key]:
-    """The texts of one answer, as they come in deltas: a surrogate pair may be cut between two deltas of one key."""
+    """The texts of one answer, as deltas: a surrogate pair may be split between two deltas of one key."""
 
     def __init__(self) -> None:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Return the part of the text ``key`` that is whole now; "" while there is only half a character."""
+        """Return the text of ``key`` that is whole now, "" if there is only half a character."""
         if text.isascii() and not self._halves:
             return text
         text = self._halves.pop(key, "") + text
@@ -70,7 +70,7 @@ class Joiner[Key]:
         return whole_text(text)
 
     def end(self, key: Key) -> str:
-        """Return the replacement for half a character of ``key`` that nothing completed, "" if there is none."""
+        """Return the replacement for a half of ``key`` that was never completed, "" if there is none."""
         return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
 
     def open_keys(self) -> list[Key]:
@@ -79,14 +79,14 @@ class Joiner[Key]:
 
 
 def encode(value: Any) -> str:
-    """Return compact JSON as ``dump`` does, except that halves of surrogate pairs stay."""
+    """Return compact JSON as ``dump`` does, but keep halves of surrogate pairs."""
     if type(value) is str:
         return encode_basestring(value)
     return "".join(_chunks(value, 0)) if _chunks is not None else _encoder.encode(value)
 
 
 def dump(value: Any) -> str:
-    """Return compact JSON in one line."""
+    """Return compact JSON on one line."""
     return whole_text(encode(value))
 
 

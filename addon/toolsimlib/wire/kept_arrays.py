@@ -1,15 +1,15 @@
-"""Arrays of earlier requests, together with their sources: a client repeats them, and they need not be parsed again.
+"""A cache of arrays from earlier requests with their sources: clients repeat them, so they need not be parsed again.
 
-``request_body.py`` keeps tools in this way, ``beginnings.py`` histories. Each finds where such a source stands in a
-body; a word that no client can know takes its place (``Cut``), a parser reads the rest, and the array takes the place
-of the word.
+``request_body.py`` caches tools in this way, ``beginnings.py`` histories. Each finds where a cached source occurs in a
+body and replaces it by a word that no client can know (``Cut``); a parser reads the rest, and the cached array replaces
+the word.
 
-1. A parser says where the word stands. If it is not the value of the body's own key, nothing that is kept counts.
-2. An array is known as the very object that it is. Its ``id`` would not do: that may be another's once it is gone.
-3. What goes on from a source that is kept takes its place, and so does what is equal to it.
-4. Another thread may read bodies meanwhile: where no worker process can be started, one does the large jobs. So what is
-   kept is a tuple, which is replaced and never changed; of two that are replaced at the same time one is forgotten.
-5. Nobody may change an array that is kept, or what is in it. A bounded number of them is, each of a bounded size.
+1. Only the parser decides where the word is. If it is not the value of the body's own key, the cut is discarded.
+2. An array is identified by the very object. Its ``id`` would not do: another object may get it once the array is gone.
+3. A source that continues a cached one replaces it, and so does an equal one.
+4. Another thread may read bodies at the same time: if no worker process can be started, a thread does the large jobs.
+   So the cache is a tuple, which is replaced and never changed; of two simultaneous replacements one is lost.
+5. Nobody may change a cached array or its contents. Their number and the size of each are bounded.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ _numbers = count(1)
 
 @dataclass(eq=False, slots=True)
 class KeptArray:
-    """An array and its source, or as much of that as its module compares.
+    """An array and its source, or the part of the source that its module compares.
 
-    ``read``: what its reader made of it, in the reader's own shape. ``number``: a number that no other array gets
-    while this process lives.
+    ``read``: the reader's result for it, in the reader's own shape. ``number``: unique within this process.
     """
 
     source: str
@@ -37,13 +36,13 @@ class KeptArray:
 
     @property
     def size(self) -> int:
-        """The characters of its source."""
+        """The number of characters of its source."""
         return len(self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A body in which a word replaces an array: the value of the body's ``key``, if all is well."""
+    """A body with a word in place of an array, which should be the value of the body's ``key``."""
 
     key: str
     text: str
@@ -51,9 +50,9 @@ class Cut:
 
 
 class KeptArrays:
-    """The last arrays: ``most`` of them, with sources of ``smallest`` to ``largest`` characters.
+    """The latest arrays: ``most`` of them, with sources of ``smallest`` to ``largest`` characters.
 
-    A short one costs next to nothing to parse, a long one takes much memory.
+    A short one costs next to nothing to parse, a long one much memory to cache.
     """
 
     def __init__(self, most: int, smallest: int, largest: int) -> None:
@@ -64,25 +63,25 @@ class KeptArrays:
         self._word = secrets.token_hex(16)
 
     def find(self, text: str, at: int) -> KeptArray | None:
-        """Return the latest one whose source stands in ``text`` at ``at``."""
+        """Return the latest array whose source is in ``text`` at ``at``."""
         for kept in self._latest:
             if text.startswith(kept.source, at):
                 return kept
         return None
 
     def of(self, array: object) -> KeptArray | None:
-        """Return the entry of this very array, None if there is none."""
+        """Return the cache entry of this very array, None if there is none."""
         for kept in self._latest:
             if kept.array is array:
                 return kept
         return None
 
     def cut(self, key: str, text: str, at: int, end: int, kept: KeptArray) -> Cut:
-        """Cut the array out of the body ``text``, where it stands from ``at`` to ``end``."""
+        """Cut the array out of the body ``text``, where it extends from ``at`` to ``end``."""
         return Cut(key, f'{text[:at]}"{self._word}"{text[end:]}', kept)
 
     def put_back(self, cut: Cut, document: dict[str, Any]) -> bool:
-        """Replace the word in the body by the array, and keep it; return whether the word stood in its place."""
+        """Put the array back in place of its word and cache it; return whether the word was the value of its key."""
         if document.get(cut.key) != self._word:
             return False
         document[cut.key] = cut.kept.array
@@ -91,5 +90,5 @@ class KeptArrays:
 
     def _keep(self, kept: KeptArray) -> None:
         if kept.array and self.smallest <= kept.size <= self._largest:
-            others = [each for each in self._latest if not kept.source.startswith(each.source)]
-            self._latest = (kept, *others[: self._most - 1])
+            remaining = [entry for entry in self._latest if not kept.source.startswith(entry.source)]
+            self._latest = (kept, *remaining[: self._most - 1])

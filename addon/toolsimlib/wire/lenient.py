@@ -1,4 +1,4 @@
-"""One field of a backend's JSON, taken as it comes: what has the wrong type counts as absent."""
+"""One field of a backend's JSON, read leniently: a value of the wrong type counts as absent."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def string(value: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """Return JSON text as it is, and an object, which some backends forget to encode, as JSON text; else ""."""
+    """Return JSON text unchanged, an object (which some backends forget to encode) as JSON text, else ""."""
     return dump(value) if isinstance(value, dict) else string(value)
 
 
 def loaded(text: str) -> Mapping[str, Any] | None:
-    """Return the object in JSON text, None if it is something else."""
+    """Return the object in a JSON text, None if it is not one."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,15 +1,16 @@
-"""Tools of the Responses API that the client runs, although it declares them by their type alone.
+"""Tools of the Responses API that the client itself runs, although it declares them by type alone.
 
     {"type": "shell", "environment": {"type": "local"}}     shell_call              shell_call_output
     {"type": "local_shell"}                                 local_shell_call        local_shell_call_output
     {"type": "apply_patch"}                                 apply_patch_call        apply_patch_call_output
     {"type": "tool_search", "execution": "client", …}       tool_search_call        tool_search_output
 
-A backend that writes text can call them as well as any function, once it knows what they take. So each is a tool of
-that name with our own schema (a search brings its own), and its calls are items of its own type. The same types with
-another environment or execution are the backend's own business: hosted tools.
+A text backend can call them like any function, once it knows their parameters. So each becomes a tool of that name with
+our own schema (a search declares its own), and its calls are items of its own type. The same types with another
+environment or execution are hosted tools, which the backend runs.
 
-One row of ``LOCAL_TOOLS`` is one type. Its calls have no shape for what does not fit the schema, so they always do.
+One row of ``LOCAL_TOOLS`` is one type. The item of a call cannot represent arguments that violate the schema, so calls
+must fit.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ type Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LocalTool:
-    """One type. ``item`` makes the fields of a call's item from its arguments, ``arguments`` the reverse.
+    """One type. ``item`` turns the arguments of a call into fields of its item, ``arguments`` does the reverse.
 
-    ``answer`` returns what the model is shown of an output item.
+    ``answer`` returns the text of an output item for the model.
     """
 
     kind: ToolKind
@@ -134,10 +135,10 @@ def _shell_answer(item: Json) -> str:
     if isinstance(output, str):
         return output
     answers = []
-    for each in mappings(output):
-        outcome = mapping(each.get("outcome"))
+    for command in mappings(output):
+        outcome = mapping(command.get("outcome"))
         ended = {"timed_out": True} if outcome.get("type") == "timeout" else {"exit_code": outcome.get("exit_code")}
-        answers.append({"stdout": each.get("stdout"), "stderr": each.get("stderr"), **ended})
+        answers.append({"stdout": command.get("stdout"), "stderr": command.get("stderr"), **ended})
     return json.dumps(answers, ensure_ascii=False)
 
 
@@ -146,9 +147,9 @@ def _patch_answer(item: Json) -> str:
 
 
 def _search_answer(item: Json) -> str:
-    """Return the names that were found: their declarations stand in the catalogue from now on."""
+    """Return the names that were found: their declarations are in the catalogue from now on."""
     names = [
-        string(mapping(each.get("function")).get("name") or each.get("name")) for each in mappings(item.get("tools"))
+        string(mapping(tool.get("function")).get("name") or tool.get("name")) for tool in mappings(item.get("tools"))
     ]
     return json.dumps({"tools": [name for name in names if name]}, ensure_ascii=False)
 
@@ -208,7 +209,7 @@ def is_local(declared: Json) -> bool:
 
 
 def local_tool(declared: Json) -> Tool:
-    """Return a declared tool as one that a model can be shown."""
+    """Return a declared tool as one that can be shown to a model."""
     kind = LOCAL_TOOLS[declared["type"]]
     description, parameters = declared.get("description"), declared.get("parameters")
     return Tool(

@@ -1,4 +1,4 @@
-"""MCP on the wire: the items for a server's tools and calls, and what a request says about them.
+"""MCP on the wire: the items for a server's tools and calls, and what a request contains about them.
 
 Written (Responses; the generated types of OpenAI's SDK read every event)::
 
@@ -6,9 +6,9 @@ Written (Responses; the generated types of OpenAI's SDK read every event)::
     call := item.added call.in_progress arguments.delta? arguments.done … call.(completed | failed) item.done
     asks := item.added item.done                                  an mcp_approval_request
 
-Read: a request whose MCP tools are run here is turned into one of functions alone, whose history of MCP items is one of
-function calls: so it goes every way that any request with functions goes. What an echoed item says of a call is shown
-to the model and believed no further than other history.
+Read: a request whose MCP tools are run here becomes one with functions only, and the MCP items in its history become
+function calls, so that it is handled like any request with functions. The content of an echoed item is shown to the
+model, and trusted no more than other history.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMES = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_res
 
 
 def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | None) -> list[ClientEvent]:
-    """Return the events that list a server's tools, or say why it has none."""
+    """Return the events that list a server's tools, or report why it has none."""
     name = f"mcpl_{secrets.token_hex(24)}"
     item = {"id": name, "type": "mcp_list_tools", "server_label": label, "tools": list(tools), "error": error}
     end = "response.mcp_list_tools.completed" if error is None else "response.mcp_list_tools.failed"
@@ -86,17 +86,17 @@ def new_call_id() -> str:
 
 
 def approval_request(name: str, label: str, tool: str, arguments: str) -> PassThrough:
-    """Return the event that asks for a yes."""
+    """Return the event that asks for approval."""
     item = {"id": name, "type": "mcp_approval_request", "server_label": label, "name": tool, "arguments": arguments}
     return PassThrough(item)
 
 
 def error_text(error: Any) -> str:
-    """Return the error of a call in words."""
+    """Return the error of a call as text."""
     if not isinstance(error, dict):
         return f"Error: {str(error)[:_MAX_WORDS]}" if error else "Error: the call failed."
-    words = "\n".join(string(each.get("text")) for each in mappings(error.get("content")))
-    return f"Error: {(words or string(error.get('message')) or 'the call failed.')[:_MAX_WORDS]}"
+    text = "\n".join(string(part.get("text")) for part in mappings(error.get("content")))
+    return f"Error: {(text or string(error.get('message')) or 'the call failed.')[:_MAX_WORDS]}"
 
 
 # -- read
@@ -105,14 +105,14 @@ def error_text(error: Any) -> str:
 def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the MCP tools of a request, each with its path."""
     tools = body.get("tools")
-    for index, each in enumerate(tools if isinstance(tools, list) else ()):
-        if mapping(each).get("type") == "mcp":
-            yield f"tools[{index}]", each
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if mapping(tool).get("type") == "mcp":
+            yield f"tools[{index}]", tool
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A yes or a no, to the approval request ``id``. ``asked``: the request as it is echoed, if it is."""
+    """A yes or no to the approval request ``id``. ``asked``: that request as the client echoes it, if it does."""
 
     id: str
     approve: bool
@@ -122,14 +122,14 @@ class Decision:
 
 
 def decisions(body: Mapping[str, Any]) -> list[Decision]:
-    """Return the decisions of a request's history that no call has followed. Raises BadRequest for one without id."""
+    """Return the decisions in a request's history not yet followed by a call. Raises BadRequest for one without id."""
     items = body.get("input")
-    known = list(enumerate(items)) if isinstance(items, list) else []
-    kinds = [(index, item) for index, item in known if mapping(item).get("type") in NAMES]
-    made = {item.get("approval_request_id") for _, item in kinds if item["type"] == "mcp_call"}
-    asked = {string(item.get("id")): item for _, item in kinds if item["type"] == "mcp_approval_request"}
+    indexed = list(enumerate(items)) if isinstance(items, list) else []
+    mcp_items = [(index, item) for index, item in indexed if mapping(item).get("type") in NAMES]
+    made = {item.get("approval_request_id") for _, item in mcp_items if item["type"] == "mcp_call"}
+    asked = {string(item.get("id")): item for _, item in mcp_items if item["type"] == "mcp_approval_request"}
     found: list[Decision] = []
-    for index, item in kinds:
+    for index, item in mcp_items:
         if item["type"] != "mcp_approval_response" or item.get("approval_request_id") in made:
             continue
         name, param = string(item.get("approval_request_id")), f"input[{index}].approval_request_id"
@@ -153,16 +153,16 @@ def as_functions(
     is_ours: Callable[[str], bool],
     decided: Mapping[str, tuple[Call, CallOutput]],
 ) -> dict[str, Any]:
-    """Return a request whose MCP tools are ``functions``, and whose MCP items are calls of such.
+    """Return a request with ``functions`` in place of its MCP tools, and with its MCP items as calls of functions.
 
-    ``shown``: the model's name for a server's tool; ``is_ours``: whether this proxy asks the server of a label;
-    ``decided``: the outcomes of the decisions, by the id of the approval request.
+    ``shown``: returns the model's name for a server's tool; ``is_ours``: whether we call the server of a label;
+    ``decided``: the outcome of each decision, by the id of its approval request.
     """
     tools = body.get("tools")
     kept = [
-        each
-        for each in (tools if isinstance(tools, list) else ())
-        if mapping(each).get("type") != "mcp" or not is_ours(string(each.get("server_label")))
+        tool
+        for tool in (tools if isinstance(tools, list) else ())
+        if mapping(tool).get("type") != "mcp" or not is_ours(string(tool.get("server_label")))
     ]
     changed = {**body, "tools": [*kept, *functions]}
     if isinstance(items := body.get("input"), list):
@@ -201,19 +201,19 @@ def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
 
 
 def choice_of_functions(value: Any, names: Callable[[str], Mapping[str, str]]) -> Any:
-    """Return a ``tool_choice`` that names the functions instead of MCP tools; ``names``: those of a label."""
+    """Return a ``tool_choice`` that names functions instead of MCP tools; ``names``: those of a server, by label."""
     match value:
         case {"type": "mcp", "server_label": str(label)}:
             return _chosen(value, names(label), {"type": "allowed_tools", "mode": "required", "tools": []})
         case {"type": "allowed_tools", "tools": list(tools)}:
             inner: list[Any] = []
-            for each in tools:
-                if mapping(each).get("type") == "mcp":
+            for tool in tools:
+                if mapping(tool).get("type") == "mcp":
                     allowed = {"type": "allowed_tools", "tools": []}
-                    chosen = _chosen(each, names(string(each.get("server_label"))), allowed)
+                    chosen = _chosen(tool, names(string(tool.get("server_label"))), allowed)
                     inner += chosen.get("tools", [chosen])
                 else:
-                    inner.append(each)
+                    inner.append(tool)
             return {**value, "tools": inner}
     return value
 
@@ -228,7 +228,7 @@ def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[st
 
 
 def after_calls(value: Any) -> Any:
-    """Return the ``tool_choice`` for the turn after a call: what had to be called has been."""
+    """Return the ``tool_choice`` for the turn after a call, when the demand for one has been met."""
     if isinstance(value, dict):
         is_limit = value.get("type") == "allowed_tools"
         return {**value, "mode": "auto"} if is_limit else "auto"

@@ -1,4 +1,4 @@
-"""Structured output: ``text.format`` (Responses, flat) and ``response_format`` (chat, nested) say the same thing."""
+"""Structured output: ``text.format`` (Responses, flat) and ``response_format`` (chat, nested) are equivalent."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 type Demand = Mapping[str, Any] | Literal["as sent"] | None
-"""The structured output for a backend: a flat format, what the client itself sent, or none."""
+"""The structured output to request from a backend: a flat format, the client's own, or none."""
 
 
 def flat_format(wanted: object) -> Mapping[str, Any] | None:
-    """Return the JSON that a client demands in the flat shape of ``text.format``, None if plain text will do.
+    """Return the JSON format that a client demands, in the flat shape of ``text.format``, None for plain text.
 
     Either shape is read on either endpoint, since clients mix them.
     """

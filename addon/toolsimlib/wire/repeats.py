@@ -1,23 +1,24 @@
 """Frames of a stream that differ only in their text, recognised by their bytes.
 
-Nearly all frames of an answer are alike: an envelope, and a few characters of text in it. Reading the envelope again is
-most of what a delta costs. So once such a frame has been read in full, those that follow are compared with it as
-bytes, all that have come together at once::
+Nearly all frames of an answer are alike: an envelope with a few characters of text in it. Parsing the envelope is most
+of the cost of a delta. So once such a frame has been parsed in full, later ones are compared with it as bytes, all
+frames of a chunk at once::
 
     data: {"sequence_number":7,"type":"response.output_text.delta","delta":"Hel","obfuscation":"aX3"}\\n\\n
     └───────── head ────────┘ └───────────────── middle ─────────────────┘└┬┘└────── tail ─────┘   └─ end ┘
                                                             text, a JSON string's inside
 
-1. The slow path is the truth: a frame counts as a repeat only if reading it in full would give the same document but
-   for that one string, and for what no reader looks at: Responses' numbers, which stand before the text or, where
-   a Pydantic model writes its fields (vLLM), behind it; and the word by which OpenAI and Mistral hide the text's
-   length. That is shown when a frame is learned, by reading it with other values in their places: neither JSON nor SSE
-   depends on what a string holds.
-2. What is not plain (an escape of a surrogate, bytes that are not UTF-8, an empty text, CR as line end, a field more)
-   is no repeat, and takes the slow path.
-3. A repeat's document is that of the frame that was learned, with the new text in it: its reader must not keep it.
-4. A frame is learned when 4 unknown ones have come, then 8, 16 …, and 4 again after some repeats: a stream whose frames
-   are never alike costs little more, and one whose frames change every second (llama.cpp's clock) is learned again.
+1. The slow path is authoritative: a frame counts as a repeat only if parsing it in full would give the same document
+   except for that one string and for values that no reader uses: the sequence numbers of Responses, which stand before
+   the text or, if a Pydantic model writes the fields (vLLM), behind it; and the padding with which OpenAI and Mistral
+   hide the length of the text. Learning a frame proves this, by parsing it with other values in these places: neither
+   JSON nor SSE depends on the content of a string.
+2. A frame that is not plain (an escaped surrogate, bytes that are not UTF-8, an empty text, CR as line end, an extra
+   field) is not a repeat, and takes the slow path.
+3. The document of a repeat is that of the learned frame with the new text in it: the reader must not keep it.
+4. A frame is learned after 4 unknown ones, then after 8, 16 …, and after 4 again once there were some repeats: a stream
+   whose frames are never alike costs little more, and one whose frames change every second (llama.cpp's clock) is
+   learned again.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from toolsimlib.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 
 _BLANK_LINE = b"\n\n"
 _FRAME = re.compile(rb"(?:event: ?([^\r\n]*)\n)?data: ?([^\r\n]*)\n\n").fullmatch
-# The inside of a JSON string with its short escapes, and those of single characters that are no surrogates.
+# The inside of a JSON string, with short escapes and \u escapes of characters that are not surrogates.
 _TEXT = rb'[^"\\%b\x01-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\%b\x01-\x1f]*+)*+'
 _TEXT_AT = re.compile(_TEXT % (b"\0", b"\0")).match
-# Several of them with a NUL between, of which JSON has none; nor can it end an escape.
+# Several of them with a NUL between: JSON contains none, and it cannot end an escape.
 _TEXTS = re.compile(_TEXT % (b"", b"")).fullmatch
 _NUMBERS = re.compile(rb"(?:0|[1-9][0-9]{0,17})(?:\0(?:0|[1-9][0-9]{0,17}))*+").fullmatch
 _WORDS = re.compile(rb"[A-Za-z0-9_+/=\0-]*").fullmatch
-# What may differ in each repeat, and another value that it might have.
+# Values that may differ in each repeat, each with a substitute to learn with.
 _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
     "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),
@@ -50,11 +51,11 @@ _KEYS = ("content", "reasoning_content", "reasoning")
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
-# Bytes of the largest frame that may repeat.
+# Bytes of a frame that is worth learning.
 _MAX_LEARNED = 16_384
 # So many repeats pay for learning again.
 _ENOUGH_REPEATS = 8
-# After so many unknown frames a stream without a single template is left alone.
+# Unknown frames after which we give up on a stream without a single template.
 _PATIENCE = 64
 
 
@@ -62,9 +63,9 @@ _PATIENCE = 64
 class Template:
     """A frame with its holes. ``event`` holds the document, ``place[key]`` is its text.
 
-    ``head`` goes up to the number before the text, and ``middle`` from there on; without a number ``middle`` is empty.
-    ``end`` begins behind the word or number that follows the text, which ``follows`` matches alone, and ``tail``
-    goes up to it; without one ``tail`` is empty.
+    ``head`` ends at the number before the text, and ``middle`` lies between number and text; without a number
+    ``middle`` is empty. ``tail`` lies between the text and the word or number that follows it, which ``follows``
+    matches, and ``end`` is the rest; without such a word ``tail`` is empty.
     """
 
     event: ServerSentEvent
@@ -76,7 +77,7 @@ class Template:
     end: bytes
     follows: Callable[[bytes], object] = _WORDS
     number: int = 0
-    """The number that the next repeat will have, if they count."""
+    """The expected number of the next repeat, if the frames are numbered."""
 
     def with_text(self, text: str) -> ServerSentEvent:
         """Return the event of a repeat; see rule 3."""
@@ -84,7 +85,7 @@ class Template:
         return self.event
 
     def texts(self, data: bytes) -> list[str] | None:
-        """Return the texts of ``data``, if that is nothing but repeats of this frame."""
+        """Return the texts of ``data`` if it consists only of repeats of this frame."""
         middle, tail = self.middle, self.tail
         if not data.startswith(self.head) or not data.endswith(self.end) or b"\0" in data:
             return None
@@ -118,15 +119,15 @@ class Template:
         return texts
 
     def _split(self, data: bytes) -> list[bytes] | None:
-        """Return what stands between head and end of each frame, None if the frames differ."""
+        """Return the part of each frame between head and end, None if any frame has others."""
         head, end = self.head, self.end
         start, stop = len(head), len(_BLANK_LINE) - len(end)
         parts = [frame[start:stop] for frame in data.split(_BLANK_LINE)]
-        parts.pop()  # What stands behind the last blank line: nothing.
+        parts.pop()  # Nothing stands behind the last blank line.
         return parts if (end + head).join(parts) == data[start : -len(end)] else None
 
     def _split_in_order(self, data: bytes) -> list[bytes] | None:
-        """Return what stands behind the number of each frame, if the numbers continue as expected; else None."""
+        """Return the part of each frame behind ``middle`` if the numbers continue as expected, else None."""
         head, middle, number = self.head, self.middle, self.number
         end = self.end[: -len(_BLANK_LINE)]
         parts = []
@@ -142,26 +143,26 @@ class Template:
 
 @dataclass(slots=True)
 class Repeats:
-    """Consecutive repeats of one frame; their texts."""
+    """The texts of consecutive repeats of one frame."""
 
     template: Template
     texts: list[str]
 
 
 class RepeatDecoder:
-    """An SSEDecoder that gives repeats of earlier frames as such."""
+    """An SSEDecoder that returns repeats of earlier frames as ``Repeats``."""
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._decoder = SSEDecoder(limit)
         self._between_frames = False
         self._templates: list[Template] = []
         self._unknown = 0
-        self._unnoted = b""  # The last frame, if it is unknown: it is read before it is learned from.
+        self._unnoted = b""  # The last frame, if it is unknown: its event is yielded before we learn from it.
         self._until_learned = self._patience = _FIRST_LEARNED
         self._repeats = 0
 
     def repeats(self, data: bytes) -> Repeats | None:
-        """Return the repeats in ``data``, if it holds only repeats of the last known frame: then it need not be fed."""
+        """Return ``data`` as repeats if it is nothing but repeats of the latest template; it need not be fed then."""
         if self._unnoted:
             self._note()
         if not self._between_frames or not self._templates:
@@ -221,7 +222,7 @@ class RepeatDecoder:
         return None
 
     def _note(self) -> None:
-        """Count an unknown frame, and learn it if it is its turn (rule 4)."""
+        """Count an unknown frame, and learn it if it is due (rule 4)."""
         frame, self._unnoted = self._unnoted, b""
         self._unknown += 1
         if self._repeats >= _ENOUGH_REPEATS:
@@ -237,7 +238,7 @@ class RepeatDecoder:
 
 
 def learned(frame: bytes) -> Template | None:
-    """Return the template of one whole frame, None if it is not of the kind that repeats."""
+    """Return the template of one whole frame, None if such frames do not repeat."""
     parts = _FRAME(frame)
     if parts is None:
         return None
@@ -275,7 +276,7 @@ def learned(frame: bytes) -> Template | None:
 
 
 def _hole(key: str, source: bytes, document: dict[str, Any], start: int, end: int) -> re.Match[bytes] | None:
-    """Return where a value stands that may differ in each repeat, None if it is not that of the frame's ``key``."""
+    """Return the match of a value that may differ in each repeat, None if it is not the document's own ``key``."""
     pattern, other = _HOLES[key]
     found = pattern.search(source, start, end)
     if found is None:
@@ -293,7 +294,7 @@ def _loaded(source: bytes) -> dict[str, Any] | None:
 
 
 def _place(document: dict[str, Any] | None) -> tuple[dict[str, Any], str] | None:
-    """Return where a document's text stands: the object that holds it, and its key there."""
+    """Return where a document's text is: the object that holds it, and its key there."""
     match document:
         case {"choices": [{"delta": dict() as delta}]}:
             keys = [key for key in _KEYS if isinstance(delta.get(key), str) and delta[key]]

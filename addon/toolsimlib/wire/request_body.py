@@ -1,12 +1,12 @@
-"""A request's body as JSON, without parsing the tools and the history again that stood in an earlier one.
+"""A request's body as JSON, without parsing tools and history again that an earlier request contained.
 
-``kept_arrays.py`` has the rules for both, ``beginnings.py`` those for histories; these are the ones for tools, which a
-client sends with each of its requests, and which are most of many. Where a source that is kept stands behind a key
-``"tools"``, the array that was read then is taken, the very same object, and only the rest is parsed.
+``kept_arrays.py`` has the rules for both, ``beginnings.py`` those for histories; the rules below are for tools, which a
+client sends with each request, and which are most of many bodies. If a cached source follows a key ``"tools"``, its
+array is reused, the very same object, and only the rest is parsed.
 
-1. The slow path is the truth: whatever stood anywhere but in its own place in the body is parsed with all the rest.
+1. The slow path is authoritative: an array that is not the value of the body's own key is parsed with all the rest.
 2. The source of an array ends where any parser would end it: no array is the beginning of another one.
-3. Escapes of surrogates, and what is not UTF-8, are for the slow path.
+3. Escaped surrogates, and bytes that are not UTF-8, take the slow path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolsimlib.wire.kept_arrays import Cut, KeptArray, KeptArrays
 _tools = KeptArrays(32, 1_024, 262_144)
 _KEY = "tools"
 _NAME = f'"{_KEY}"'
-# A history may hold any number of such keys: if the body's own is not among the first ones, all of it is parsed.
+# A history may contain any number of such keys: if the body's own is not among the first ones, all of it is parsed.
 _MAX_KEYS = 8
 _VALUE = re.compile(r"[ \t\r\n]*+:[ \t\r\n]*+(?=\[)")
 
@@ -40,11 +40,11 @@ _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def _cut_tools(text: str) -> Cut | None:
-    """Return the body ``text`` without its tools, None if it shows none. Raises ValueError, RecursionError."""
+    """Return the body ``text`` without its tools, None if it has none. Raises ValueError, RecursionError."""
     first = -1
     for at in _places(text):
-        if (known := _tools.find(text, at)) is not None:
-            return _tools.cut(_KEY, text, at, at + known.size, known)
+        if (cached := _tools.find(text, at)) is not None:
+            return _tools.cut(_KEY, text, at, at + cached.size, cached)
         first = at if first < 0 else first
     if first < 0:
         return None
@@ -53,10 +53,10 @@ def _cut_tools(text: str) -> Cut | None:
 
 
 def _places(text: str) -> Iterator[int]:
-    """Yield where the arrays begin that stand behind a key of the name.
+    """Yield the positions of arrays that follow the key.
 
-    A string cannot end in front of it, since no comma would follow; but a longer key may end in it, behind an escaped
-    quote.
+    A match cannot start at the end of a string, since no comma would follow; but it may be the end of a longer key,
+    behind an escaped quote.
     """
     at = text.find(_NAME)
     for _ in range(_MAX_KEYS):
@@ -69,7 +69,7 @@ def _places(text: str) -> Iterator[int]:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """Return the object that ``text`` is; None: it needs a parser. Raises ValueError, RecursionError."""
+    """Return ``text`` as an object, None if it needs the slow path. Raises ValueError, RecursionError."""
     history = cut_history(text, _decoder)
     rest = text if history is None else history.text
     tools = _cut_tools(rest)
@@ -84,7 +84,7 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 def read_body(data: bytes) -> dict[str, Any] | None:
-    """Return a request's body as JSON, None if it is not an object, or holds what Python cannot hold without loss."""
+    """Return a request's body as JSON, None if it is not an object, or not representable in Python without loss."""
     if data.startswith(b"{") and not spells_surrogates(data):
         try:
             document = _read(data.decode())
@@ -96,10 +96,10 @@ def read_body(data: bytes) -> dict[str, Any] | None:
 
 
 def beginning_of(items: object) -> KeptArray | None:
-    """Return the entry of a history, None for any other value."""
+    """Return the cache entry of a history, None for any other value."""
     return histories.of(items)
 
 
 def source_of(value: object) -> KeptArray | None:
-    """Return the entry of ``tools``, None for any other value: those with one number are the same."""
+    """Return the cache entry of ``tools``, None for any other value; equal numbers mean equal tools."""
     return _tools.of(value)

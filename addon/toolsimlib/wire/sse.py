@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
-"""Headers of a stream. Proxies in front would hold it back: nginx until its buffer is full, others to compress it."""
+"""Headers of a stream. Proxies in front would buffer it: nginx until its buffer is full, others to compress it."""
 
 _BOM = b"\xef\xbb\xbf"
-# The largest real events hold a whole Response, images included; beyond this a backend has lost its way.
+# The largest real events hold a whole Response, images included; anything beyond this is a broken backend.
 MAX_EVENT_BYTES = 256 * 1024 * 1024
-# The JSON of an event may hold so many values: lists and objects take twenty times the memory of their text, and a
-# hundred times the time of a string. Only large events are counted.
+# Values in the JSON of one event: lists and objects take twenty times the memory of their text, and a hundred times as
+# long to parse as a string. Only large events are counted.
 MAX_EVENT_VALUES = 50_000
 _COUNTED_BYTES = 64 * 1024
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -26,9 +26,9 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 class ServerSentEvent:
     """One dispatched event.
 
-    ``event`` is "" if the stream named none; ``whole`` is false if the stream ended before its blank line, so that its
-    data may have been cut off. ``document``: its data as JSON, if that is known already; its reader must not keep it
-    (see ``repeats``).
+    ``event`` is "" if the stream named none; ``whole`` is false if the stream ended without the blank line, so the data
+    may have been cut off. ``document``: the data already parsed as JSON, if it is; the reader must not keep it (see
+    ``repeats``).
     """
 
     event: str
@@ -40,8 +40,8 @@ class ServerSentEvent:
 class SSEDecoder:
     """Decode a byte stream, cut anywhere, into events. Never raises: broken UTF-8 becomes U+FFFD, as WHATWG demands.
 
-    An event of more than ``limit`` bytes is dispatched as far as it has come, and one of more than ``MAX_EVENT_VALUES``
-    values without its end: cut off, it is no JSON to its reader.
+    An event of more than ``limit`` bytes is dispatched with what has arrived so far. One of more than
+    ``MAX_EVENT_VALUES`` values is truncated, so that the reader does not take it for JSON.
     """
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
@@ -55,14 +55,14 @@ class SSEDecoder:
 
     @property
     def between_frames(self) -> bool:
-        """Whether the last byte was that of a frame's blank line: nothing before it matters any more."""
+        """Whether the last byte ended a frame's blank line: nothing before it affects what follows."""
         return not (self._held or self._tail or self._data or self._event or self._after_cr or self._first_line)
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Return the events that ``data`` completes.
 
         ``b""`` is the end of input. WHATWG drops an event that has no blank line after it; backends that end on a bare
-        ``data: [DONE]`` are common, so it is dispatched here. What a cut-off line means is for the reader to judge.
+        ``data: [DONE]`` are common, so it is dispatched here. The reader decides what a cut-off line means.
         """
         if not data:
             return self._end()
@@ -77,7 +77,7 @@ class SSEDecoder:
         self._tail.append(data)
         text = b"".join(self._tail)
         self._tail = []
-        # bytes.splitlines knows just the three line ends of SSE: LF, CR, CR LF. (str.splitlines knows more.)
+        # bytes.splitlines splits at just the three line ends of SSE: LF, CR, CR LF. (str.splitlines splits at more.)
         lines = text.splitlines()
         if text.endswith(b"\r"):
             self._after_cr = True
@@ -123,7 +123,7 @@ class SSEDecoder:
 
 
 def _values(data: bytes) -> int:
-    """Return about how many values a JSON text holds, at least."""
+    """Return an estimate, never too high, of how many values a JSON text holds."""
     marks = (b",", b"[", b"{")
     if sum(map(data.count, marks)) > MAX_EVENT_VALUES:
         data = _STRING.sub(b"", data)

@@ -1,4 +1,4 @@
-"""One field of a client's JSON, or the 400 that says what was expected and what was got, in OpenAI's own words."""
+"""One field of a client's JSON, or the 400 that names the expected and the actual type, in OpenAI's own words."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SHARED = (
     "prompt_cache_retention",
     "stream",
 )
-"""The fields that mean the same in both dialects, under the same name."""
+"""The fields with the same name and meaning in both dialects."""
 
 FEW_TOKENS = 16
-"""The smallest limit of an answer that the Responses API takes."""
+"""The smallest token limit that the Responses API accepts."""
 
 
 def kind_of(value: object) -> str:
@@ -59,22 +59,22 @@ def wrong_type(value: object, expected: str, param: str) -> BadRequest:
 
 
 def missing(param: str) -> BadRequest:
-    """Make the 400 for a field that must be there."""
+    """Make the 400 for a missing field."""
     return BadRequest(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
 
 
 def expect[T](value: object, kind: type[T], param: str) -> T:
-    """Return ``value`` if it is of the JSON type ``kind`` (a boolean is no integer); raise BadRequest otherwise."""
+    """Return ``value`` if it is of the JSON type ``kind`` (a boolean is not an integer), else raise BadRequest."""
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     raise wrong_type(value, _EXPECTED[kind], param)
 
 
 def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T:
-    """Return ``fields[key]``, which must be there (null counts as missing) and of the JSON type ``kind``.
+    """Return ``fields[key]``, which must be present (null counts as missing) and of the JSON type ``kind``.
 
-    ``owner``: the path of the object that has the fields, "" for the body itself; put together with the key only where
-    an error has to name it, since a history of 1,000 items has 6,000 fields.
+    ``owner``: the path of the object that has the fields, "" for the body itself; joined with the key only for an
+    error, since a history of 1,000 items has 6,000 fields.
     """
     value = fields.get(key)
     if type(value) is kind:
@@ -85,7 +85,7 @@ def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str =
 
 
 def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T | None:
-    """Return ``fields[key]`` if it is there, None if it is absent or null; clients send both for "not set".
+    """Return ``fields[key]``, None if it is absent or null; clients send both for "not set".
 
     ``owner`` as in ``required``.
     """

@@ -21,8 +21,8 @@ def read_choice(
 ) -> tuple[Choice, list[str]]:
     """Read ``tool_choice``, or the legacy ``function_call``, against the declared ``tools``.
 
-    ``hosted``: whether hosted tools are declared as well, which may satisfy "required". Returns the choice and what of
-    it was ignored, for the log. Raises BadRequest with the exact param.
+    ``hosted``: whether hosted tools are declared as well, which may satisfy "required". Returns the choice and its
+    ignored parts, for the log. Raises BadRequest with the exact param.
     """
     match value:
         case None | "auto":
@@ -53,7 +53,7 @@ def hosted_choice(value: object) -> Any:
         case "none":
             return value
         case dict() if value.get("type") == "allowed_tools":
-            kept = [each for each in mappings(value.get("tools")) if each.get("type") not in _CLIENTS]
+            kept = [tool for tool in mappings(value.get("tools")) if tool.get("type") not in _CLIENTS]
             return {**value, "mode": "auto", "tools": kept}
         case dict() if value.get("type") not in _CLIENTS:
             return value
@@ -61,7 +61,7 @@ def hosted_choice(value: object) -> Any:
 
 
 class _Index:
-    """The declared tools by what a choice may call them: the model's name, or the client's own."""
+    """The declared tools by the names that a choice may use: the model's, or the client's own."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._names: dict[str, set[str]] = {}
@@ -104,7 +104,7 @@ def _chosen_name(value: dict[str, Any], param: str) -> str:
 
 
 def _forced(names: Sequence[str], index: _Index, param: str) -> Choice:
-    found = frozenset(each for name in names for each in index.find(name))
+    found = frozenset(tool_name for name in names for tool_name in index.find(name))
     if not found:
         listed = ", ".join(f"'{name[:64]}'" for name in names[:10])
         raise BadRequest(f"'{param}' names {listed}, which is not declared in 'tools'.", param, "invalid_value")
@@ -112,7 +112,7 @@ def _forced(names: Sequence[str], index: _Index, param: str) -> Choice:
 
 
 def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[Choice, list[str]]:
-    """Read a hard limit. A name that is not declared is ignored as long as another one is."""
+    """Read a hard limit. An undeclared name is ignored if another name is declared."""
     mode = value.get("mode", "auto")
     if mode not in ("auto", "required"):
         got = f"'{mode[:64]}'" if isinstance(mode, str) else kind_of(mode)
@@ -120,9 +120,9 @@ def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[Choice, 
         raise BadRequest(message, f"{param}.mode", "invalid_value")
     names: list[str] = []
     notes: list[str] = []
-    for position, each in enumerate(required(value, "tools", list, param)):
+    for position, tool in enumerate(required(value, "tools", list, param)):
         path = f"{param}.tools[{position}]"
-        entry = expect(each, dict, path)
+        entry = expect(tool, dict, path)
         kind = required(entry, "type", str, path)
         if kind in ("function", "custom"):
             names.append(_chosen_name(entry, path))
@@ -130,12 +130,12 @@ def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[Choice, 
             names.append(kind)
         else:
             notes.append(f"tool_choice:{kind[:40]}")
-    known = [name for name in names if index.find(name)]
-    if len(known) < len(names):
+    declared = [name for name in names if index.find(name)]
+    if len(declared) < len(names):
         notes.append("tool_choice:undeclared")
-    if not known and names:
+    if not declared and names:
         _forced(names, index, "tool_choice")
-    if not known:  # Only hosted tools are allowed: none of the client's own may be called.
+    if not declared:  # Only hosted tools are allowed: none of the client's own may be called.
         return Choice("auto", frozenset()), notes
-    chosen = _forced(known, index, "tool_choice")
+    chosen = _forced(declared, index, "tool_choice")
     return Choice("required" if mode == "required" else "auto", chosen.names), notes

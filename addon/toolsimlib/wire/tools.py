@@ -22,17 +22,17 @@ from toolsimlib.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
 from toolsimlib.wire.request_body import source_of
 from toolsimlib.wire.strict import expect, missing, optional, required, wrong_type
 
-# The body's fields about client tools: read here, never sent on. The model gets the manifest instead.
+# The body's fields about client tools: read here, never forwarded. The model gets the manifest instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 
 # OpenAI's own rule has no dot, but names like ``files.read`` are common with other providers.
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _NAMESPACE_SEPARATOR = "__"
 
-# Items of a history that declare tools: Codex's own, and what a search for tools has found.
+# Items of a history that declare tools: Codex's own, and the results of a tool search.
 TOOL_ITEMS = ("additional_tools", "tool_search_output")
 
-# Fields of an mcp tool for its server's eyes only.
+# Fields of an mcp tool that only its server may see.
 _SECRETS = ("headers", "authorization")
 _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
@@ -40,9 +40,9 @@ _UNSERVED = ("mcp", "tool_search")
 
 Hosted = Mapping[str, Any]
 
-# Bytes of JSON of the largest set of tools that is cached; up to 32 are.
+# Bytes of JSON in the largest set of tools that is cached; 32 sets are.
 _MAX_KNOWN_SIZE = 262_144
-# Up to so many bytes the JSON itself is the key: a digest of so little takes longer than everything else.
+# Bytes of JSON that are used as a key themselves: hashing so few takes longer than everything else done with them.
 _MAX_KEY_SIZE = 2_048
 
 
@@ -60,18 +60,18 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
     for param, declared in _sources(body):
         if not isinstance(declared, list):
             return True
-        if declared and (param == "functions" or not all(_is_hosted(each, body) for each in declared)):
+        if declared and (param == "functions" or not all(_is_hosted(tool, body) for tool in declared)):
             return True
     return False
 
 
 def declares_unserved(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares hosted tools that nobody serves unless the backend is OpenAI's own.
+    """Return whether ``body`` declares hosted tools that only OpenAI's own backend serves.
 
     Any other server ignores them, or refuses the request.
     """
     tools = body.get("tools")
-    return isinstance(tools, list) and any(mapping(each).get("type") in _UNSERVED for each in tools)
+    return isinstance(tools, list) and any(mapping(tool).get("type") in _UNSERVED for tool in tools)
 
 
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
@@ -84,19 +84,19 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     source = source_of(kept.get("tools"))
     text = dump(kept if source is None else {**kept, "tools": None}).encode()
     size = len(text) + (source.size if source is not None else 0)
-    said = text if len(text) <= _MAX_KEY_SIZE else sha256(text).digest()
-    declared = _Declared(said, source.number if source is not None else 0, size, kept)
+    key = text if len(text) <= _MAX_KEY_SIZE else sha256(text).digest()
+    declared = _Declared(key, source.number if source is not None else 0, size, kept)
     return _read_known(declared) if declared.size <= _MAX_KNOWN_SIZE else _read(declared)
 
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """The declarations in a body, as a key: equal if they are the same. ``said``: they as JSON, or its digest.
+    """All declarations of tools in a body, as a cache key. ``key``: their JSON, or the digest of that.
 
-    ``source``: the number of the ``tools`` alone, where their source is known; else it is 0, they are in ``said``.
+    ``source``: the cache number of the top-level ``tools``; 0 if they are not cached, and then part of ``key``.
     """
 
-    said: bytes
+    key: bytes
     source: int
     size: int = field(compare=False)
     body: dict[str, Any] = field(compare=False)
@@ -106,20 +106,20 @@ def _read(declared: _Declared) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     try:
         return _gathered(_declarations(declared.body, exact=False))
     except BadRequest:
-        # Paths are built only if one has to be named.
+        # Paths are built only when an error needs one.
         return _gathered(_declarations(declared.body))
 
 
 def _gathered(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     tools: dict[str, Tool] = {}
     hosted: list[Hosted] = []
-    for each in declarations:
-        if not isinstance(each, tuple):
-            hosted.append(each)
+    for declaration in declarations:
+        if not isinstance(declaration, tuple):
+            hosted.append(declaration)
             continue
-        tool, param = each
-        known = tools.get(tool.name)
-        if known is not None and known != tool and not param.startswith("input["):
+        tool, param = declaration
+        earlier = tools.get(tool.name)
+        if earlier is not None and earlier != tool and not param.startswith("input["):
             message = f"Duplicate tool name '{tool.name}': a name may be declared once, and two declarations differ."
             raise BadRequest(message, f"{param}.name", "invalid_value")
         tools[tool.name] = tool
@@ -130,15 +130,15 @@ _read_known = lru_cache(maxsize=32)(_read)
 
 
 def schema_param(request: ClientRequest, name: str) -> str:
-    """Return the path of the schema that the request declares last for the model name ``name``."""
-    declared = _declarations(request.body)
-    params = [each[1] for each in declared if isinstance(each, tuple) and each[0].name == name]
+    """Return the path of the last schema that the request declares for the model name ``name``."""
+    declarations = _declarations(request.body)
+    params = [found[1] for found in declarations if isinstance(found, tuple) and found[0].name == name]
     return f"{params[-1]}.parameters"
 
 
 def echo_tools(declared: object) -> list[Any]:
     """Return the ``tools`` of a Response object: functions flat and with all of their keys, all else as sent."""
-    return [_echo_tool(each) for each in declared] if isinstance(declared, list) else []
+    return [_echo_tool(tool) for tool in declared] if isinstance(declared, list) else []
 
 
 def _echo_tool(declared: Any) -> Any:
@@ -150,7 +150,7 @@ def _echo_tool(declared: Any) -> Any:
 
 
 def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
-    """Return the declaration of a hosted tool without what is only for its server; a URL may hold secrets too."""
+    """Return the declaration of a hosted tool without the secrets for its server, which its URL may contain too."""
     kept = {name: None if name in _SECRETS else value for name, value in declared.items()}
     if isinstance(url := declared.get("server_url"), str):
         found = _ORIGIN.match(url)
@@ -166,17 +166,17 @@ def offered_natively(body: Mapping[str, Any], names: Collection[str]) -> dict[st
     kept = dict(body)
     for param, declared in _sources(body):
         if param in body and isinstance(declared, list):
-            kept[param] = [left for each in declared if (left := _masked(each, names, body)) is not None]
+            kept[param] = [left for tool in declared if (left := _masked(tool, names, body)) is not None]
     return kept
 
 
 def _masked(declared: Mapping[str, Any], names: Collection[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a declaration without the masked tools, None if nothing is left of it."""
+    """Return a declaration without the tools that are masked, None if nothing is left of it."""
     if declared.get("type") == "namespace":
         inner = [
-            each
-            for each in declared["tools"]
-            if _is_hosted(each, body) or model_name(_own_name(each), declared["name"]) in names
+            tool
+            for tool in declared["tools"]
+            if _is_hosted(tool, body) or model_name(_own_name(tool), declared["name"]) in names
         ]
         return {**declared, "tools": inner} if inner else None
     return declared if _is_hosted(declared, body) or _own_name(declared) in names else None
@@ -203,7 +203,7 @@ def _is_source(item: object) -> bool:
 
 
 def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of ``body`` that declares tools; how its conversation continues makes no difference."""
+    """Return the parts of ``body`` that determine its tools; later items of the conversation make no difference."""
     kept = {key: body[key] for key in ("tools", "functions") if body.get(key) is not None}
     items = body.get("input")
     found = [index for index, item in enumerate(items if isinstance(items, list) else ()) if _is_source(item)]
@@ -213,11 +213,11 @@ def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declarations(body: Mapping[str, Any], *, exact: bool = True) -> Iterator[_Declaration | Hosted]:
-    """Yield the declarations; unless ``exact``, paths lead to the list alone."""
+    """Yield all declarations; unless ``exact``, their paths name only the list."""
     for param, declared in _sources(body):
-        for index, each in enumerate(expect(declared, list, param)):
+        for index, tool in enumerate(expect(declared, list, param)):
             path = f"{param}[{index}]" if exact else param
-            fields = each if type(each) is dict else expect(each, dict, path)
+            fields = tool if type(tool) is dict else expect(tool, dict, path)
             if param == "functions":
                 yield _function(fields, path, None)
             elif _is_local(fields, body):
@@ -233,7 +233,7 @@ def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
 
 
 def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
-    """Return whether it is a tool of the Responses API that the client runs; chat has no items for its calls."""
+    """Return whether the client runs this built-in tool of the Responses API; chat has no items for such calls."""
     if "messages" in body or not isinstance(declared, dict):
         return False
     kind = declared.get("type")
@@ -241,10 +241,10 @@ def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
 
 
 def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Iterable[_Declaration | Hosted]:
-    """Return the tools of a declaration: one, or all of a namespace."""
+    """Return the tools of a declaration: one, or all those of a namespace."""
     kind = fields.get("type")
     if kind is None and ("function" in fields or "name" in fields):
-        kind = "function"  # Left out by hand-written clients; there is only one thing it can be.
+        kind = "function"  # Hand-written clients leave it out; it can be nothing else.
     match kind:
         case None:
             raise missing(f"{param}.type")
@@ -263,9 +263,9 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
         case "namespace" if namespace is None:
             name = _name(fields, param)
             inner: list[_Declaration | Hosted] = []
-            for index, each in enumerate(required(fields, "tools", list, param)):
+            for index, tool in enumerate(required(fields, "tools", list, param)):
                 path = f"{param}.tools[{index}]"
-                inner += _read_tool(expect(each, dict, path), path, name)
+                inner += _read_tool(expect(tool, dict, path), path, name)
             return inner
         case str():
             return (fields,)
@@ -311,7 +311,7 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
 
 
 def _grammar(form: dict[str, Any], param: str) -> str:
-    """Return the grammar with its syntax named in a first line; the definition is nested in chat, flat in Responses."""
+    """Return the grammar under a first line that names its syntax; the definition is nested in chat, else flat."""
     nested = optional(form, "grammar", dict, param)
     if nested is not None:
         form, param = nested, f"{param}.grammar"
@@ -324,7 +324,7 @@ def _name(fields: Mapping[str, Any], param: str) -> str:
     name = required(fields, "name", str, param)
     if _NAME.fullmatch(name):
         return name
-    # The name is the client's own text: quoted to a length that can be read.
+    # The name is the client's own text: quote no more than is readable.
     place = f"{param}.name"
     message = f"Invalid '{place}': expected a string that matches '^{_NAME.pattern}$', but got '{name[:64]}' instead."
     raise BadRequest(message, place, "invalid_value")

@@ -1,4 +1,4 @@
-"""Calls that a chat client never saw, in the place where they were made: before the message that they led to."""
+"""Calls that a chat client never saw, restored where they were made: before the message that they led to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsimlib.wire.json_codec import dump
 
 
 def conversations(messages: Sequence[Any], whose: str) -> Iterator[bytes]:
-    """Yield the key of the conversation before each message, and that of the whole; ``whose``: part of each key."""
+    """Yield the key of the conversation before each message, then of the whole; ``whose``: part of each key."""
     key = blake2b(whose.encode("utf-8", "surrogatepass"), digest_size=32)
     yield key.digest()
     for message in messages:
@@ -27,15 +27,15 @@ def whole_key(body: Mapping[str, Any], whose: str) -> bytes:
 
 
 def with_hidden(body: Mapping[str, Any], whose: str, find: Callable[[bytes], Sequence[Called]]) -> dict[str, Any]:
-    """Return a request with the calls that ``find`` knows of the conversation before each of the model's messages."""
+    """Return a request with the calls that ``find`` returns for the conversation before each message of the model."""
     messages = _messages(body)
-    shown: dict[str, Any] = {**body, "messages": []}
+    restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, whose), messages, strict=False):
         is_models = isinstance(message, dict) and message.get("role") == "assistant"
         if is_models and (calls := find(key)):
-            shown = called(shown, "", calls)
-        shown["messages"].append(message)
-    return shown
+            restored = called(restored, "", calls)
+        restored["messages"].append(message)
+    return restored
 
 
 def _messages(body: Mapping[str, Any]) -> list[Any]:

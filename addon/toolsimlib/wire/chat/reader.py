@@ -3,29 +3,29 @@
     stream  := chunk* [DONE]?
     chunk   := {"choices": [{"index", "delta": {content?, tool_calls?, …}, "finish_reason"}], "usage"?} | {"error"}
 
-That is the specification; what servers make of it is this. Each rule is known from a server that is in use.
+That is the specification; real servers differ as follows. Each rule covers a server in use.
 
- 1. ``[DONE]`` is the terminator; what follows it, or an error, says nothing.
- 2. Many servers leave ``[DONE]`` out: a stream that ends without it is whole if every choice said why it ended.
+ 1. ``[DONE]`` is the terminator; anything after it, or after an error, is ignored.
+ 2. Many servers leave ``[DONE]`` out: a stream that ends without it is complete if every choice has a finish reason.
  3. Reasoning has two names: ``reasoning_content`` (DeepSeek, vLLM, llama.cpp) and ``reasoning`` (OpenRouter, Ollama).
  4. ``content`` may be a list of parts, of which some are reasoning (Mistral: ``thinking``, with parts of its own).
- 5. The first chunk may be empty of choices and say ``created: 0`` (Azure).
- 6. A call comes in fragments, found by their ``index``. Some servers leave it out (Gemini's gateway: then the position
-    counts), some give every call the index 0: a fragment that has a name again, and an id of its own, or no id and
-    another name, is the next call.
- 7. Arguments may come as an object where the API has a string of JSON, ``tool_calls`` as one call where it has a list,
-    and a call's name and arguments beside its id instead of in ``function``. Fragments may repeat all that came before
-    (cumulative), or follow an empty object: where the sum is no JSON, and the last one or all behind the first are,
-    these are the call. The old ``function_call`` may stand beside ``tool_calls`` and say the same: then it counts once.
+ 5. The first chunk may have no choices and ``created: 0`` (Azure).
+ 6. A call comes in fragments, identified by their ``index``. Some servers omit it (Gemini's gateway: then the position
+    counts), some give every call the index 0: a fragment that has a name again, with a new id, or without an id and
+    with another name, starts the next call.
+ 7. Arguments may come as an object instead of a JSON string, ``tool_calls`` as one call instead of a list, and a call's
+    name and arguments beside its id instead of in ``function``. Fragments may be cumulative (each repeats all before
+    it), or follow an empty object: if their concatenation is not JSON, but the last fragment or all after the first
+    are, those are the arguments. The old ``function_call`` may duplicate ``tool_calls``: then it counts once.
  8. Errors in mid-stream come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
     without choices, and as the finish reason ``error`` (OpenRouter, Mistral).
- 9. Finish reasons have local names for "cut": see ``_REASONS``. An unknown one counts as ``stop``.
-10. A last line that the end of the stream cut off is no chunk, and no error of its own.
-11. A surrogate pair may be cut between two deltas.
-12. An event without data is a sign of life, and says nothing. There may be whitespace around ``[DONE]``.
-13. A whole answer may leave open why it ended (``finish_reason: null``): it has ended all the same.
-14. The end of a call is only known at the end of all, and calls may take turns: only the first one is streamed ahead,
-    until there is another.
+ 9. Servers have their own finish reasons for "cut off": see ``_REASONS``. An unknown one counts as ``stop``.
+10. A last line cut off by the end of the stream is neither a chunk nor an error.
+11. A surrogate pair may be split between two deltas.
+12. An event without data is only a keep-alive. There may be whitespace around ``[DONE]``.
+13. A whole answer may lack a finish reason (``finish_reason: null``): it is complete all the same.
+14. A call's end is only certain at the end of the answer, and calls may interleave: only the first call is streamed
+    ahead, until there is another.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ type _Text = TextDelta | ReasoningDelta | RefusalDelta
 
 
 class ChatReader:
-    """Reads one answer. Whatever the backend sends, it raises nothing."""
+    """Reads one answer. Never raises, whatever the backend sends."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, None] = {}
-        self.tells_ahead = False
+        self.streams_ahead = False
         self._opened = False
         self._closed = False
         self._choices: dict[int, _Choice] = {}
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
-        """Return what one chunk of the stream says. What comes behind ``[DONE]`` or an error says nothing."""
+        """Return the events of one chunk of the stream. Anything after ``[DONE]`` or an error is ignored."""
         data = sse.data.strip()
         if self._closed or not data:
             return []
@@ -101,17 +101,17 @@ class ChatReader:
         return events + _counted(chunk) if chunk.get("usage") else events
 
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Take pieces that came behind one that gave ``delta``, and differ from it only in their texts."""
+        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
         self._choices[delta.choice].follow(texts)
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return what a whole chat completion says."""
+        """Return the events of a whole chat completion."""
         if body.get("error"):
             return self._fail(read_error(body["error"]))
         choices = mappings(body.get("choices"))
         if not choices:
             return self._fail(no_answer(body, "choices"))
-        # The counts come first: they are known even if the turn ends within the text.
+        # The counts come first, so that they are reported even if the turn ends within the text.
         events = self._open(body) + _counted(body)
         for choice in choices:
             ended = {**choice, "finish_reason": string(choice.get("finish_reason")) or "stop"}
@@ -122,7 +122,7 @@ class ChatReader:
         return [*events, Closed()]
 
     def end(self) -> list[BackendEvent]:
-        """Return what the end of the stream says: all is well if every choice has ended (rule 2)."""
+        """Return the events at the end of the stream, which is complete if every choice has ended (rule 2)."""
         if self._closed or not self._choices or not all(choice.ended for choice in self._choices.values()):
             return []
         self._closed = True
@@ -145,7 +145,7 @@ class ChatReader:
         index = count(fields, "index")
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = _Choice(index, tells_ahead=self.tells_ahead)
+            choice = self._choices[index] = _Choice(index, streams_ahead=self.streams_ahead)
         events = choice.delta(delta)
         if (reason := string(fields.get("finish_reason"))) and not choice.ended:
             choice.ended = True
@@ -164,9 +164,9 @@ class ChatReader:
 class _Choice:
     """One choice so far: whether it has ended, and its structured calls by index, which come in fragments."""
 
-    def __init__(self, index: int, *, tells_ahead: bool) -> None:
+    def __init__(self, index: int, *, streams_ahead: bool) -> None:
         self.ended = False
-        self._tells_ahead = tells_ahead
+        self._streams_ahead = streams_ahead
         self._index = index
         self._texts: Joiner[type[_Text]] = Joiner()
         # Several at one index: rule 6.
@@ -174,7 +174,7 @@ class _Choice:
         self._legacy: _CallParts | None = None
 
     def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return what a delta, or a whole message, says at once; calls are kept until their last fragment."""
+        """Return the events of a delta, or of a whole message; calls are held until their last fragment."""
         events: list[BackendEvent] = []
         if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):  # Rule 3.
             events += self._joined(ReasoningDelta, thought)
@@ -190,11 +190,11 @@ class _Choice:
         return events
 
     def follow(self, texts: Sequence[str]) -> None:
-        """Take pieces of the arguments of the call that is streamed ahead, which is the only one."""
+        """Add pieces to the arguments of the call that is streamed ahead, which is the only one."""
         self._calls[0][0].pieces += texts
 
     def rest(self, *, cut: bool = False) -> list[BackendEvent]:
-        """Return what was kept: halves of characters, and calls; a ``cut`` answer broke off within the last of them."""
+        """Return what was held: half characters, and calls; a ``cut`` answer broke off within the last call."""
         events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
         calls = [parts for _, same in sorted(self._calls.items()) for parts in same]
         if self._legacy is not None and not any(self._legacy.repeats(parts) for parts in calls):
@@ -222,7 +222,7 @@ class _Choice:
                 same.append(_CallParts())
             piece = same[-1].add(call)
             is_only = key == 0 and len(self._calls) == len(same) == 1 and self._legacy is None  # Rule 14.
-            if self._tells_ahead and is_only:
+            if self._streams_ahead and is_only:
                 events += same[0].ahead(piece, self._index)
         if isinstance(delta.get("function_call"), dict):
             self._legacy = self._legacy or _CallParts()
@@ -232,7 +232,7 @@ class _Choice:
 
 _TEXTS: tuple[type[_Text], ...] = (ReasoningDelta, TextDelta, RefusalDelta)
 
-# Mistral's, DeepSeek's and vLLM's own words for "cut" are the last three.
+# The last three are Mistral's, DeepSeek's and vLLM's own terms for a cut-off answer.
 _REASONS: Mapping[str, FinishReason] = {
     "length": "length",
     "content_filter": "content_filter",
@@ -254,7 +254,7 @@ class _CallParts:
         self._key = ""
 
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
-        """Return whether ``call`` begins another one (rule 6)."""
+        """Return whether ``call`` starts another call (rule 6)."""
         new_id = string(call.get("id"))
         name = string(_function(call).get("name"))
         if self._id and new_id:
@@ -262,7 +262,7 @@ class _CallParts:
         return bool(name and self.name) and name != self.name
 
     def add(self, call: Mapping[str, Any]) -> str:
-        """Take a fragment; return what it adds to the arguments."""
+        """Add a fragment; return its part of the arguments."""
         if isinstance(call.get("custom"), dict):
             self._kind = "custom"
         self._id = self._id or string(call.get("id")) or None
@@ -272,7 +272,7 @@ class _CallParts:
         return self.pieces[-1]
 
     def ahead(self, piece: str, choice: int) -> list[BackendEvent]:
-        """Return what can be emitted of the call now that ``piece`` has come."""
+        """Return what can be emitted of the call now that ``piece`` has arrived."""
         if piece and (not self.name or self._kind != "function"):
             self._ahead.stop()
         if not (text := self._ahead.feed(piece)):
@@ -291,25 +291,25 @@ class _CallParts:
         )
 
     def arguments(self) -> str:
-        """Return the arguments so far, cumulative fragments once (rule 7)."""
+        """Return the arguments so far, with cumulative fragments counted once (rule 7)."""
         text = "".join(self.pieces)
         if self._kind == "function" and len(self.pieces) > 1 and loaded(text) is None:
-            last = next((each for each in reversed(self.pieces) if each), "")
-            behind = "".join(self.pieces[1:]) if loaded(self.pieces[0]) == {} else ""
-            text = next((each for each in (last, behind) if loaded(each) is not None), text)
+            last = next((piece for piece in reversed(self.pieces) if piece), "")
+            rest = "".join(self.pieces[1:]) if loaded(self.pieces[0]) == {} else ""
+            text = next((candidate for candidate in (last, rest) if loaded(candidate) is not None), text)
         return whole_text(text)
 
 
 def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what has a call's name and arguments, the call itself where they stand flat in it (rule 7)."""
+    """Return the object that holds a call's name and arguments, which may be the call itself (rule 7)."""
     return mapping(call.get("custom") or call.get("function")) or call
 
 
 def _parts(content: object) -> Iterator[tuple[type[_Text], str]]:
-    """Yield the texts of a list of parts, and what they are (rule 4)."""
+    """Yield the texts of a list of parts, each with its event type (rule 4)."""
     for part in mappings(content):
         if thought := part.get("thinking"):
-            yield ReasoningDelta, string(thought) or "".join(string(each.get("text")) for each in mappings(thought))
+            yield ReasoningDelta, string(thought) or "".join(string(item.get("text")) for item in mappings(thought))
         elif text := string(part.get("text")):
             yield TextDelta, text
 

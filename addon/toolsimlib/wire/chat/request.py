@@ -31,8 +31,8 @@ from toolsimlib.wire.strict import FEW_TOKENS, SHARED, expect, optional, require
 from toolsimlib.wire.tool_choice import read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
 
-# What says something about the conversation, or about the form, the length and the chances of its answer. What is left
-# is how the model works, in words that each server has of its own.
+# Fields about the conversation, or about the form, length and sampling of its answer. The rest set how the model works,
+# under names that differ from server to server.
 _OF_ANSWER = frozenset(
     {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
     | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}
@@ -40,14 +40,14 @@ _OF_ANSWER = frozenset(
 )
 
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
-# Fields of an assistant's message that most of a long history are without.
+# Fields that most assistant messages of a long history lack.
 _RARE = frozenset({"refusal", "reasoning_content", "reasoning", "function_call"})
 
-# Those that are taken up in another shape, or whose absence changes nothing.
+# Responses fields that are translated, or whose absence changes nothing.
 _TRANSLATED = frozenset(
     {"input", "instructions", "max_output_tokens", "text", "reasoning", "store", "stream_options", "max_tool_calls"}
 )
-# Those that point to something which only a Responses backend has: leaving them out would change the question.
+# Fields that refer to something only a Responses backend has: leaving them out would change the question.
 _STORED = ("previous_response_id", "conversation", "background", "prompt")
 
 
@@ -71,7 +71,7 @@ def call_ids(messages: Iterable[object]) -> list[str]:
                 found.append(message["tool_call_id"])
             if "tool_calls" in message and isinstance(calls := message["tool_calls"], list):
                 found += [call.get("id") for call in calls if isinstance(call, dict)]
-    return [each for each in found if isinstance(each, str)]
+    return [call_id for call_id in found if isinstance(call_id, str)]
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
@@ -107,30 +107,30 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words``, and what is said to them."""
+    """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
     messages = body.get("messages")
-    said = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
-    return {**body, "messages": [*(messages if isinstance(messages, list) else ()), *said[not words :]]}
+    turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
+    return {**body, "messages": [*(messages if isinstance(messages, list) else ()), *turn[not words :]]}
 
 
 def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words`` and its calls, and what the tools said to them."""
+    """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
     messages = body.get("messages")
-    made = [
-        {"id": each.call_id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
-        for each, _ in calls
+    tool_calls = [
+        {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call, _ in calls
     ]
-    said = {"role": "assistant", "content": words or None, "tool_calls": made}
+    turn = {"role": "assistant", "content": words or None, "tool_calls": tool_calls}
     outputs = [
-        {"role": "tool", "tool_call_id": each.call_id, "content": chat_content(output.parts)} for each, output in calls
+        {"role": "tool", "tool_call_id": call.call_id, "content": chat_content(output.parts)} for call, output in calls
     ]
-    return {**body, "messages": [*(messages if isinstance(messages, list) else ()), said, *outputs]}
+    return {**body, "messages": [*(messages if isinstance(messages, list) else ()), turn, *outputs]}
 
 
 def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request that asks the same model something, to be answered by a few tokens, and as it would always.
+    """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
 
-    ``rule``: how it is to answer, "" if ``question`` says it.
+    ``rule``: how to answer, "" if ``question`` says it.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | _OF_ANSWER}
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
@@ -139,7 +139,7 @@ def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
 
 
 def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> AnswerForm:
-    """Return how the client wants its answer, from a body of which nothing else need be right."""
+    """Return how the client wants its answer; everything else in the body may be invalid."""
     return AnswerForm(
         stream=body.get("stream") is True,
         model=string(body.get("model")),
@@ -150,7 +150,7 @@ def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> A
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was made of the first ``count`` messages: their items, and the highest number among their calls."""
+    """The first ``count`` messages as read: their items, and the highest number among the ids of their calls."""
 
     count: int = 0
     items: tuple[Item, ...] = ()
@@ -159,20 +159,20 @@ class _Read:
 
 def read_history(messages: list[Any]) -> tuple[tuple[Item, ...], int]:
     """Return the items of ``messages``, and the highest number among the ids of their calls. Raises BadRequest."""
-    known = beginning_of(messages)
-    kept = known.read if known is not None else None
-    before = kept if isinstance(kept, _Read) else _Read()
+    cached = beginning_of(messages)
+    read = cached.read if cached is not None else None
+    before = read if isinstance(read, _Read) else _Read()
     reader = _MessagesReader()
     more = messages[before.count :] if before.count else messages
     items = (*before.items, *reader.read(more, before.count))
     highest = max(before.highest, highest_number(call_ids(more)))
-    if known is not None and not reader.legacy_calls:
-        known.read = _Read(len(messages), items, highest)
+    if cached is not None and not reader.legacy_calls:
+        cached.read = _Read(len(messages), items, highest)
     return items, highest
 
 
 class _MessagesReader:
-    """Reads ``messages``. Legacy calls have no ids: they get some, and an output belongs to the last of its name."""
+    """Reads ``messages``. Legacy calls have no ids: we assign some; an output belongs to the last call of its name."""
 
     def __init__(self) -> None:
         self.legacy_calls = 0
@@ -185,7 +185,7 @@ class _MessagesReader:
             try:
                 self._message(message if type(message) is dict else expect(message, dict, ""), "", items)
             except BadRequest:
-                # Paths are put together only where one is to be named.
+                # Paths are built only when an error needs one.
                 param = f"messages[{index}]"
                 self._message(expect(message, dict, param), param, items)
         return items
@@ -207,12 +207,12 @@ class _MessagesReader:
                 name = required(message, "name", str, param)
                 items.append(CallOutput(self._last_legacy.get(name, name), parts, name))
             case _:
-                known = next((each for each in _ROLES if each == role), None)
-                if known is None:
-                    expected = ", ".join(f"'{each}'" for each in (*_ROLES, "tool", "function"))
+                known_role = next((known for known in _ROLES if known == role), None)
+                if known_role is None:
+                    expected = ", ".join(f"'{known}'" for known in (*_ROLES, "tool", "function"))
                     text = f"Invalid value: expected one of {expected}, but got '{role[:64]}' instead."
                     raise BadRequest(text, f"{param}.role", "invalid_value")
-                items.append(Message(known, parts, _name(message)))
+                items.append(Message(known_role, parts, _name(message)))
 
     def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str, items: list[Item]) -> None:
         is_plain = _RARE.isdisjoint(message)
@@ -261,7 +261,7 @@ def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request as a chat backend takes them, and notes on what it cannot take.
 
     A Responses client's ``instructions`` become the first system message, and developer messages system ones, which
-    every chat template knows. Raises BadRequest where leaving something out would change what the client asked for.
+    every chat template knows. Raises BadRequest if leaving something out would change what the client asked for.
     """
     if request.dialect == "chat":
         return list(request.items), []
@@ -300,15 +300,15 @@ def compose(
 ) -> dict[str, Any]:
     """Write the body for a chat backend: ``messages`` instead of the client's own; hosted items have no place in it.
 
-    ``answer_format``: the structured output to demand. ``keep_hosted``: pass hosted tools on (same dialect).
+    ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on (same dialect).
     """
-    said = [each for each in messages if isinstance(each, Message)]
+    plain = [message for message in messages if isinstance(message, Message)]
     if request.dialect != "chat":
         return _compose_from_responses(
-            request, said, request.answer_format if answer_format == "as sent" else answer_format
+            request, plain, request.answer_format if answer_format == "as sent" else answer_format
         )
     body = {key: value for key, value in request.body.items() if key not in CONSUMED}
-    body["messages"] = [_write_message(message) for message in said]
+    body["messages"] = [_write_message(message) for message in plain]
     if keep_hosted and request.hosted:
         body["tools"] = list(request.hosted)
     if answer_format is None:
@@ -324,12 +324,12 @@ def _compose_from_responses(
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
     body["messages"] = [_write_message(message) for message in messages]
-    if request.form.stream:  # A Response carries usage, which chat gives only when asked.
+    if request.form.stream:  # A Response carries usage, which chat sends only on request.
         body["stream_options"] = {"include_usage": True}
-    if sent.get("store") is True:  # False is chat's default, and more than some gateways take.
+    if sent.get("store") is True:  # False is the default, and some gateways reject the field.
         body["store"] = True
     if "max_output_tokens" in sent:
-        # The older name is the one that every chat server knows; the newer one, unknown, would be no limit at all.
+        # Every chat server knows the older name; a server that ignored the newer one would apply no limit at all.
         body["max_tokens"] = sent["max_output_tokens"]
     reasoning, text = sent.get("reasoning"), sent.get("text")
     if isinstance(reasoning, dict) and reasoning.get("effort") is not None:
@@ -343,7 +343,7 @@ def _compose_from_responses(
 
 def _write_message(message: Message) -> dict[str, Any]:
     parts = message.parts
-    # Most of a long history is of one text each.
+    # Most messages of a long history are a single text.
     content = only.text if len(parts) == 1 and type(only := parts[0]) is Text else chat_content(parts)
     written: dict[str, Any] = {"role": message.role, "content": content}
     return written if message.name is None else {**written, "name": message.name}

@@ -3,23 +3,24 @@
     stream  := choice+ usage? [DONE]                       (choices may be interleaved)
     choice  := role (content | reasoning | refusal | call)* finish
     call    := {index, id, type, name, arguments: ""} {index, arguments}*
-    failure := {"error": …}, in the place of everything that is still to come
+    failure := {"error": …}, in place of everything still to come
 
 Rules, and the clients that need them:
 
  1. ``id``, ``created`` and ``model`` are the same in every chunk; ``finish_reason`` is in all, null until the end.
  2. Role, and each call's id, type and name, are sent once: the OpenAI SDK, pydantic-ai and Obsidian concatenate them.
  3. Arguments are fragments, inside ``function``. Sent beside it, or cumulatively, they break every streaming client.
- 4. The role comes before, or with, the first other delta (LangChain); the stream's first chunk is choice 0's, whoever
-    speaks first (the OpenAI SDK indexes a list).
- 5. Every call has an ``index`` of its own: two at one index are one broken call to all clients.
- 6. ``usage`` is a last chunk without choices, and null in all others, but only where it was asked for.
+ 4. The role comes before, or with, the first other delta (LangChain); the stream's first chunk belongs to choice 0,
+    whichever choice has text first (the OpenAI SDK indexes a list).
+ 5. Every call has its own ``index``: every client merges two calls at one index into a single broken one.
+ 6. ``usage`` is a last chunk without choices, and null in all others, but only if it was requested.
  7. A failure in mid-stream is a bare error object: no ``[DONE]``, no finish reason.
  8. The name of the reasoning field is DeepSeek's, which most clients know.
- 9. An answer that begins with a call has ``content: null`` in its first chunk, as in a whole answer; "" is before text.
+ 9. An answer that begins with a call has ``content: null`` in its first chunk, as in a whole answer; before text it is
+    "".
 
-The frames of deltas are built by hand, between a head and a tail that are the same for a whole answer: they are nearly
-all frames of an answer.
+Delta frames are built by hand, between a head and a tail that stay the same for the whole answer: nearly all frames of
+an answer are deltas.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from toolsimlib.wire.sse import encode
 
 @dataclass(slots=True)
 class _Choice:
-    """One choice so far, and the open call's arguments."""
+    """One choice so far, with the arguments of the open call."""
 
     content: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
@@ -119,7 +120,7 @@ class ChatWriter:
         return frames
 
     def _deltas(self, event: Deltas) -> list[bytes]:
-        """Return the frames of deltas that came together, as one piece."""
+        """Return the frames of deltas that came together, as one chunk."""
         like, texts = event.like, event.texts
         choice = self._choice(like.choice)
         match like:
@@ -156,7 +157,7 @@ class ChatWriter:
         return ',"usage":null' if self._form.include_usage else ""
 
     def _choice(self, index: int, content: Literal['""', "null"] = '""') -> _Choice:
-        """Return a choice; one that is new says its role first. ``content``: JSON, by what begins it (rule 9)."""
+        """Return a choice; a new one first sends its role. ``content``: as JSON, for its first chunk (rule 9)."""
         choice = self._choices.get(index)
         if choice is None:
             self._begin(Opened())
@@ -168,7 +169,7 @@ class ChatWriter:
         return choice
 
     def _keep(self, texts: list[str], text: str) -> None:
-        # A stream never needs its text again, and has no other bound.
+        # A stream never needs its text again, and nothing else bounds its length.
         if not self._stream:
             texts.append(text)
 
@@ -200,7 +201,7 @@ class ChatWriter:
         self._delta(event.choice, f"{opening}{dump_string(event.text)}{closing}")
 
     def _around_arguments(self, choice: _Choice) -> tuple[str, str]:
-        """Return what stands before and behind a fragment of the last call's arguments, in its delta."""
+        """Return the parts of the delta before and behind a fragment of the last call's arguments."""
         if self._form.legacy_functions:
             return '{"function_call":{"arguments":', "}}"
         key, value = ("custom", "input") if "custom" in choice.calls[-1] else ("function", "arguments")

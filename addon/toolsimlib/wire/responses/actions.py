@@ -1,17 +1,17 @@
-"""Two calls of the API that are about a turn without being one: counting its tokens, compacting a conversation.
+"""Two calls of the API that concern a turn without being one: counting its tokens, compacting a conversation.
 
-Both are about what the model is shown: the history with its calls as text, and the catalogue of the tools. No backend
-could know that from the client's own request.
+Both depend on what the model sees: the history with its calls as text, and the catalogue of the tools. No backend could
+derive that from the client's own request.
 
-1. *A count* is one of the request as its turn would be sent. A backend with this API is asked for it, with the fields
-   that the endpoint knows. Most have no such endpoint, and chat completions have none at all: then it is an estimate,
-   which says so (``estimated``).
-2. *Compacting* is a turn: the model is shown the conversation and asked for a summary. The answer holds the messages of
-   everyone but the model, as they were, and an item with the summary in the place of all the rest.
-3. To clients that item is opaque; any toolsim reads it, whoever made it. What it holds is not encrypted: it is the
-   client's own conversation, and nothing that the client could not have said itself. A model is shown it as the user's
-   words, since tools and web pages may have had a part in it.
-4. Somebody else's item of this kind cannot be read here: like any unknown item it is left out, and noted.
+1. *A count* is of the request as its turn would be sent. We ask a backend with this API for it, with the fields that
+   the endpoint knows. Most have no such endpoint, and chat completions have none at all: then the count is an estimate,
+   and marked as such (``estimated``).
+2. *Compacting* is a turn: we show the model the conversation and ask for a summary. The answer holds the unchanged
+   messages of everyone except the model, and an item with the summary in place of everything else.
+3. Clients treat that item as opaque; any toolsim instance can read it. It is not encrypted: it holds the client's own
+   conversation, and nothing that the client could not have written itself. A model sees it as a message of the user,
+   since tools and web pages may have contributed to it.
+4. We cannot read such an item of another server: like any unknown item it is left out, and noted.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ SUMMARY_PROMPT = (
 _HEADING = "[summary of the conversation so far]"
 _MARK = "toolsim:"
 
-# What the endpoint of the same name takes; strict servers refuse any other field.
+# The fields of the endpoint of the same name; strict servers refuse any other.
 _COUNTED = frozenset(
     {"conversation", "input", "instructions", "model", "parallel_tool_calls", "personality", "previous_response_id"}
     | {"reasoning", "text", "tool_choice", "tools", "truncation"}
 )
-# What of a request for compacting says something about the turn that makes the summary.
+# The fields of a compaction request that apply to the turn that makes the summary.
 _OF_TURN = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention")
 _NO_ENDPOINT = (404, 405, 501)
 
@@ -64,7 +64,7 @@ def action_of(path: str) -> Action | None:
 
 
 def turn_path(path: str) -> str:
-    """Return the path of the turn that an action is about."""
+    """Return the path of the turn that an action concerns."""
     plain, mark, query = path.partition("?")
     return plain.rstrip("/").rpartition("/")[0] + mark + query
 
@@ -81,12 +81,12 @@ def countable(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def estimate(tokens: int) -> bytes:
-    """Return the answer that says about how many tokens there are."""
+    """Return the answer with an estimated count of tokens."""
     return dump({"object": "response.input_tokens", "input_tokens": tokens, "estimated": True}).encode()
 
 
 def has_counted(status: int, body: bytes) -> bool | None:
-    """Return whether a backend has counted; None where its answer is an error that the client has to know."""
+    """Return whether a backend has counted; None if its answer is an error that the client has to see."""
     answer = parse_object(body) or {}
     if status == 200:
         count = answer.get("input_tokens")
@@ -97,25 +97,25 @@ def has_counted(status: int, body: bytes) -> bool | None:
 
 
 def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the turn that a request for compacting asks for. Raises BadRequest."""
+    """Return the turn for a compaction request. Raises BadRequest."""
     required(body, "model", str)
     optional(body, "instructions", str)
     turn = {key: body[key] for key in _OF_TURN if body.get(key) is not None}
     asked = body.get("input") or []
-    if isinstance(asked, str | list):  # Whoever reads any other input says what is wrong with it.
+    if isinstance(asked, str | list):  # The reader of the request reports any other input.
         asked = [*input_items(body), {"role": "user", "content": SUMMARY_PROMPT}]
     return {**turn, "input": asked, "stream": False, "store": False}
 
 
 def remaining(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the items of a request that stay as they are when it is compacted."""
+    """Return the items of a request that compaction leaves unchanged."""
     items = mappings(input_items(body))
     messages = [item for item in items if item.get("type") in (None, "message") and item.get("role") != "assistant"]
     return [kept_item(item) for item in messages]
 
 
 def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
-    """Return what a request for compacting gets: the turn's ``answer``, a Response, with the ``messages`` that stay.
+    """Return the answer to a compaction request: the turn's ``answer``, a Response, with the remaining ``messages``.
 
     ``messages``: a JSON array. An answer without a whole summary is an error.
     """
@@ -140,7 +140,7 @@ def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
 
 
 def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in which our own compaction items are the words that they hold; the very same if it has none."""
+    """Return a request with our own compaction items as their text; the very same request if it has none."""
     items = body.get("input")
     if not isinstance(items, list):
         return body
@@ -153,7 +153,7 @@ def _words(summary: str) -> dict[str, Any]:
 
 
 def _summary(item: Any) -> str | None:
-    """Return the summary that one of our own items holds, None for any other item."""
+    """Return the summary in one of our own items, None for any other item."""
     if not isinstance(item, dict) or item.get("type") != "compaction":
         return None
     content = string(item.get("encrypted_content"))
@@ -165,7 +165,7 @@ def _summary(item: Any) -> str | None:
         return None
 
 
-# Clients need the object, and a backend that counts nothing has nothing to say in it.
+# Clients need the object, even from a backend that reports no counts.
 _NOT_COUNTED: Mapping[str, Any] = {
     "input_tokens": 0,
     "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},

@@ -1,14 +1,14 @@
-"""An answer that is made in the background: what is kept of it, and what it says of itself before and after its end.
+"""An answer made in the background: how it is stored, and its status before and after its end.
 
-It is kept from the start, in the form that ``kept.py`` gives, with one more field: whether its events are kept too, so
-that a client that lost its stream can go on from the last one that it got. What changes while it is made is elsewhere:
-the kept Response says ``queued`` until it is over.
+It is stored from the start, in the form of ``kept.py``, with one more field: whether its events are stored too, so that
+a client that lost its stream can resume after the last event that it received. What changes while it is made is stored
+elsewhere: the stored Response stays ``queued`` until the answer has ended.
 
     queued ──▶ in_progress ──▶ completed | incomplete | failed
-       └──────────────┴──────▶ cancelled                         failed also: whoever made it is gone
+       └──────────────┴──────▶ cancelled                         failed also: its producer is gone
 
-The events are kept as their very frames, so that whoever reads them again reads the same. Their position is their
-``sequence_number``; the oldest go when there are too many bytes.
+The events are stored as their very frames, so that every reader gets the same bytes. Their position is their
+``sequence_number``; the oldest are dropped when there are too many bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from toolsimlib.wire.sse import encode
 
 PENDING = ("queued", "in_progress")
 DONE = b"data: [DONE]\n\n"
-"""Ends a stream, and is no event: it has no number."""
+"""Ends a stream; not an event, so it has no number."""
 
 CANCELLED = ApiError("The response was cancelled.", code="response_cancelled")
 DELETED = ApiError("The response was deleted.", code="response_deleted")
@@ -46,29 +46,29 @@ _WHOLE = b',"background":{"stream":false}}'
 
 
 def value_of(response: bytes, own: bytes, *, stream: bool) -> bytes:
-    """Return what is kept: the Response, the request's own items (a JSON array), and whether its events are kept."""
+    """Return the value to store: the Response, the request's own items (a JSON array), and ``stream``."""
     return b'{"response":' + response + b',"input":' + own + (_STREAMED if stream else _WHOLE)
 
 
 def is_one(value: bytes) -> bool:
-    """Return whether a value is that of an answer in the background, and of nothing else that is kept."""
+    """Return whether a stored value is that of a background answer."""
     return value.endswith((_STREAMED, _WHOLE))
 
 
 def is_streamed(value: bytes) -> bool:
-    """Return whether the events of what is kept are kept too."""
+    """Return whether the events of a stored answer are stored too."""
     return value.endswith(_STREAMED)
 
 
 def is_in_background(record: Mapping[str, Any]) -> bool:
-    """Return whether what is kept was made in the background."""
+    """Return whether a stored answer was made in the background."""
     return "background" in record
 
 
 def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = False) -> dict[str, Any]:
-    """Return the kept Response as its client gets it: with its ``state`` by whoever makes it, "" if nobody does.
+    """Return the stored Response as its client gets it: with the ``state`` from its producer, "" if there is none.
 
-    ``cancel``: it is cancelled now; one that is over stays as it is.
+    ``cancel``: it is cancelled now; a finished one stays as it is.
     """
     if response.get("status") not in PENDING:
         return dict(response)
@@ -78,7 +78,7 @@ def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = Fals
 
 
 def with_response(record: Mapping[str, Any], response: Mapping[str, Any]) -> bytes:
-    """Return what is kept with another Response."""
+    """Return the value of a stored answer with another Response."""
     stream = mapping(record.get("background")).get("stream") is True
     return value_of(dump(response).encode(), dump(record.get("input") or []).encode(), stream=stream)
 
@@ -89,7 +89,7 @@ def wants_stream(query: str) -> bool:
 
 
 def cursor(query: str) -> int:
-    """Return the number of the event behind which a client goes on, -1 for the beginning. Raises BadRequest."""
+    """Return the number of the event after which a client resumes, -1 for the beginning. Raises BadRequest."""
     after = parse_qs(query).get("starting_after", ["-1"])[-1]
     if not re.fullmatch(r"-1|[0-9]{1,15}", after):
         message = f"Invalid 'starting_after': expected the sequence_number of an event, but got {after[:20]!r}."
@@ -98,17 +98,17 @@ def cursor(query: str) -> int:
 
 
 def frames_of(written: Sequence[bytes]) -> list[bytes]:
-    """Return what a writer has written as one frame for each event."""
-    return [each + b"\n\n" for each in b"".join(written).replace(DONE, b"").split(b"\n\n")[:-1]]
+    """Return a writer's output as one frame per event."""
+    return [frame + b"\n\n" for frame in b"".join(written).replace(DONE, b"").split(b"\n\n")[:-1]]
 
 
 def events_value(first: int, frames: Sequence[bytes]) -> bytes:
-    """Return events as they are kept; ``first``: the number of the first one."""
+    """Return the stored form of events; ``first``: the number of the first one."""
     return b"%d\n" % first + b"".join(frames)
 
 
 def frames_after(value: bytes, after: int) -> list[bytes] | None:
-    """Return the frames behind an event, of what is kept; None if the first of them is there no more."""
+    """Return the stored frames after an event, None if the first of them has been dropped."""
     head, _, rest = value.partition(b"\n")
     if not head.isdigit() or after + 1 < (first := int(head)):
         return None
@@ -116,11 +116,11 @@ def frames_after(value: bytes, after: int) -> list[bytes] | None:
 
 
 def has_end(value: bytes) -> bool:
-    """Return whether the last event of what is kept is the last one of the answer."""
+    """Return whether the last stored event is the last one of the answer."""
     frames = value.partition(b"\n")[2].removesuffix(b"\n\n")
     return frames.rpartition(b"\n\n")[2].startswith(_ENDS)
 
 
 def error_frame(error: ApiError, number: int) -> bytes:
-    """Return the event that ends a stream which cannot go on; ``number``: its own."""
+    """Return the event that ends a stream which cannot continue; ``number``: the event's own."""
     return encode(dump({"type": "error", **error_fields(error), "sequence_number": number}), "error")

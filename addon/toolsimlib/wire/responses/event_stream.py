@@ -1,8 +1,8 @@
 """The events of a streamed Responses answer, as frames.
 
 1. Every frame is written in one piece; ``event:`` repeats the ``type``.
-2. One counter gives each event its ``sequence_number``, from 0, errors and keep-alives included.
-3. The deltas of one text differ in it and in their number alone: all else of their frames is written once.
+2. One counter gives each event its ``sequence_number``, from 0, including errors and keep-alives.
+3. The deltas of one text differ only in their text and number: the rest of their frames is serialised once.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from toolsimlib.wire.sse import encode
 
 
 def head_of(event: str, fields: Mapping[str, Any], more: str = "") -> str:
-    """Return the frame of an event up to its number. ``more``: members that are JSON already, behind the fields."""
+    """Return the frame of an event up to its number. ``more``: further members, already JSON, each after a comma."""
     return f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]}{more},"sequence_number":'
 
 
 def deltas_of(event: str, fields: Mapping[str, Any], more: str = "") -> tuple[str, str]:
-    """Return what stands before and behind the text of an event's deltas, up to the number. ``more``: see there."""
+    """Return the parts of a delta's frame before and behind its text, up to the number. ``more``: as in ``head_of``."""
     return f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]},"delta":', f'{more},"sequence_number":'
 
 
 class EventStream:
-    """Makes frames, and keeps them until they are taken. ``is_on`` is false of an answer that is not streamed."""
+    """Makes frames, and buffers them until they are taken. ``is_on`` is false for an answer that is not streamed."""
 
     def __init__(self, *, is_on: bool) -> None:
         self.is_on = is_on
@@ -36,7 +36,7 @@ class EventStream:
         self._delta_head = self._delta_tail = ""
 
     def emit(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Make the frame of an event. ``more``: members that are JSON already, each behind its comma."""
+        """Make the frame of an event. ``more``: as in ``head_of``."""
         if self.is_on:
             self.number(head_of(event, fields, more))
 
@@ -46,11 +46,11 @@ class EventStream:
         self._number += 1
 
     def start_deltas(self, ends: tuple[str, str]) -> None:
-        """Let the deltas that follow stand between these ends (``deltas_of``)."""
+        """Write the following deltas between these ends (``deltas_of``)."""
         self._delta_head, self._delta_tail = ends
 
     def deltas(self, texts: Sequence[str]) -> None:
-        """Make the frames of deltas that came together, as one piece."""
+        """Make the frames of deltas that came together, as one chunk."""
         if self.is_on:
             head, tail, first = self._delta_head, self._delta_tail, self._number
             self._number += len(texts)
@@ -58,18 +58,18 @@ class EventStream:
             self._frames.append("".join(frames).encode())
 
     def done(self) -> None:
-        """Make the last frame, behind all events."""
+        """Make the last frame, after all events."""
         if self.is_on:
             self._frames.append(encode("[DONE]"))
 
     def take(self) -> list[bytes]:
-        """Return the frames that were made since the last time."""
+        """Return the frames made since the last call."""
         frames, self._frames = self._frames, []
         return frames
 
 
 class Message(NamedTuple):
-    """What a message begins with: its ``item``, the events that announce it, and what its deltas stand between."""
+    """The start of a message: its ``item``, the heads of the events that announce it, and the ends of its deltas."""
 
     item: dict[str, Any]
     heads: tuple[str, str]
@@ -77,7 +77,7 @@ class Message(NamedTuple):
 
 
 def first_message() -> Message:
-    """Return how an answer begins that begins with text, as most do: made before there is any, while nobody waits."""
+    """Return the start of an answer that begins with text, as most do: made before any arrives, while nobody waits."""
     name = f"msg_{secrets.token_hex(24)}"
     item = {"id": name, "type": "message", "status": "in_progress", "role": "assistant", "content": []}
     where = {"item_id": name, "output_index": 0, "content_index": 0}

@@ -1,8 +1,7 @@
-"""The history of a Responses request: the items of its ``input``, read once in a conversation.
+"""The history of a Responses request: the items of its ``input``, read once per conversation.
 
-A client repeats its history with each request. What was made of a beginning that is kept (``wire/beginnings.py``) is
-taken as it is, with the state in which it left the reader; only where an item refers to others, which may stand behind
-it, all of it is read again.
+A client repeats its history with each request. The result of a cached beginning (``wire/beginnings.py``) is reused,
+with the reader's state after it; only if an item refers to others, which may come later, is everything read again.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _ROLES: frozenset[Role] = frozenset({"system", "developer", "user", "assistant"}
 
 
 def input_items(body: Mapping[str, Any]) -> list[Any]:
-    """Return a request's input as items: a text is the user's message. What is neither text nor list has none."""
+    """Return a request's input as items: text is a user message. Input that is neither text nor a list has none."""
     asked = body.get("input")
     if isinstance(asked, str):
         return [{"role": "user", "content": asked}] if asked else []
@@ -36,14 +35,14 @@ def input_items(body: Mapping[str, Any]) -> list[Any]:
 
 
 def call_ids(items: Iterable[object]) -> list[str]:
-    """Return every id in a history, those of references included."""
+    """Return every id in a history, including those of references."""
     found = [item.get(key) for item in items if isinstance(item, dict) for key in ("id", "call_id")]
-    return [each for each in found if isinstance(each, str)]
+    return [item_id for item_id in found if isinstance(item_id, str)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was made of the first ``count`` items of a history, with the state in which that left their reader.
+    """The first ``count`` items of a history as read, with the reader's state after them.
 
     ``highest``: the highest number among their ids. The state is copied before it changes.
     """
@@ -57,32 +56,32 @@ class _Read:
 
 
 def read_history(value: object) -> _Read:
-    """Return what a request's ``input`` says. Raises BadRequest."""
+    """Read a request's ``input``. Raises BadRequest."""
     match value:
         case None | "":
             return _Read()
         case str():
             return _Read(items=(Message("user", (Text(value),)),))
         case list():
-            known = beginning_of(value)
+            cached = beginning_of(value)
         case _:
             raise wrong_type(value, "a string or an array", "input")
-    kept = known.read if known is not None else None
-    before = kept if isinstance(kept, _Read) else _Read()
+    earlier = cached.read if cached is not None else None
+    before = earlier if isinstance(earlier, _Read) else _Read()
     for index in range(before.count, len(value)):
         if not isinstance(value[index], dict):
             raise wrong_type(value[index], "an object", f"input[{index}]")
     reader = _InputReader(value, before)
     read = reader.read()
-    if known is not None and not reader.refers:
-        known.read = read
+    if cached is not None and not reader.refers:
+        cached.read = read
     return read
 
 
 class _InputReader:
     """Reads ``input``. Unknown item types are never fatal: they are kept as text or noted as dropped.
 
-    ``before``: what was made of its beginning. ``refers``: what an item says depends on those behind it.
+    ``before``: the result for its beginning. ``refers``: the reading of an item depends on later ones.
     """
 
     def __init__(self, items: list[dict[str, Any]], before: _Read) -> None:
@@ -91,11 +90,11 @@ class _InputReader:
         self.refers = False
         self.notes = list(before.notes)
         self._last_call = dict(before.last_call)
-        # The call_ids of calls of tools that are declared by type alone, by kind (the last one) and by all their ids.
+        # The call_ids of calls of tools declared by type alone; by kind (the latest call) and by each of their ids.
         self._local_calls = dict(before.local_calls)
 
     def read(self) -> _Read:
-        """Return what all the items say."""
+        """Read all items."""
         before = self._before
         more = self._items[before.count :] if before.count else self._items
         read: list[Item | None] = []
@@ -103,7 +102,7 @@ class _InputReader:
             try:
                 read.append(self._item(item, ""))
             except BadRequest:
-                # Paths are put together only where one is to be named.
+                # Paths are built only when an error needs one.
                 read.append(self._item(item, f"input[{index}]"))
         return _Read(
             len(self._items),
@@ -116,7 +115,7 @@ class _InputReader:
 
     @cached_property
     def _ids(self) -> set[str]:
-        """The ids of all items but references."""
+        """The ids of all items except references."""
         return {
             item["id"]
             for item in self._items
@@ -133,7 +132,7 @@ class _InputReader:
                 return self._call(item, "input", param)
             case "function_call_output" | "custom_tool_call_output":
                 return self._output(item, param)
-            case "input_text" | "input_image" | "input_file":  # A part of a message, left bare.
+            case "input_text" | "input_image" | "input_file":  # A part of a message, without the message.
                 return Message("user", read_parts([item], "responses", param))
             case str(kind) if kind in CALLS and is_local(item):
                 return self._local_call(item, param)
@@ -144,7 +143,7 @@ class _InputReader:
             case kind if kind in TOOL_ITEMS:  # Read with the other tools.
                 return None
             case "item_reference":
-                # What it refers to stands in this request, or is unknown to us.
+                # It refers to an item of this request, or to one that we do not know.
                 self.refers = True
                 reference = item.get("id")
                 if not isinstance(reference, str) or reference not in self._ids:
@@ -158,10 +157,10 @@ class _InputReader:
     def _message(self, item: dict[str, Any], param: str) -> Message:
         role = required(item, "role", str, param)
         parts = parts_of(item, "content", "responses", param)
-        known = next((each for each in _ROLES if each == role), None)
-        if known is None:
+        known_role = next((known for known in _ROLES if known == role), None)
+        if known_role is None:
             self.notes.append(f"role:{role[:40]}")
-        return Message(known or "user", parts)
+        return Message(known_role or "user", parts)
 
     def _call(self, item: dict[str, Any], key: str, param: str) -> Call:
         name = model_name(required(item, "name", str, param), optional(item, "namespace", str, param))
@@ -175,11 +174,11 @@ class _InputReader:
         tool = CALLS[item["type"]]
         item_id = optional(item, "id", str, param)
         call_id = optional(item, "call_id", str, param) or item_id or tool.kind
-        self._local_calls |= {each: call_id for each in (tool.kind, call_id, item_id) if each}
+        self._local_calls |= {key: call_id for key in (tool.kind, call_id, item_id) if key}
         return Call(call_id, tool.kind, dump(tool.arguments(item)), item_id, tool.kind)
 
     def _local_call_id(self, item: dict[str, Any]) -> str:
-        """Return the id of the call that an output answers, "" if it answers none that the client has run."""
+        """Return the id of the call that an output answers, "" if the client ran no such call."""
         named = string(item.get("call_id")) or string(item.get("id")) or OUTPUTS[item["type"]].kind
         return self._local_calls.get(named, "")
 
@@ -188,14 +187,14 @@ class _InputReader:
         if name is not None:
             name = model_name(name, optional(item, "namespace", str, param))
         call_id = optional(item, "call_id", str, param)
-        if call_id is None:  # The name may stand instead: the latest call of that name is meant.
+        if call_id is None:  # A name may replace it: that of the latest call with this name.
             call_id = self._last_call.get(name or "", name or "")
         return CallOutput(call_id, parts_of(item, "output", "responses", param), name)
 
     def _reasoning(self, item: dict[str, Any]) -> Thought | None:
-        """Read what is legible of a thought: its text, or else its summary."""
+        """Read the legible part of a reasoning item: its text, or else its summary."""
         for parts in (item.get("content"), item.get("summary")):
-            text = "\n\n".join(each for part in mappings(parts) if (each := string(part.get("text"))))
+            text = "\n\n".join(piece for part in mappings(parts) if (piece := string(part.get("text"))))
             if text:
                 return Thought(text)
         self.notes.append("reasoning")
@@ -209,8 +208,8 @@ class _InputReader:
         text = item.get("text")
         try:
             parts = (Text(text),) if isinstance(text, str) else read_parts(item.get("content"), "responses", param)
-        except BadRequest:  # Not content as we know it; the item type is unknown, so that is no fault.
+        except BadRequest:  # Unknown content is not the client's error, since the item type is unknown too.
             return None
         parts = tuple(part for part in parts if isinstance(part, Text) and part.text)
-        role = next((each for each in _ROLES if each == item.get("role")), None)
+        role = next((known for known in _ROLES if known == item.get("role")), None)
         return Message(role or "user", parts) if parts else None

@@ -1,14 +1,14 @@
-"""What a store keeps of a Responses answer, and what a request says that only a store knows.
+"""The stored form of a Responses answer, and the resolution of requests that refer to stored data.
 
-A kept answer is the Response object as the client got it, with the request's own items (``input``): what it continues
-is another one, or a conversation. So the context of a request is what it continues, from the beginning, each input
-with its output behind it, and then its own items.
+A stored answer is the Response object as the client got it, with the request's own items (``input``); it may continue
+another one, or a conversation. So the context of a request is everything that it continues, from the beginning, each
+input followed by its output, and then its own items.
 
-1. A request that refers to something kept becomes one that shows it: no backend sees our ids, and none needs a store.
-   It gets ``store: false``: what is kept is kept here.
-2. An item may be referred to by its id. One that stands in the context already is not said twice.
-3. What was kept is read leniently, though we have written it: a file may be damaged.
-4. Where an answer could not be kept, its last event says ``store: false``: nothing is promised that is not held.
+1. A request that refers to stored data becomes one that contains it: no backend sees our ids, and none needs a store.
+   It gets ``store: false``: storage happens here.
+2. An item may be referred to by its id. One that is in the context already is not repeated.
+3. Stored data is read leniently, although we wrote it: a file may be damaged.
+4. If an answer could not be stored, its last event has ``store: false``: we promise only what we hold.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _PREFIXES = {
 _ENDINGS = (b"event: response.completed\n", b"event: response.incomplete\n")
 
 MAX_NAMES = 256
-"""Items of one request, and of one answer, that can be referred to: the newest."""
+"""Maximum number of items of one request, and of one answer, that can be referred to: the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What a request refers to by id: an earlier response, a conversation, single items; "" and () for nothing."""
+    """The ids that a request refers to: an earlier response, a conversation, single items; "" and () for none."""
 
     previous: str = ""
     conversation: str = ""
@@ -57,7 +57,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a store said to that: the values of ``records``, the oldest first, and of those that hold an item."""
+    """What the store returned for ``references``: ``records``, oldest first; ``holders``: those of single items, by id."""
 
     references: References = References()
     records: tuple[bytes, ...] = ()
@@ -71,9 +71,9 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A request that refers to nothing any more.
+    """A request with its references resolved.
 
-    ``own``: its own items, as they are kept; ``names``: the ids that they got here. ``echo``: what its answer says.
+    ``own``: its own items in stored form; ``names``: the ids that they got here. ``echo``: fields for its answer.
     """
 
     body: dict[str, Any]
@@ -83,15 +83,15 @@ class Resolved:
 
 
 def mentions_kept(body: bytes) -> bool:
-    """Return whether a body may refer to something, or be one of an answer in the background.
+    """Return whether a body may refer to stored data, or ask for a background answer.
 
-    Quick, and never wrong in saying no to one without escapes.
+    Quick; False is always right for a body without escapes.
     """
     return _MENTIONS.search(body) is not None
 
 
 def references(body: Mapping[str, Any]) -> References:
-    """Return what a request refers to. Raises BadRequest with the exact param."""
+    """Return the references of a request. Raises BadRequest with the exact param."""
     previous = optional(body, "previous_response_id", str) or ""
     conversation = body.get("conversation") or ""
     if isinstance(conversation, dict):
@@ -109,25 +109,25 @@ def references(body: Mapping[str, Any]) -> References:
 
 
 def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
-    """Return a request with what it refers to in the place of its references. Raises BadRequest, also for 404s."""
+    """Return a request with its references replaced by their content. Raises BadRequest, also for 404s."""
     records = [parse_object(record) for record in recalled.records]
     _check_whole(recalled.references.previous, records)
     history = [item for record in records for item in items_of(record)]
     there = {string(item.get("id")) for item in history}
     found = _found(recalled, there)
     own = _own_items(body, found)
-    shown = {key: value for key, value in body.items() if key not in _REFERRING}
-    shown |= {"input": [*history, *own], "store": False}
+    resolved = {key: value for key, value in body.items() if key not in _REFERRING}
+    resolved |= {"input": [*history, *own], "store": False}
     asked = recalled.references
     conversation = {"conversation": {"id": asked.conversation}} if asked.conversation else {}
     echo = {"previous_response_id": asked.previous or None, "store": body.get("store") is not False, **conversation}
     came = {string(item.get("id")) for item in mappings(body.get("input"))}
     names = tuple(id for item in own if (id := item["id"]) not in came)[-MAX_NAMES:]
-    return Resolved(shown, own, names, echo)
+    return Resolved(resolved, own, names, echo)
 
 
 def kept_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an input item as it is kept: with an id, and a message's content in parts."""
+    """Return an input item in stored form: with an id, and the content of a message as parts."""
     kind = string(item.get("type")) or "message"
     kept = {**item, "type": kind}
     if not string(item.get("id")):
@@ -144,7 +144,7 @@ def kept_item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def items_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return all items of a record: of a conversation, or an answer's input and output."""
+    """Return all items of a record: those of a conversation, or the input and output of an answer."""
     if record is None:
         return []
     if "items" in record:
@@ -154,15 +154,15 @@ def items_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def output_names(response: Mapping[str, Any] | None) -> tuple[str, ...] | None:
-    """Return the ids of an answer's items; None for one that is not kept, since it failed."""
+    """Return the ids of an answer's items; None for one that is not stored, since it failed."""
     if response is None or response.get("status") not in ("completed", "incomplete"):
         return None
     return tuple(id for item in mappings(response.get("output")) if (id := string(item.get("id"))))[-MAX_NAMES:]
 
 
 def appended(conversation: bytes, own: bytes, output: object) -> bytes:
-    """Return a conversation's value with further items: a request's own (a JSON array) and an answer's output."""
-    more = [each for each in (own.strip()[1:-1].strip(), dump(output).encode()[1:-1]) if each]
+    """Return a conversation's value with more items: a request's own (a JSON array) and an answer's output."""
+    more = [items for items in (own.strip()[1:-1].strip(), dump(output).encode()[1:-1]) if items]
     if not more:
         return conversation
     head = conversation.rstrip().removesuffix(b"]}")
@@ -170,7 +170,7 @@ def appended(conversation: bytes, own: bytes, output: object) -> bytes:
 
 
 def not_found(references: References, missing: str) -> ApiError:
-    """Return the error for something that is not there: ``missing`` is its id."""
+    """Return the error for a reference that is not in the store: ``missing`` is its id."""
     kind = "invalid_request_error"
     if references.conversation == missing:
         return ApiError(f"Conversation with id '{missing}' not found.", kind, None, "conversation", status=404)
@@ -181,9 +181,9 @@ def not_found(references: References, missing: str) -> ApiError:
 
 
 def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
-    """Return a whole answer, or the last frames of one, by what came of keeping it.
+    """Return a whole answer, or the last frames of one, adapted to the outcome of storing it.
 
-    ``outcome``: whether it is kept; an error takes the place of a stream's end, and of a whole answer elsewhere.
+    ``outcome``: whether it was stored; an error replaces the end of a stream (or elsewhere, the whole answer).
     """
     if isinstance(outcome, ApiError):
         return as_failed(data, outcome)
@@ -191,7 +191,7 @@ def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) 
 
 
 def without_promise(data: bytes, *, stream: bool) -> bytes:
-    """Return a whole answer, or the last frames of one, that says it is not kept."""
+    """Return a whole answer, or the last frames of one, marked as not stored."""
 
     def change(event: dict[str, Any]) -> bytes:
         event["response"]["store"] = False
@@ -204,7 +204,7 @@ def without_promise(data: bytes, *, stream: bool) -> bytes:
 
 
 def as_failed(data: bytes, error: ApiError) -> bytes:
-    """Return the last frames of an answer as those of one that failed after all."""
+    """Return the last frames of an answer as those of a failed one."""
 
     def change(event: dict[str, Any]) -> bytes:
         number = event["sequence_number"]
@@ -225,7 +225,7 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
 
 
 def _check_whole(previous: str, records: Sequence[Mapping[str, Any] | None]) -> None:
-    """Raise BadRequest if what a request continues is an answer in the background that is not there, or never will."""
+    """Raise BadRequest if a request continues a background answer that is unfinished, or will never be finished."""
     status = mapping((records[-1] or {}).get("response")).get("status") if previous and records else None
     if status in ("queued", "in_progress", "failed", "cancelled"):
         message = f"Previous response with id '{previous}' cannot be continued: its status is '{status}'."
@@ -233,7 +233,7 @@ def _check_whole(previous: str, records: Sequence[Mapping[str, Any] | None]) -> 
 
 
 def _found(recalled: Recalled, there: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the items that single references mean, except those that are there anyway."""
+    """Return the items of single references, except those in the context anyway."""
     read: dict[bytes, dict[str, dict[str, Any]]] = {}
     found: dict[str, dict[str, Any]] = {}
     for id in recalled.references.items:
@@ -260,7 +260,7 @@ def _own_items(body: Mapping[str, Any], found: Mapping[str, dict[str, Any]]) -> 
 
 
 class NotKept(BadRequest):
-    """Something that a request refers to is not there."""
+    """A reference of a request is not in the store."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)

@@ -3,29 +3,29 @@
     stream := created in_progress? item* (completed | incomplete | failed | cancelled | error) [DONE]?
     item   := added (part.added delta* done part.done | delta* done) item.done
 
-Deltas are the source. What a backend gives only in a ``done`` event, in ``output_item.done`` or in the final object is
-taken from there, once: every text and every item has a key (``_emitted``) that marks it as emitted. Each rule is
-known from a server that is in use.
+Deltas are the source. Content that a backend sends only in a ``done`` event, in ``output_item.done`` or in the final
+object is read from there, once: every text and every item has a key, and ``_emitted`` holds the keys of those emitted.
+Each rule covers a server in use.
 
- 1. The terminal event is the terminator: ``[DONE]`` says nothing, and neither does the end of the bytes.
+ 1. The terminal event is the terminator: ``[DONE]`` means nothing, and neither does the end of the bytes.
  2. Some servers leave out deltas, some ``done`` events, some the final object's ``output``: any one of them is enough.
- 3. Events may name no ``output_index`` (llama.cpp): items are then counted by the ids that the events name, in order of
-    appearance. A call may have no id of its own; its events then name its ``call_id``.
- 4. The final object may leave items out, so an item's position there is not its index: the nth of a kind is the nth of
-    that kind in the stream. What is left over is new, and behind all others.
- 5. A call is whole with ``…arguments.done`` even if no ``output_item.done`` follows.
- 6. An item of any other kind is a hosted tool's: it is announced, and what the stream says of it goes with it, even by
-    types that nobody knows. One that was not announced is passed on whole.
- 7. Some gateways report ``function_call_output`` items, for calls to MCP servers that nobody knows: dropped.
+ 3. Events may lack an ``output_index`` (llama.cpp): items are then numbered by the ids in their events, in order of
+    appearance. A call may lack an id; its events then carry its ``call_id``.
+ 4. The final object may omit items, so the position of an item there is not its index: the nth of a kind is the nth of
+    that kind in the stream. Any left over are new, and follow all others.
+ 5. A call is complete with ``…arguments.done`` even if no ``output_item.done`` follows.
+ 6. An item of any other kind belongs to a hosted tool: we announce it and forward its events, even those of unknown
+    types. An item that was not announced is passed on whole.
+ 7. Some gateways report ``function_call_output`` items, for calls to unknown MCP servers: dropped.
  8. A failed response may come as ``response.failed``, as ``error`` (flat or nested), as an event without a type that
     holds an ``error``, and as a 200 with ``error`` set.
- 9. A last line that the end of the stream cut off is no event, and no error of its own.
-10. A surrogate pair may be cut between two deltas.
-11. An event without data is a sign of life, and says nothing.
-12. Every item may have the same ``output_index``: an item at the index of one that is done, and that is another, has a
-    place of its own, behind all others.
+ 9. A last line cut off by the end of the stream is neither an event nor an error.
+10. A surrogate pair may be split between two deltas.
+11. An event without data is only a keep-alive.
+12. Every item may have the same ``output_index``: if the item at an index is done and another arrives there, the new
+    item gets its own place, behind all others.
 13. A message's ``content`` may be a string.
-14. Calls may take turns, and are judged when they are done: one is streamed ahead only if no other was open when it
+14. Calls may interleave, and are judged when they are done: one is streamed ahead only if no other was open when it
     began.
 """
 
@@ -63,12 +63,12 @@ from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
 from toolsimlib.wire.sse import ServerSentEvent
 
-# Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers in this way.
+# Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _OWN = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
 _FAILURES = ("failed", "cancelled")
-# Events whose content comes again in an event that is read, or that only report progress.
+# Events that only report progress, or whose content another event repeats.
 _KNOWN_EVENTS = (
     *("response.in_progress", "response.queued", "response.output_item.", "response.content_part.", "keepalive"),
     *("response.output_text.", "response.refusal.", "response.reasoning_", "response.function_call_arguments."),
@@ -78,36 +78,36 @@ _KNOWN_EVENTS = (
 _NUMBERS = ("type", "item_id", "output_index", "sequence_number")
 _MAX_TYPE = 80
 _BEHIND_ALL = 1_000_000
-"""The places of items whose index another item has begin here; nobody counts so many items."""
+"""The first place for items whose index is already in use; no answer has that many items."""
 
 _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
 
 
 class ResponsesReader:
-    """Reads one answer. Whatever the backend sends, it raises nothing."""
+    """Reads one answer. Never raises, whatever the backend sends."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, None] = {}
-        self.tells_ahead = False
+        self.streams_ahead = False
         self._emitted: set[tuple[object, ...]] = set()
-        # By output index: the calls that were announced, for backends that never say that they are done.
+        # By output index: the announced calls, for backends that never report them as done.
         self._announced: dict[int, dict[str, Any]] = {}
-        # By output index: what kind of item the stream announced, and the arguments of a call so far.
+        # By output index: the kind of item that the stream announced, and the arguments of a call so far.
         self._kinds: dict[int, str] = {}
         self._hosted: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
         self._ahead: defaultdict[int, Ahead] = defaultdict(Ahead)
         self._streamed_ahead: set[int] = set()
-        # By item id: the index of items whose events name none (llama.cpp), in order of appearance.
+        # By item id: the index of items whose events have none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
-        # By output index: the place of its items, if several share it; and what was done at each place.
+        # By output index: the place of its latest item, if several share it. By place: the item that is done there.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
         self._texts: Joiner[tuple[object, ...]] = Joiner()
         self._closed = False
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
-        """Return what one event of the stream says. What comes behind the terminal event says nothing."""
+        """Return the events of one stream event. Anything after the terminal event is ignored."""
         if self._closed or sse.data.strip() in ("", "[DONE]"):
             return []
         try:
@@ -123,7 +123,7 @@ class ResponsesReader:
         kind = event.get("type") or sse.event
         delta = event.get("delta")
         if kind == "response.output_text.delta":
-            # The hot path: everything else comes a few times in an answer.
+            # The hot path: everything else occurs a few times per answer.
             if not isinstance(delta, str) or not delta:
                 return []
             index = self._place(event)
@@ -132,11 +132,11 @@ class ResponsesReader:
         return self._other(kind, event, delta if isinstance(delta, str) else "")
 
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
-        """Take pieces that came behind one that gave ``delta``, and differ from it only in their texts."""
+        """Add the pieces that followed ``delta`` and differ from it only in their texts."""
         self._arguments[int(delta.key)] += texts
 
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return what a whole Response object says."""
+        """Return the events of a whole Response object."""
         if not isinstance(body.get("output"), list) and not body.get("error") and body.get("status") not in _FAILURES:
             return self._fail(no_answer(body, "output"))
         if body.get("status") in ("queued", "in_progress") and not body.get("output"):
@@ -146,7 +146,7 @@ class ResponsesReader:
         return events + self._terminal(body)
 
     def end(self) -> list[BackendEvent]:
-        """Return what the end of the stream says: nothing, since its terminator is an event."""
+        """Return the events at the end of the stream: none, since the terminator is an event."""
         return []
 
     def _other(self, kind: object, event: dict[str, Any], delta: str) -> list[BackendEvent]:
@@ -173,7 +173,7 @@ class ResponsesReader:
                 return self._hosted_added(item, where[0])
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" if delta:
                 self._arguments.setdefault(where[0], []).append(delta)
-                return self._call_delta(where[0], delta) if self.tells_ahead else []
+                return self._call_delta(where[0], delta) if self.streams_ahead else []
             case "response.function_call_arguments.done":
                 self._announced.setdefault(where[0], {}).update(arguments=event.get("arguments"), status="completed")
             case "response.custom_tool_call_input.done":
@@ -197,8 +197,8 @@ class ResponsesReader:
     def _call_delta(self, index: int, delta: str) -> list[BackendEvent]:
         item = self._announced.get(index, {})
         if index not in self._streamed_ahead:
-            others = [each for each in self._announced if self._kinds.get(each) in _CALLS and each != index]
-            is_alone = all(("item", each) in self._emitted for each in others)  # Rule 14.
+            other_calls = [place for place in self._announced if self._kinds.get(place) in _CALLS and place != index]
+            is_alone = all(("item", place) in self._emitted for place in other_calls)  # Rule 14.
             if item.get("type") != "function_call" or not string(item.get("name")) or not is_alone:
                 self._ahead[index].stop()
         if ("item", index) in self._emitted or not (text := self._ahead[index].feed(delta)):
@@ -227,7 +227,7 @@ class ResponsesReader:
         return [HostedProgress(str(index), kind, fields)]
 
     def _place(self, event: Mapping[str, Any]) -> int:
-        """Return the place of the item that an event is about: its output index, unless others have that too."""
+        """Return the place of an event's item: its output index, unless other items have that index too."""
         index = self._index(event)
         return self._moved.get(index, index)
 
@@ -236,12 +236,12 @@ class ResponsesReader:
         if isinstance(index, int):
             return index
         item = mapping(event.get("item"))
-        # A call may have no id of its own; events then refer to it by its call_id.
+        # A call may lack an id; its events then refer to it by its call_id.
         name = string(event.get("item_id")) or string(item.get("id")) or string(item.get("call_id"))
         return self._indexes.setdefault(name, len(self._indexes)) if name else 0
 
     def _make_way(self, event: Mapping[str, Any], item: Mapping[str, Any]) -> None:
-        """Give an item a place of its own if another one is done where its events say that it is (rule 12)."""
+        """Give an item its own place if another item is already done at its index (rule 12)."""
         done = self._finished.get(self._place(event))
         if done is not None and _is_another(item, done, is_whole=event.get("type") == "response.output_item.done"):
             self._moved[self._index(event)] = _BEHIND_ALL + len(self._finished)
@@ -261,14 +261,14 @@ class ResponsesReader:
         return [kind(text)] if text else []
 
     def _done(self, key: tuple[object, ...], text: object, kind: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
-        """Return a whole text if there were no deltas, and half a character if that is what the deltas ended with."""
+        """Return a whole text if there were no deltas, else the half character that the deltas ended with, if any."""
         if key in self._emitted:
             rest = self._texts.end(key)
             return [kind(rest)] if rest else []
         return self._delta(key, text, kind) + self._done(key, None, kind) if isinstance(text, str) and text else []
 
     def _item(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
-        """Return what a whole output item says beyond its deltas."""
+        """Return the events of a whole output item that its deltas have not covered."""
         key = ("item", index)
         if key in self._emitted:
             return []
@@ -321,7 +321,7 @@ class ResponsesReader:
             error = response.get("error") or {"message": f"The backend's response is {response.get('status')}."}
             return self._fail(read_error(error))
         events: list[BackendEvent] = []
-        # The counts come first: they are known even if the turn ends within the text.
+        # The counts come first, so that they are reported even if the turn ends within the text.
         if (usage := _usage(response.get("usage"))) is not None:
             events.append(Counted(usage))
         output = self._places(mappings(response.get("output")))
@@ -336,14 +336,14 @@ class ResponsesReader:
         return [*events, Finished(reason), Closed()]
 
     def _halves(self) -> list[BackendEvent]:
-        """Return what stands for the halves of characters that no delta completed."""
+        """Return the replacements for half characters that no delta completed."""
         return [_TEXTS[str(key[0])](self._texts.end(key)) for key in self._texts.open_keys()]
 
     def _places(self, output: list[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-        """Return the final object's items by the index that each had in the stream.
+        """Return the items of the final object by their index in the stream.
 
-        The nth of a kind here is the nth of that kind there: some backends leave items out of the final object, and
-        what stands behind them is not new.
+        The nth of a kind here is the nth of that kind there: some backends omit items from the final object, which
+        does not make the items behind them new.
         """
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for index in sorted(self._kinds, reverse=True):
@@ -361,9 +361,9 @@ class ResponsesReader:
 
 
 def _is_another(item: Mapping[str, Any], done: Mapping[str, Any], *, is_whole: bool) -> bool:
-    """Return whether ``item`` is not the one that is ``done``. ``is_whole``: its arguments can be compared too.
+    """Return whether ``item`` differs from the ``done`` one. ``is_whole``: its arguments can be compared too.
 
-    Ids say nothing: some backends give an item a new one in each of its events.
+    Ids prove nothing: some backends give an item a new id in each event.
     """
     keys = ("type", "call_id", "name", "arguments", "input") if is_whole else ("type", "call_id", "name")
     return any(item.get(key) != done.get(key) for key in keys)

@@ -28,19 +28,19 @@ from toolsimlib.wire.tool_choice import hosted_choice, read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
-# What the backend holds of the question, so that a request need not say any more.
+# Fields that refer to a question the backend holds, so that the request itself need not contain one.
 _OTHER_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
-# Chat's fields that are taken up in another shape, or mean nothing without the tools or the stream of the client.
+# Chat fields that are translated, or mean nothing without the client's tools or stream.
 _TRANSLATED = frozenset(
     {"messages", "max_completion_tokens", "max_tokens", "response_format", "verbosity", "reasoning_effort", "store"}
     | {"stream_options", "n"}
 )
 
-# What a Response says in full, however much of it was sent.
+# Fields that a Response reports in full, however much of them was sent.
 _COMPLETED = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
 
-# What says something about the conversation, or about the form, the length and the chances of its answer.
+# Fields about the conversation, or about the form, length and sampling of its answer.
 _OF_ANSWER = frozenset(
     {"input", "instructions", "previous_response_id", "conversation", "prompt", "background", "truncation", "include"}
     | {"context_management", "max_tool_calls", "text", "stream", "stream_options", "max_output_tokens", "temperature"}
@@ -88,21 +88,21 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words``, and what is said to them."""
-    said = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
-    return {**body, "input": [*input_items(body), *said[not words :]]}
+    """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
+    turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
+    return {**body, "input": [*input_items(body), *turn[not words :]]}
 
 
 def called(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words`` and its calls, and what the tools said to them."""
-    said = [{"role": "assistant", "content": words}] if words else []
-    return {**body, "input": [*input_items(body), *said, *(item for each in calls for item in call_items(*each))]}
+    """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    message = [{"role": "assistant", "content": words}] if words else []
+    return {**body, "input": [*input_items(body), *message, *(item for pair in calls for item in call_items(*pair))]}
 
 
 def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request that asks the same model something, to be answered by a few tokens, and as it would always.
+    """Return a request that asks the same model something, to be answered in a few tokens and deterministically.
 
-    ``rule``: how it is to answer, "" if ``question`` says it.
+    ``rule``: how to answer, "" if ``question`` says it.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | _OF_ANSWER}
     few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
@@ -120,7 +120,7 @@ def _no_question(body: Mapping[str, Any]) -> BadRequest:
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
-    """Return how the client wants its answer, from a body of which nothing else need be right."""
+    """Return how the client wants its answer; everything else in the body may be invalid."""
     return AnswerForm(
         stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True, echo=echo(body)
     )
@@ -128,7 +128,7 @@ def answer_form(body: Mapping[str, Any]) -> AnswerForm:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """How a client wants the model to work; "" for what it did not say."""
+    """How a client wants the model to work; "" for anything not set."""
 
     effort: str = ""
     summary: str = ""
@@ -137,7 +137,7 @@ class ModelSettings:
 
 
 def model_settings(request: ClientRequest) -> ModelSettings:
-    """Return the settings of a Responses request that a backend without this API spells in its own way."""
+    """Return the settings of a Responses request that a backend without this API takes under other names."""
     reasoning, text = mapping(request.body.get("reasoning")), mapping(request.body.get("text"))
     return ModelSettings(
         effort=string(reasoning.get("effort")),
@@ -150,7 +150,7 @@ def model_settings(request: ClientRequest) -> ModelSettings:
 def adopt(request: ClientRequest) -> tuple[list[Item], list[str]]:
     """Return the items of a request as a Responses backend takes them, and notes on what it cannot take.
 
-    Raises BadRequest where leaving it out would change what the client asked for.
+    Raises BadRequest if leaving something out would change what the client asked for.
     """
     if request.dialect == "responses":
         if request.body.get("background") is True and not request.form.stream:
@@ -177,14 +177,14 @@ def compose(
 ) -> dict[str, Any]:
     """Write the body for a Responses backend: ``messages`` instead of the client's own items, hosted items as sent.
 
-    ``answer_format``: the structured output to demand. ``keep_hosted``: pass hosted tools on (same dialect).
+    ``answer_format``: the structured output to request. ``keep_hosted``: pass hosted tools on (same dialect).
     """
     if request.dialect != "responses":
         wanted = request.answer_format if answer_format == "as sent" else answer_format
-        return _compose_from_chat(request, [each for each in messages if isinstance(each, Message)], wanted)
-    items = [_write_message(each) if isinstance(each, Message) else dict(each.item) for each in messages]
+        return _compose_from_chat(request, [item for item in messages if isinstance(item, Message)], wanted)
+    items = [_write_message(item) if isinstance(item, Message) else dict(item.item) for item in messages]
     body = {key: value for key, value in request.body.items() if key not in CONSUMED}
-    # An absent input is one of the API's own forms (a stored prompt); an empty array is not.
+    # The API allows an absent input (for a stored prompt), but not an empty array.
     if items or "input" in body:
         body["input"] = items
     if keep_hosted and request.hosted:
@@ -206,7 +206,7 @@ def _compose_from_chat(
 ) -> dict[str, Any]:
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
-    # Leading system text is what `instructions` are for; some backends take no system message in `input`.
+    # Leading system text belongs in `instructions`; some backends take no system message in `input`.
     leading = 0
     while leading < len(messages) - 1 and _is_instruction(messages[leading]):
         leading += 1
@@ -215,7 +215,7 @@ def _compose_from_chat(
             part.text for message in messages[:leading] for part in message.parts if isinstance(part, Text)
         )
     body["input"] = [_write_message(message) for message in messages[leading:]]
-    # The default is false in chat and true here: a chat client did not ask for its words to be kept.
+    # The default is false in chat and true here: a chat client did not ask for storage.
     body["store"] = sent.get("store") is True
     limit = sent.get("max_completion_tokens", sent.get("max_tokens"))
     if limit is not None:
@@ -239,7 +239,7 @@ def _write_message(message: Message) -> dict[str, Any]:
 
 
 def echo(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Response object's fields that come from the request, with the API's defaults for what was not sent."""
+    """Return the Response object's fields that come from the request, with the API's defaults for the missing ones."""
     sent = {key: value for key, value in body.items() if value is not None}
     text, reasoning = sent.get("text"), sent.get("reasoning")
     fields: dict[str, Any] = {

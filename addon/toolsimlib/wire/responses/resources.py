@@ -1,7 +1,7 @@
-"""What is kept, as resources of the API: responses with their input items, and conversations with theirs.
+"""Stored data as resources of the API: responses with their input items, and conversations with their items.
 
-Each request concerns one record: ``respond`` is given its value, and returns the answer, and what the record is to be
-from now on. So whoever calls it may read, respond and write in a loop until nobody else has written in between.
+Each request concerns one record: ``respond`` takes its value, and returns the answer and the record's new value. So a
+caller may read, respond and write in a loop until nobody else has written in between.
 
 | path                              | methods           |
 |-----------------------------------|-------------------|
@@ -53,7 +53,7 @@ _DEFAULT_PAGE = 20
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a path means. ``id``: of the record, "" for a conversation that is to be made; ``item``: of one item."""
+    """The resource of a path. ``id``: of the record, "" for a new conversation; ``item``: the id of one item."""
 
     kind: Kind
     id: str = ""
@@ -64,7 +64,7 @@ class Resource:
 class Call:
     """A request for a resource. ``query``: of its URL.
 
-    ``state``: of an answer in the background that is not over, by whoever makes it; "" if nobody does.
+    ``state``: of an unfinished background answer, from its producer; "" if there is none.
     """
 
     resource: Resource
@@ -76,7 +76,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer's ``body``. ``id``: of the record that is to be written; ``value``: what it is then, b"" = nothing."""
+    """The answer's ``body``. ``id``: of the record to write; ``value``: its new value, b"" to delete it."""
 
     body: dict[str, Any]
     id: str = ""
@@ -84,10 +84,10 @@ class Response:
 
 
 def resource_of(path: str) -> Resource | None:
-    """Return what a path (with its query) means, None if it is no resource of these."""
+    """Return the resource of a path (query included), None if it has none."""
     plain = path.partition("?")[0]
     if (found := _RESPONSE.search(plain)) is not None:
-        if found["id"] in ACTIONS:  # Paths of the API that are no ids.
+        if found["id"] in ACTIONS:  # Paths of the API, not ids.
             return None
         kinds: Mapping[str | None, Kind] = {None: "response", "input_items": "input_items", "cancel": "cancel"}
         return Resource(kinds[found["of"]], found["id"])
@@ -98,7 +98,7 @@ def resource_of(path: str) -> Resource | None:
 
 
 def wrong_method(call: Call) -> ApiError | None:
-    """Return the error for a method that a resource does not have."""
+    """Return the error for a method that a resource does not support, None if it does."""
     allowed = METHODS[call.resource.kind]
     if call.method in allowed:
         return None
@@ -107,7 +107,7 @@ def wrong_method(call: Call) -> ApiError | None:
 
 
 def respond(call: Call, value: bytes | None) -> Response:
-    """Answer a call. ``value``: of the record that it concerns, None for none. Raises BadRequest, also for 404s."""
+    """Answer a call. ``value``: of its record, None if there is none. Raises BadRequest, also for 404s."""
     resource = call.resource
     record = parse_object(value) if value is not None else None
     if resource.kind == "conversations":

@@ -10,28 +10,28 @@ from toolsimlib.errors import ApiError
 from toolsimlib.events import Usage
 from toolsimlib.wire.json_codec import dump
 
-# The one code of a failed response after which no client sends the request again: they should after a broken stream,
-# and should not after a model that broke its tool's schema.
+# The only code of a failed response after which no client retries: they should retry after a broken stream, but not
+# after a model broke the schema of a tool.
 _FINAL_CODE = "invalid_prompt"
 
 
 PART_OF: Mapping[str, Literal["summary", "reasoning_text"]] = {"summary": "summary", "text": "reasoning_text"}
-"""By the kind of a delta of reasoning: the kind of its content part."""
+"""The kind of a content part, by the kind of its reasoning delta."""
 DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}
-"""By the kind of a content part: what its events are called."""
+"""The name of a content part's events, by its kind."""
 
 
 def failure(error: ApiError) -> dict[str, Any]:
-    """Return the error of a final object, whose codes are a closed set to some clients: ours are not in it."""
+    """Return the error of a final object. Some clients take its codes for a closed set, without our own codes."""
     code = _FINAL_CODE if error.code == "invalid_tool_call" else error.code
     is_ours = not code or code.startswith(("backend_", "response_"))
     return {"code": "server_error" if is_ours else code, "message": error.message}
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
-    """Return a Response that says it failed after all, through no fault of the model or the request."""
-    shown = {"code": "server_error", "message": error.message}
-    return {**response, "status": "failed", "error": shown, "completed_at": None}
+    """Return a Response as failed after all, through no fault of the model or the request."""
+    fields = {"code": "server_error", "message": error.message}
+    return {**response, "status": "failed", "error": fields, "completed_at": None}
 
 
 def part_of(kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def part_of(kind: Literal["text", "refusal", "summary", "reasoning_text"], text:
 
 
 def usage_of(usage: Usage | None) -> dict[str, Any] | None:
-    """Return the counts, null while they are not known."""
+    """Return the token counts, null while they are unknown."""
     if usage is None:
         return None
     return {
@@ -61,9 +61,9 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
 
 
 def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
-    """Return a final object as JSON; ``items``: its output, by place, each as it was written when it was over.
+    """Return a final object as JSON; ``items``: its output items, by place, as serialised when each was done.
 
-    There may be thousands of them: to write them all once more would hold up everyone else.
+    There may be thousands of them: serialising them all again would block the event loop.
     """
     at = list(response).index("output")
     before, behind = dict(islice(response.items(), at)), dict(islice(response.items(), at + 1, None))

@@ -10,24 +10,24 @@
 
 Rules, and the clients that need them (each throws or loses the call otherwise):
 
- 1. Frames are whole, name their event, and are counted from 0 (``event_stream``).
- 2. An item's index and id are taken when it is announced, and never again; no index is left out (openai-node). The
+ 1. Frames are whole, name their event, and are numbered from 0 (``event_stream``).
+ 2. An item's index and id are assigned when it is announced, and never change; no index is skipped (openai-node). The
     final object is built from the very dicts that were announced; they grow in place.
- 3. A call is announced with empty arguments, and its arguments come as deltas: LangChain reads nothing else. In full in
-    both places they would be doubled (LangChain, pydantic-ai). ``output_item.done`` has them in full: the AI SDK and
-    Codex read only that.
+ 3. A call is announced with empty arguments, and its arguments come as deltas: LangChain reads nothing else. Sent in
+    full in both places they would be doubled (LangChain, pydantic-ai). ``output_item.done`` has them in full: the AI
+    SDK and Codex read only that.
  4. A call has an ``id``, a ``call_id`` and a ``status`` (AI SDK, pydantic-ai), and the ``namespace`` that its tool was
     declared in (Codex).
  5. ``output`` of ``created`` and ``in_progress`` is empty, and ``usage`` null until the end (both OpenAI SDKs).
  6. A failure is an ``error`` event, flat and nested, followed by ``response.failed``: each client surfaces only one of
     the three. ``failed`` has a code of OpenAI's closed set, since Codex repeats the request on most of them.
- 7. A text that follows a call is a new message, with the next index.
- 8. A comment is no sign of life to Codex: a ``keepalive`` event is. It is the one event type outside the API that no
-    client refuses.
+ 7. Text after a call is a new message, with the next index.
+ 8. Codex ignores comments as keep-alives, but accepts a ``keepalive`` event. It is the one event type outside the API
+    that no client refuses.
  9. Events of a hosted tool get our own numbers; other items may stand between them.
-10. A message says its ``phase`` when it is over: commentary, where the answer goes on with something else or with what
-    calls return, or the final answer. One that was cut says none. Codex shows the two in different ways.
-11. ``[DONE]`` follows the terminal event, which the Open Responses specification demands and everyone else accepts.
+10. A message gets its ``phase`` when it ends: commentary if the answer continues, also through the results of calls,
+    else the final answer. A message that was cut off gets none. Codex displays the two differently.
+11. ``[DONE]`` follows the terminal event: the Open Responses specification demands it, and everyone else accepts it.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class ResponsesWriter:
         self._service_tier: str | None = None
         self._first = first_message() if form.stream else None
         self._output: list[dict[str, Any]] = []
-        self._written: dict[int, str] = {}  # By place: the items of a stream that are over, as JSON.
-        # The open item, with what its closing needs: its kind (and content part's kind), and its text so far.
+        self._written: dict[int, str] = {}  # By place: the finished items of a stream, as JSON.
+        # What closing the open item takes: its kind (or that of its open content part), and its text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
-        self._hosted_at: dict[str, int] = {}  # By key: where in the output announced items of hosted tools stand.
+        self._hosted_at: dict[str, int] = {}  # By key: the output index of each announced item of a hosted tool.
         # Not a list of deltas, which would take many times the memory of the text.
         self._text = StringIO(newline="\n")
         self.body: dict[str, Any] | None = None
@@ -125,7 +125,7 @@ class ResponsesWriter:
     # -- the response
 
     def queue(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return an answer whose model has not begun, and the frames that say so."""
+        """Return an answer whose model has not started, and the frames that say so."""
         self._name(Opened())
         response = self._response("queued", [])
         self._events.emit("response.created", {"response": response})
@@ -222,7 +222,7 @@ class ResponsesWriter:
             self._events.deltas(texts)
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
-        """Begin a content part, in the open message if it fits there, else in a new item."""
+        """Start a content part, in the open message if it fits there, else in a new item."""
         self._begin(Opened())
         part = part_of(kind, "")
         if kind in ("text", "refusal") and self._open in ("text", "refusal"):
@@ -259,7 +259,7 @@ class ResponsesWriter:
         self._begin(Opened())
         self._close("completed")
         if event.kind in LOCAL_TOOLS:
-            # Its item has no place for half of its arguments: it is announced when they are there.
+            # Its item cannot hold incomplete arguments: it is announced when they are complete.
             self._open, self._local, self._text = "local", event, StringIO(newline="\n")
             return
         name, own = self._call_ids(event)
@@ -282,7 +282,7 @@ class ResponsesWriter:
         self._start_deltas(f"response.{kind}.delta")
 
     def _call_ids(self, event: CallStarted) -> tuple[str, str]:
-        """Return the id of a call, and that of its item, which must be unlike all others where items are kept."""
+        """Return the id of a call and of its item; the latter must be unique wherever items are stored."""
         name = responses_call_id(event.kind, event.number)
         return name, f"{name.partition('_')[0]}_{secrets.token_hex(24)}" if self._form.id else name
 
@@ -295,7 +295,7 @@ class ResponsesWriter:
         self._end_item(index)
 
     def _hosted(self, event: HostedStarted | HostedProgress | HostedEnded) -> None:
-        """Tell what a hosted item does; one that was never announced was dropped with the text around it."""
+        """Forward what a hosted item does; one that was never announced was dropped with the text around it."""
         if isinstance(event, HostedStarted):
             self._begin(Opened())
             self._close("completed")
@@ -319,7 +319,7 @@ class ResponsesWriter:
 
     def _add(self, name: str, item: dict[str, Any]) -> None:
         self._output.append({"id": name, **item})
-        # The item as it is now: it grows in place.
+        # A snapshot of the item, which grows in place.
         self._events.emit(
             "response.output_item.added", {"output_index": len(self._output) - 1, "item": self._output[-1]}
         )
@@ -352,7 +352,7 @@ class ResponsesWriter:
         self._output[-1]["content"].append(part)
 
     def _close(self, status: ItemStatus, phase: Literal["commentary", "final_answer"] = "commentary") -> None:
-        """End the open item, if there is one; ``phase``: of a message that is whole."""
+        """Close the open item, if there is one; ``phase``: for a complete message."""
         item, where, text = self._output[-1] if self._output else {}, {}, self._text.getvalue()
         match self._open:
             case "":

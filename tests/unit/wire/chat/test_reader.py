@@ -293,7 +293,7 @@ def test_a_call_behind_the_finish_reason_is_told() -> None:
 
 def told_ahead(*chunks: dict[str, Any]) -> list[BackendEvent]:
     reader = ChatReader()
-    reader.tells_ahead = True
+    reader.streams_ahead = True
     told = [event for each in chunks for event in reader.event(ServerSentEvent("", json.dumps(each)))]
     return [event for event in told if not isinstance(event, Opened)]
 

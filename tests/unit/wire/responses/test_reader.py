@@ -354,7 +354,7 @@ def test_events_without_data_and_space_around_the_terminator() -> None:
 
 def told_ahead(*events: dict[str, Any]) -> list[BackendEvent]:
     reader = ResponsesReader()
-    reader.tells_ahead = True
+    reader.streams_ahead = True
     return [told for event in events for told in reader.event(ServerSentEvent("", json.dumps(event)))]
 
 
