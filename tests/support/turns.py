@@ -25,7 +25,7 @@ def whole_call(number: int, name: str = "add", arguments: str = ARGS, choice: in
     ]
 
 
-def tell(the_plan: Plan, events: Sequence[BackendEvent]) -> tuple[list[ClientEvent], Report, Answer]:
+def run_events(the_plan: Plan, events: Sequence[BackendEvent]) -> tuple[list[ClientEvent], Report, Answer]:
     report = Report()
     answer = Answer(the_plan, report)
     return [out for event in events for out in answer.feed(event)], report, answer

@@ -4,7 +4,7 @@ Many models never write a tag that they were not trained on, whatever the prompt
 bare or in a code fence. In addition to tagged blocks, these count:
 
     unit  := fence | bare
-    fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python"] NEWLINE form+ "```" NEWLINE
+    fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python" | "py"] NEWLINE form+ "```" NEWLINE
     bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}]

@@ -39,15 +39,15 @@ def round_of(*tools: Any, asks: frozenset[str] = CALL_FAULTS, **fields: Any) -> 
     return plan("responses", "responses", True, tools or [ADD], asks=asks, **fields)
 
 
-def hear(
+def run(
     the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], AskAgain | None, Report, Answer]:
     """Return what is told of a text, and why the model is to be asked again."""
     answer = Answer(the_plan, report := Report())
-    told = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
+    emitted = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
     for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
-        told += answer.feed(event)
-    return told, answer.again, report, answer
+        emitted += answer.feed(event)
+    return emitted, answer.again, report, answer
 
 
 FAULTS = [
@@ -68,17 +68,17 @@ def test_a_call_that_fails_is_asked_again(
 ) -> None:
     """Of the call nothing is told; the fault says what it would have needed, and otherwise the client gets the rest."""
     fields = {"masked": frozenset({"hidden"}), "policy": {"max_tool_args_bytes": 200}}
-    told, again, report, answer = hear(round_of(offered, **fields), "Well. ", text)
-    assert told[0] == TextDelta("Well. ")
-    assert [type(event) for event in told[1:]] == [Failed]
+    emitted, again, report, answer = run(round_of(offered, **fields), "Well. ", text)
+    assert emitted[0] == TextDelta("Well. ")
+    assert [type(event) for event in emitted[1:]] == [Failed]
     assert again is not None
     assert (again.fault.reason, again.fault.name) == (reason, name)
     assert expected in again.fault.expected
     assert again.words == "Well. " + text
     assert report.error is None
     assert report.asked_again == [f"{reason}:{name}" if name else reason]
-    asking_nobody, *_ = hear(round_of(offered, asks=frozenset(), **fields), "Well. ", text)
-    assert _without_usage(told[:-1] + list(again.otherwise)) == _without_usage(asking_nobody)
+    asking_nobody, *_ = run(round_of(offered, asks=frozenset(), **fields), "Well. ", text)
+    assert _without_usage(emitted[:-1] + list(again.otherwise)) == _without_usage(asking_nobody)
     assert answer.cut == (reason != "MALFORMED_JSON" or text.endswith("</tool_call>"))
 
 
@@ -95,8 +95,8 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
 
 def test_what_was_told_stays() -> None:
     """A call before the one that fails is made; whether the answer ends with it, whoever has told it says."""
-    told, again, report, _ = hear(round_of(), CALL + UNKNOWN)
-    assert told[:-1] == whole_call(1)
+    emitted, again, report, _ = run(round_of(), CALL + UNKNOWN)
+    assert emitted[:-1] == whole_call(1)
     assert again is not None
     assert again.otherwise == (TextDelta(UNKNOWN), Ended({0: "stop"}))
     assert report.calls == ["add"]
@@ -106,58 +106,58 @@ def test_an_announced_call_is_not_asked_again() -> None:
     """Its arguments are with the client already: it ends incomplete, as ever."""
     the_plan = round_of(policy={"stream_arguments": "incremental"})
     text = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
-    told, again, *_ = hear(the_plan, *text)
-    assert any(isinstance(event, CallStarted) for event in told)
+    emitted, again, *_ = run(the_plan, *text)
+    assert any(isinstance(event, CallStarted) for event in emitted)
     assert again is None
 
 
 def test_talk_about_the_syntax_is_talk() -> None:
     """A block that holds no call is text, and the answer goes on behind it."""
     text = "Write <use_tool>…</use_tool>, or <tool_call>, and then JSON."
-    told, again, *_ = hear(round_of(), text)
+    emitted, again, *_ = run(round_of(), text)
     assert again is None
-    assert "".join(event.text for event in told if isinstance(event, TextDelta)) == text
+    assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == text
 
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"add","arguments":{"a":', '{"name": "add", "arguments": {"a"'])
 def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
     """Cut by the length limit, it is kept as it is; the answer that goes on with it holds the whole call."""
-    told, again, *_ = hear(round_of(), "So:\n" + text, finish="length")
+    emitted, again, *_ = run(round_of(), "So:\n" + text, finish="length")
     assert again is not None
     assert (again.fault.reason, again.fault.begun) == ("CALL_CUT_OFF", text)
     assert again.otherwise == (TextDelta(text), Ended({0: "length"}))
-    assert told[:-1] == [TextDelta("So:\n")]
+    assert emitted[:-1] == [TextDelta("So:\n")]
     rest = "1}}</tool_call>" if text.startswith("<") else ": 1}}"
-    told, again, report, _ = hear(round_of(begun=text), rest)
+    emitted, again, report, _ = run(round_of(begun=text), rest)
     assert again is None
     assert report.calls == ["add"]
-    told, again, *_ = hear(round_of(begun=text), "", finish="length")
+    emitted, again, *_ = run(round_of(begun=text), "", finish="length")
     assert again is not None
     assert again.fault.begun == text
 
 
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
 @pytest.mark.parametrize(
-    ("before", "told"),
+    ("before", "emitted"),
     [
         ('{"name":"add","arguments":{"a":2}} ', [TextDelta('{"name":"add","arguments":{"a":2}} ')]),
         ('```json\n{"name":"add","arguments":{"a":1}}\n```\n', whole_call(1)),
     ],
 )
-def test_what_stands_before_a_call_is_no_part_of_it(before: str, told: list[ClientEvent], how: str) -> None:
+def test_what_stands_before_a_call_is_no_part_of_it(before: str, emitted: list[ClientEvent], how: str) -> None:
     """Though it was held back up to the end of the text: a model that begins the call anew does not repeat it."""
     half = '<tool_call>{"name":"sub","arguments":{"a":'
     the_plan = round_of(policy={"stream_arguments": how})
     for pieces in ([before + half], [*(before + half)]):
-        events, again, *_ = hear(the_plan, *pieces, finish="length")
+        events, again, *_ = run(the_plan, *pieces, finish="length")
         assert again is not None
-        said = again.otherwise[0]
-        assert isinstance(said, TextDelta)
-        assert again.fault.begun == half == said.text.lstrip()
-        assert events[:-1] == told
-    events, again, *_ = hear(the_plan, before + half)
+        content = again.otherwise[0]
+        assert isinstance(content, TextDelta)
+        assert again.fault.begun == half == content.text.lstrip()
+        assert events[:-1] == emitted
+    events, again, *_ = run(the_plan, before + half)
     assert again is not None
-    assert (again.fault.reason, events[:-1]) == ("MALFORMED_JSON", told)
+    assert (again.fault.reason, events[:-1]) == ("MALFORMED_JSON", emitted)
 
 
 @pytest.mark.parametrize("policy", [{"suppress_tail_after_tools": True}, {"stop_after_tools": "on"}, {}])
@@ -166,34 +166,34 @@ def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, pol
     """If nobody asks again, the client hears of it as of any text there; wherever it is cut."""
     text = f"{CALL}\n {broken}"
     for pieces in ([text], [*text]):
-        told, again, *_ = hear(round_of(policy=policy), *pieces, finish="length")
+        emitted, again, *_ = run(round_of(policy=policy), *pieces, finish="length")
         assert again is not None
-        assert told[:-1] == whole_call(1)
-        said = [event.text for event in again.otherwise if isinstance(event, TextDelta)]
-        assert said == ([] if policy else [f"\n {broken}"])
+        assert emitted[:-1] == whole_call(1)
+        content = [event.text for event in again.otherwise if isinstance(event, TextDelta)]
+        assert content == ([] if policy else [f"\n {broken}"])
 
 
 def test_an_answer_that_had_to_call() -> None:
     """Its text stays, and the model is asked for a call; one that refuses or is filtered is not."""
     required = {"choice": Choice("required")}
-    told, again, *_ = hear(round_of(**required), "I cannot.")
+    emitted, again, *_ = run(round_of(**required), "I cannot.")
     assert again is not None
     assert again.fault.reason == "NO_CALL"
-    assert told[:-1] == [TextDelta("I cannot.")]
+    assert emitted[:-1] == [TextDelta("I cannot.")]
     assert again.otherwise == (Ended({0: "stop"}),)
     assert again.usage == Usage(1, 2, 3)
-    assert hear(round_of(**required), "")[1] is not None
-    assert hear(round_of(**required), CALL)[1] is None
-    assert hear(round_of(**required), "No.", finish="content_filter")[1] is None
-    assert hear(round_of(**required, asks=frozenset({EMPTY_ANSWER})), "No.")[1] is None
+    assert run(round_of(**required), "")[1] is not None
+    assert run(round_of(**required), CALL)[1] is None
+    assert run(round_of(**required), "No.", finish="content_filter")[1] is None
+    assert run(round_of(**required, asks=frozenset({EMPTY_ANSWER})), "No.")[1] is None
 
 
-@pytest.mark.parametrize("said", ["", " \n", "<reasoning>"])
-def test_an_empty_answer_after_a_tools_output(said: str) -> None:
+@pytest.mark.parametrize("content", ["", " \n", "<reasoning>"])
+def test_an_empty_answer_after_a_tools_output(content: str) -> None:
     """Nothing but white space and reasoning is nothing; a refusal, a hosted tool's item and words are something."""
     after = round_of(asks=frozenset({EMPTY_ANSWER}), after_outputs=True)
     answer = Answer(after, Report())
-    answer.feed(ReasoningDelta("hm") if said == "<reasoning>" else TextDelta(said))
+    answer.feed(ReasoningDelta("hm") if content == "<reasoning>" else TextDelta(content))
     answer.feed(Closed())
     assert answer.again is not None
     assert answer.again.fault.reason == EMPTY_ANSWER
@@ -202,16 +202,16 @@ def test_an_empty_answer_after_a_tools_output(said: str) -> None:
         answer.feed(event)
         answer.feed(Closed())
         assert answer.again is None
-    assert hear(round_of(asks=frozenset({EMPTY_ANSWER})), said)[1] is None
+    assert run(round_of(asks=frozenset({EMPTY_ANSWER})), content)[1] is None
 
 
 def test_a_backend_that_breaks_off_has_failed() -> None:
     """Half a call of a stream without its end is no call to go on with."""
     answer = Answer(round_of(), Report())
     answer.feed(TextDelta('<tool_call>{"name":"add","argu'))
-    told = answer.end_of_input()
+    emitted = answer.end_of_input()
     assert answer.again is None
-    assert isinstance(told[-1], Failed)
+    assert isinstance(emitted[-1], Failed)
 
 
 @given(st.lists(st.sampled_from([CALL, BROKEN, UNKNOWN, MALFORMED, "text ", "<tool_call>", "{", "\n"])), st.data())
@@ -221,7 +221,7 @@ def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) 
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     edges = [0, *cuts, len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
-    both = [hear(round_of(STRICT), *each) for each in ([text], pieces)]
+    both = [run(round_of(STRICT), *each) for each in ([text], pieces)]
     (whole, again, *_), (cut, other, *_) = both
     assert _without_usage(whole) == _without_usage(cut)
     assert (again and again.fault) == (other and other.fault)
@@ -229,7 +229,7 @@ def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) 
 
 def test_nobody_is_asked_where_nothing_is_asked_for() -> None:
     """Without reasons to ask for, the words are not even kept."""
-    told, again, _, answer = hear(round_of(tool("f"), asks=frozenset()), UNKNOWN)
+    emitted, again, _, answer = run(round_of(tool("f"), asks=frozenset()), UNKNOWN)
     assert again is None
-    assert told[0] == TextDelta(UNKNOWN)
+    assert emitted[0] == TextDelta(UNKNOWN)
     assert answer._turns[0].faults.words == ""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from support.answers import plan
-from support.turns import CALL, STRICT, chat, responses, tell, whole_call
+from support.turns import CALL, STRICT, chat, responses, run_events, whole_call
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     Closed,
@@ -23,8 +23,8 @@ from toolsimlib.response.answer import Answer
 
 def test_numbers_go_on_from_the_history() -> None:
     """A call's number continues after the highest of the conversation, so that no id repeats in it."""
-    told, report, _ = tell(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
-    assert told == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
+    emitted, report, _ = run_events(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
+    assert emitted == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
     assert report.calls == ["add", "add"]
     assert report.finish == "tool_calls"
 
@@ -32,19 +32,19 @@ def test_numbers_go_on_from_the_history() -> None:
 def test_each_choice_has_its_own_parser() -> None:
     """A call in one choice and text in the other, interleaved piece by piece, do not disturb each other."""
     events = [TextDelta(CALL[:20], 0), TextDelta("<tool_", 1), TextDelta(CALL[20:], 0), TextDelta("call is text", 1)]
-    told, _, _ = tell(chat(choices=2), [*events, Finished("stop", 0), Finished("length", 1), Closed()])
-    assert [event for event in told if not isinstance(event, TextDelta)] == [
+    emitted, _, _ = run_events(chat(choices=2), [*events, Finished("stop", 0), Finished("length", 1), Closed()])
+    assert [event for event in emitted if not isinstance(event, TextDelta)] == [
         *whole_call(1),
         Ended({0: "tool_calls", 1: "length"}),
     ]
-    assert "".join(event.text for event in told if isinstance(event, TextDelta)) == "<tool_call is text"
+    assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "<tool_call is text"
 
 
 def test_one_choice_that_stops_does_not_stop_the_other() -> None:
     """The backend is cut only when every choice that was asked for has ended early."""
-    told, _, answer = tell(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
+    emitted, _, answer = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
     assert not answer.cut
-    assert told == whole_call(1)
+    assert emitted == whole_call(1)
     assert answer.feed(TextDelta(f"{CALL} tail", 1)) == [
         *whole_call(2, choice=1),
         Ended({0: "tool_calls", 1: "tool_calls"}),
@@ -55,8 +55,8 @@ def test_one_choice_that_stops_does_not_stop_the_other() -> None:
 def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
     """Whitespace after the calls is no other text; and usage is told if the backend gave it."""
     usage = Usage(1, 2, 3)
-    told, report, answer = tell(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
-    assert told[-1] == Ended({0: "tool_calls"}, usage)
+    emitted, report, answer = run_events(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
+    assert emitted[-1] == Ended({0: "tool_calls"}, usage)
     assert not answer.cut
     assert report.tool_cutoff is None
 
@@ -64,9 +64,11 @@ def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
 def test_a_failure_says_what_was_held_back_and_nothing_more() -> None:
     """The tail comes before the failure; after it the answer is over."""
     error = ApiError("gone", code="x")
-    told, report, answer = tell(responses(), [TextDelta("a <tool_call>{"), Failed(error), TextDelta("b"), Closed()])
-    assert "".join(event.text for event in told[:-1] if isinstance(event, TextDelta)) == "a <tool_call>{"
-    assert told[-1] == Failed(error)
+    emitted, report, answer = run_events(
+        responses(), [TextDelta("a <tool_call>{"), Failed(error), TextDelta("b"), Closed()]
+    )
+    assert "".join(event.text for event in emitted[:-1] if isinstance(event, TextDelta)) == "a <tool_call>{"
+    assert emitted[-1] == Failed(error)
     assert answer.done
     assert not answer.cut
     assert report.error == "x"
@@ -75,9 +77,11 @@ def test_a_failure_says_what_was_held_back_and_nothing_more() -> None:
 def test_a_strict_failure_cuts_the_backend() -> None:
     """After a violation nothing that the backend says can mend the answer, so it is stopped."""
     the_plan = plan("responses", "responses", True, [STRICT])
-    told, report, answer = tell(the_plan, [Opened(), TextDelta("a "), TextDelta(CALL.replace("1", '"x"')), Closed()])
-    assert isinstance(told[-1], Failed)
-    assert told[-1].error.status == 422
+    emitted, report, answer = run_events(
+        the_plan, [Opened(), TextDelta("a "), TextDelta(CALL.replace("1", '"x"')), Closed()]
+    )
+    assert isinstance(emitted[-1], Failed)
+    assert emitted[-1].error.status == 422
     assert answer.cut
     assert len(report.strict_failures) == 1
 
@@ -105,16 +109,16 @@ def test_keepalive_while_nothing_is_said() -> None:
 
 def test_blocks_of_each_choice_are_told_apart() -> None:
     """Places count within a choice; a violation is told as the failure that it is."""
-    _, report, _ = tell(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
+    _, report, _ = run_events(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
     assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
-    _, report, _ = tell(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
+    _, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
     assert [block["verdicts"] for block in report.blocks] == [["failure SCHEMA_MISMATCH"]]
 
 
 def test_a_failure_after_a_call_is_warned_of() -> None:
     """A chat client keeps its call; the report says what failed, and that the turn ended early."""
-    told, report, answer = tell(chat(), [TextDelta(CALL), Failed(ApiError("out", code="backend_gone"))])
-    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    emitted, report, answer = run_events(chat(), [TextDelta(CALL), Failed(ApiError("out", code="backend_gone"))])
+    assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert report.warnings == ["FAILED_AFTER_CALLS:backend_gone"]
     assert report.tool_cutoff == "backend failed after tools"
     assert answer.done
@@ -122,8 +126,8 @@ def test_a_failure_after_a_call_is_warned_of() -> None:
 
 def test_a_failure_of_one_choice_fails_all() -> None:
     """With a choice that has no call yet, there is nothing whole to end with."""
-    told, _, _ = tell(chat(choices=2), [TextDelta(CALL, 0), TextDelta("x", 1), Failed(ApiError("out"))])
-    assert isinstance(told[-1], Failed)
+    emitted, _, _ = run_events(chat(choices=2), [TextDelta(CALL, 0), TextDelta("x", 1), Failed(ApiError("out"))])
+    assert isinstance(emitted[-1], Failed)
 
 
 def test_answers_that_look_like_success_and_are_none() -> None:
@@ -136,7 +140,7 @@ def test_answers_that_look_like_success_and_are_none() -> None:
         (responses(), [TextDelta("Hi")], []),
         (chat(choice=required), [TextDelta(CALL)], []),
     ):
-        _, report, _ = tell(made, [*events, Finished("stop"), Closed()])
+        _, report, _ = run_events(made, [*events, Finished("stop"), Closed()])
         assert report.warnings == warnings
 
 
@@ -145,8 +149,8 @@ def test_answers_that_look_like_success_and_are_none() -> None:
 def test_an_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | None) -> None:
     """Where the backend writes nothing but a call, its bare JSON is one, whatever else was wished for."""
     made = chat(constraint={"type": "json_schema"}, answer_format=form, policy={"untagged": untagged})
-    told, _, _ = tell(made, [TextDelta('{"name": "add", "arguments": {"a":1}}'), Finished("stop"), Closed()])
-    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    emitted, _, _ = run_events(made, [TextDelta('{"name": "add", "arguments": {"a":1}}'), Finished("stop"), Closed()])
+    assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
 def test_several_enforced_calls_need_no_tag_either() -> None:
@@ -154,18 +158,18 @@ def test_several_enforced_calls_need_no_tag_either() -> None:
     text = '[\n  {"name": "add", "arguments": {"a":1}},\n  {"name": "add", "arguments": {"a":1}}\n]'
     for cut in range(len(text)):
         pieces = [TextDelta(each) for each in (text[:cut], text[cut:]) if each]
-        told, _, _ = tell(chat(constraint={"type": "json_schema"}), [*pieces, Finished("stop"), Closed()])
-        assert told == [*whole_call(1), *whole_call(2), Ended({0: "tool_calls"})]
+        emitted, _, _ = run_events(chat(constraint={"type": "json_schema"}), [*pieces, Finished("stop"), Closed()])
+        assert emitted == [*whole_call(1), *whole_call(2), Ended({0: "tool_calls"})]
 
 
 def test_a_call_behind_the_end_is_warned_of() -> None:
     """A call that comes when its choice is over is not told, since the client may have left; the report has it. One
     behind text that ended the turn is what was cut off."""
     late = StructuredCall("add", '{"a":1}')
-    told, report, _ = tell(chat(), [TextDelta("Hi"), Finished("stop"), late, Closed()])
-    assert told == [TextDelta("Hi"), Ended({0: "stop"})]
+    emitted, report, _ = run_events(chat(), [TextDelta("Hi"), Finished("stop"), late, Closed()])
+    assert emitted == [TextDelta("Hi"), Ended({0: "stop"})]
     assert report.warnings == ["LATE_CALL:add"]
-    _, report, _ = tell(chat(choices=2), [TextDelta(f"{CALL} tail", 0), late, Closed()])
+    _, report, _ = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0), late, Closed()])
     assert report.tool_cutoff == "text after tools"
     assert report.warnings == []
 
@@ -173,7 +177,7 @@ def test_a_call_behind_the_end_is_warned_of() -> None:
 def test_a_violation_that_only_the_end_shows() -> None:
     """A strict tool's broken call without its closing tag is decided at the end, and fails the answer even there."""
     bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
-    told, report, _ = tell(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])
-    assert isinstance(told[-1], Failed)
-    assert told[-1].error.code == report.error == "invalid_tool_call"
-    assert not any(isinstance(event, Ended) for event in told)
+    emitted, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])
+    assert isinstance(emitted[-1], Failed)
+    assert emitted[-1].error.code == report.error == "invalid_tool_call"
+    assert not any(isinstance(event, Ended) for event in emitted)

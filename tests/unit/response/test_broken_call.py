@@ -81,25 +81,25 @@ def asking(*, asks: frozenset[str] = CALL_FAULTS, offered: tuple[Tool, ...] = (A
     return plan("responses", "responses", True, list(offered), asks=asks, **fields)
 
 
-def hear(
+def run(
     the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], AskAgain | None, Report]:
     """Return what is told of an answer, neighbouring texts as one, without the usage; and why it is asked again."""
     answer = Answer(the_plan, report := Report())
-    told: list[ClientEvent] = []
+    emitted: list[ClientEvent] = []
     for piece in (*pieces, Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
         if isinstance(piece, Deltas):
             events, count = answer.at_once(piece)
-            told += events
-            told += [event for text in piece.texts[count:] for event in answer.feed(ReasoningDelta(text))]
+            emitted += events
+            emitted += [event for text in piece.texts[count:] for event in answer.feed(ReasoningDelta(text))]
             continue
-        told += answer.feed(TextDelta(piece) if isinstance(piece, str) else piece)
+        emitted += answer.feed(TextDelta(piece) if isinstance(piece, str) else piece)
     again = answer.again
     if again is not None:
-        assert isinstance(told.pop(), Failed)
-        told += again.otherwise
+        assert isinstance(emitted.pop(), Failed)
+        emitted += again.otherwise
     out: list[ClientEvent] = []
-    for event in told:
+    for event in emitted:
         if isinstance(event, TextDelta) and out and isinstance(out[-1], TextDelta):
             out[-1] = TextDelta(out[-1].text + event.text)
         else:
@@ -111,19 +111,19 @@ def hear(
 def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, name: str, expected: str) -> None:
     """The model is told exactly what is wrong; if nobody asks, the text is told as it would be without that."""
     for pieces in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
-        told, again, report = hear(asking(), pieces)
+        emitted, again, report = run(asking(), pieces)
         assert again is not None
         assert (again.fault.reason, again.fault.name) == (reason, name)
         assert expected in again.fault.expected
         assert again.words == text
         assert report.asked_again == [f"{reason}:{name}"]
         assert report.parse_failures == []
-        assert told == hear(asking(asks=frozenset()), pieces)[0]
+        assert emitted == run(asking(asks=frozenset()), pieces)[0]
 
 
 def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
     """Where a tagged call cannot be read because of it, the model is told what it stands for."""
-    _, again, _ = hear(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
+    _, again, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
     assert again is not None
     assert again.fault.expected.endswith("<number> stands for a value that is to be filled in")
 
@@ -132,9 +132,9 @@ def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
 def test_what_is_no_broken_call_is_text(text: str) -> None:
     """Words beside it, something elided, another tool or another key: nobody is asked."""
     for pieces in ([text], list(text)):
-        told, again, _ = hear(asking(), pieces)
+        emitted, again, _ = run(asking(), pieces)
         assert again is None
-        assert told[0] == TextDelta(text)
+        assert emitted[0] == TextDelta(text)
 
 
 # Nothing in these tells them from calls that failed: they are the price. The last one stands in our own tags.
@@ -150,10 +150,10 @@ def test_talk_is_never_asked_about(text: str) -> None:
     """Answers that talk about JSON, tools or calls are the same with and without asking again."""
     offered = tuple(Tool(wire_name=each["name"], **each) for each in TALK["tools"])
     for pieces in ([text], list(text)):
-        told, again, report = hear(asking(offered=offered), pieces)
+        emitted, again, report = run(asking(offered=offered), pieces)
         assert again is None
         assert not report.asked_again
-        assert told == hear(asking(offered=offered, asks=frozenset()), pieces)[0]
+        assert emitted == run(asking(offered=offered, asks=frozenset()), pieces)[0]
 
 
 def test_the_price_of_asking() -> None:
@@ -161,9 +161,9 @@ def test_the_price_of_asking() -> None:
     offered = tuple(Tool(wire_name=each["name"], **each) for each in TALK["tools"])
     reasons = []
     for text in PRICE:
-        told, again, _ = hear(asking(offered=offered), list(text))
+        emitted, again, _ = run(asking(offered=offered), list(text))
         assert again is not None
-        assert "<tool_call>" in text or told == hear(asking(offered=offered, asks=frozenset()), list(text))[0]
+        assert "<tool_call>" in text or emitted == run(asking(offered=offered, asks=frozenset()), list(text))[0]
         reasons.append(again.fault.reason)
     assert reasons == ["SCHEMA_MISMATCH", "SCHEMA_MISMATCH", "UNKNOWN_TOOL"]
 
@@ -171,11 +171,11 @@ def test_the_price_of_asking() -> None:
 def test_a_call_beside_it_is_made() -> None:
     """An answer that holds a good call as well is told as without asking again."""
     for text in (SLOTS[0] + "\n" + CALL, SLOTS[0] + "\n" + FIT, FIT + "\n\nThen:\n" + SLOTS[0]):
-        told, again, report = hear(asking(), list(text))
+        emitted, again, report = run(asking(), list(text))
         assert again is None
         assert report.calls == ["add"]
-        assert any(isinstance(event, CallStarted) for event in told)
-        assert told == hear(asking(asks=frozenset()), list(text))[0]
+        assert any(isinstance(event, CallStarted) for event in emitted)
+        assert emitted == run(asking(asks=frozenset()), list(text))[0]
 
 
 @pytest.mark.parametrize(
@@ -189,33 +189,33 @@ def test_a_call_beside_it_is_made() -> None:
 )
 def test_the_order_stays(item: Any) -> None:
     """Another item behind such a text is told behind it, and the answer is asked for no more."""
-    told, again, _ = hear(asking(), [MISFIT, item])
+    emitted, again, _ = run(asking(), [MISFIT, item])
     assert again is None
-    assert told == hear(asking(asks=frozenset()), [MISFIT, item])[0]
-    assert told[0] == TextDelta(MISFIT)
+    assert emitted == run(asking(asks=frozenset()), [MISFIT, item])[0]
+    assert emitted[0] == TextDelta(MISFIT)
 
 
 def test_at_the_length_limit() -> None:
     """What was broken before the limit begins anew; what the limit broke can go on; a filtered answer is told."""
-    _, again, _ = hear(asking(), [SLOTS[0][:-3]], "length")
+    _, again, _ = run(asking(), [SLOTS[0][:-3]], "length")
     assert again is not None
     assert (again.fault.reason, again.fault.begun) == ("MALFORMED_JSON", "")
     assert again.otherwise == (TextDelta(SLOTS[0][:-3]), Ended({0: "length"}))
-    _, again, _ = hear(asking(), [FIT[:-3]], "length")
+    _, again, _ = run(asking(), [FIT[:-3]], "length")
     assert again is not None
     assert (again.fault.reason, again.fault.begun) == ("CALL_CUT_OFF", FIT[:-3])
-    told, again, _ = hear(asking(), [SLOTS[0]], "content_filter")
+    emitted, again, _ = run(asking(), [SLOTS[0]], "content_filter")
     assert again is None
-    assert told[0] == TextDelta(SLOTS[0])
+    assert emitted[0] == TextDelta(SLOTS[0])
 
 
 def test_a_backend_that_breaks_off_has_failed() -> None:
     """What was kept back is told before the failure."""
     answer = Answer(asking(), Report())
     assert answer.feed(TextDelta(MISFIT)) == []
-    told = answer.end_of_input()
-    assert told[0] == TextDelta(MISFIT)
-    assert isinstance(told[-1], Failed)
+    emitted = answer.end_of_input()
+    assert emitted[0] == TextDelta(MISFIT)
+    assert isinstance(emitted[-1], Failed)
     assert answer.again is None
 
 
@@ -234,7 +234,7 @@ def test_more_than_a_call_may_have_is_text() -> None:
     """What is kept back has the limit of a call."""
     the_plan = asking(policy={"max_tool_args_bytes": 10})
     text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
-    assert hear(the_plan, list(text))[1] is None
+    assert run(the_plan, list(text))[1] is None
     answer = Answer(the_plan, Report())
     assert answer.feed(TextDelta(text)) == [TextDelta(text)]
 
@@ -248,9 +248,9 @@ def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) 
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
-    whole, again, _ = hear(asking(), [text])
-    cut, other, _ = hear(asking(), pieces)
+    whole, again, _ = run(asking(), [text])
+    cut, other, _ = run(asking(), pieces)
     assert whole == cut
     assert (again and again.fault) == (other and other.fault)
     if "<tool_call>" not in text:
-        assert whole == hear(asking(asks=frozenset()), pieces)[0]
+        assert whole == run(asking(asks=frozenset()), pieces)[0]

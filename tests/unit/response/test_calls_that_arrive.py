@@ -40,7 +40,7 @@ DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
 
 
 @dataclass
-class Heard:
+class Received:
     """What a client made of an answer's events: its words, its calls, whether each was whole, and how it ended."""
 
     text: str = ""
@@ -77,7 +77,7 @@ class Heard:
         return self.text, self.thought, sorted(self.calls), self.end
 
 
-def told(the_plan: Plan, *pieces: bytes) -> Iterator[ClientEvent]:
+def client_events(the_plan: Plan, *pieces: bytes) -> Iterator[ClientEvent]:
     """Yield what a client is told of an answer that comes in these pieces."""
     turn = ModelTurn(the_plan, Report(), content_type="text/event-stream")
     for piece in (*pieces, b""):
@@ -86,9 +86,9 @@ def told(the_plan: Plan, *pieces: bytes) -> Iterator[ClientEvent]:
                 yield from event.one_by_one() if isinstance(event, Deltas) else [event]
 
 
-def heard(the_plan: Plan, body: bytes, cut: int = 0) -> Heard:
-    seen, size = Heard(), cut or len(body)
-    for event in told(the_plan, *(body[at : at + size] for at in range(0, len(body), size))):
+def receive(the_plan: Plan, body: bytes, cut: int = 0) -> Received:
+    seen, size = Received(), cut or len(body)
+    for event in client_events(the_plan, *(body[at : at + size] for at in range(0, len(body), size))):
         seen.take(event)
     return seen
 
@@ -154,8 +154,8 @@ def test_the_answer_is_the_same(
     assume(HALVES[0] not in steps or (fields not in LIMITED and BEGUN not in steps))
     buffered, incremental = both(fields, client, backend)
     body = BODIES[backend](steps, finish, interleaved=mixed)
-    expected, seen = heard(buffered, body), heard(incremental, body)
-    assert heard(incremental, body, cut).whole == seen.whole
+    expected, seen = receive(buffered, body), receive(incremental, body)
+    assert receive(incremental, body, cut).whole == seen.whole
     if seen.whole == expected.whole or seen.end == expected.end == "invalid_tool_call":
         return
     # A call was announced that is none as it stands, and the client is told that it is not whole.
@@ -188,7 +188,7 @@ def test_calls_as_models_make_them_are_told_as_ever(client: Dialect, backend: Di
         for steps in lists if fields in LIMITED else [*lists, *mixed]:
             buffered, incremental = both(fields, client, backend)
             body = BODIES[backend](steps, "tool_calls", interleaved=interleaved)
-            assert heard(incremental, body).whole == heard(buffered, body).whole, (fields, steps)
+            assert receive(incremental, body).whole == receive(buffered, body).whole, (fields, steps)
 
 
 WORDS, SUM, NOTE = "Hello é🐢 ", Said("add", '{"a":1}'), Said("note", '{"a": "b\\"}{é🐢"}', 4)
@@ -215,11 +215,11 @@ def test_it_may_be_cut_at_any_byte(backend: Dialect) -> None:
     """Wherever the bytes are cut in two, and byte by byte, the client is told the same events."""
     _, incremental = both({}, "responses", backend)
     body = BODIES[backend]([Said("note", '{"a":"é🐢"}')], "tool_calls")
-    expected = list(told(incremental, body))
+    expected = list(client_events(incremental, body))
     assert sum(isinstance(event, CallDelta) for event in expected) == 4
     for at in range(1, len(body)):
-        assert list(told(incremental, body[:at], body[at:])) == expected, at
-    assert list(told(incremental, *(body[at : at + 1] for at in range(len(body))))) == expected
+        assert list(client_events(incremental, body[:at], body[at:])) == expected, at
+    assert list(client_events(incremental, *(body[at : at + 1] for at in range(len(body))))) == expected
 
 
 @pytest.mark.parametrize("backend", DIALECTS)
@@ -239,10 +239,10 @@ def test_pieces_that_are_alike_say_what_they_say(backend: Dialect, how: str, mon
     for each in bodies:
         ways = [[each], each.split(b"\n\n"), [each[at : at + 300] for at in range(0, len(each), 300)]]
         ways[1] = [piece + b"\n\n" for piece in ways[1]]
-        seen = [list(told(the_plan, *pieces)) for pieces in ways]
+        seen = [list(client_events(the_plan, *pieces)) for pieces in ways]
         with monkeypatch.context() as patch:
             patch.setattr(repeats, "learned", lambda frame: None)
-            assert seen == [list(told(the_plan, *ways[0]))] * 3
+            assert seen == [list(client_events(the_plan, *ways[0]))] * 3
 
 
 @pytest.mark.parametrize("client", DIALECTS)
@@ -251,9 +251,9 @@ def test_it_is_told_as_it_arrives(client: Dialect, backend: Dialect) -> None:
     """In as many pieces as the backend sent, before the call is whole."""
     buffered, incremental = both({}, client, backend)
     body = BODIES[backend]([Said("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
-    assert heard(buffered, body).pieces == 1
-    assert heard(incremental, body).pieces > 30
-    begun = heard(incremental, body[: len(body) // 2])
+    assert receive(buffered, body).pieces == 1
+    assert receive(incremental, body).pieces > 30
+    begun = receive(incremental, body[: len(body) // 2])
     assert (begun.calls[0][0], begun.calls[0][2], begun.end) == ("note", "incomplete", "backend_truncated")
     assert len(begun.calls[0][1]) > 20
 

@@ -40,8 +40,8 @@ def test_a_call_sent_as_text_and_as_a_call_runs_once(client: Dialect, text_first
     text = TextDelta('<tool_call>{"name":"f","arguments":{}}</tool_call>')
     structured = StructuredCall("f", "{ }")
     events = [text, structured] if text_first else [structured, text]
-    told = [each for event in (*events, Finished("stop"), Closed()) for each in answer.feed(event)]
-    assert sum(isinstance(each, CallStarted) for each in told) == 1
+    emitted = [each for event in (*events, Finished("stop"), Closed()) for each in answer.feed(event)]
+    assert sum(isinstance(each, CallStarted) for each in emitted) == 1
     assert report.warnings == ["DUPLICATE_CALL:f"]
 
 

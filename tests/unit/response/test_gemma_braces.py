@@ -12,13 +12,13 @@ from support.growth import LINEAR, growth
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
 
 
-def told(value: Any, quote: str = QUOTE) -> str:
+def as_template(value: Any, quote: str = QUOTE) -> str:
     """Return a value as Gemma's template writes it."""
     match value:
         case dict():
-            return "{" + ",".join(f"{key}:{told(each, quote)}" for key, each in value.items()) + "}"
+            return "{" + ",".join(f"{key}:{as_template(each, quote)}" for key, each in value.items()) + "}"
         case list():
-            return "[" + ",".join(told(each, quote) for each in value) + "]"
+            return "[" + ",".join(as_template(each, quote) for each in value) + "]"
         case str():
             return f"{quote}{value}{quote}"
     return json.dumps(value)
@@ -35,7 +35,7 @@ VALUES = st.recursive(
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_any_value(value: dict[str, Any]) -> None:
     """What the template writes of a value is read as that value, whatever its strings hold."""
-    (call,) = read_gemma(f"call:f{told(value)}")
+    (call,) = read_gemma(f"call:f{as_template(value)}")
     assert not call.broken
     assert call.arguments is not None
     assert call.arguments.value == value

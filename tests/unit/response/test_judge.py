@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import plan as make_plan
-from support.turns import tell
+from support.turns import run_events
 from toolsimlib.events import Closed, Finished, StructuredCall, TextDelta
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Choice, Plan, Tool
 from toolsimlib.report import Report
@@ -455,6 +455,6 @@ def test_an_untagged_call_may_hold_a_schema() -> None:
     text = json.dumps({"name": "f", "arguments": declared})
     for properties, made in (({"type": {}, "properties": {}}, 1), ({"city": {"type": "string"}}, 0)):
         offered = Tool("f", "f", parameters={"type": "object", "properties": properties})
-        told, report, _ = tell(plan_for(offered), [TextDelta(text), Finished("stop"), Closed()])
+        emitted, report, _ = run_events(plan_for(offered), [TextDelta(text), Finished("stop"), Closed()])
         assert len(report.calls) == made
-        assert (TextDelta(text) in told) == (not made)
+        assert (TextDelta(text) in emitted) == (not made)

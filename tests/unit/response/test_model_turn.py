@@ -33,21 +33,21 @@ def read(dialect: Dialect, stream: bool, cut: int) -> list[ClientEvent]:
     """Return what a backend's answer says, read in pieces of ``cut`` bytes."""
     kind, body = backend_answer(dialect, stream, ["Hello ", CALL])
     turn = ModelTurn(plan("responses", dialect, True, [tool("f")]), Report(), content_type=kind)
-    told = [event for at in range(0, len(body), cut) for event in feed(turn, body[at : at + cut])]
-    told += feed(turn, b"")
+    emitted = [event for at in range(0, len(body), cut) for event in feed(turn, body[at : at + cut])]
+    emitted += feed(turn, b"")
     assert turn.done
     assert feed(turn, b"") == []
-    return told
+    return emitted
 
 
 @pytest.mark.parametrize("dialect", ["responses", "chat"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_turn_says_the_same_however_it_arrives(dialect: Dialect, stream: bool) -> None:
     """Text, call and end, from either API, streamed or whole, at once or byte by byte."""
-    told = [each for each in read(dialect, stream, 10**6) if not isinstance(each, Opened)]
-    assert told == [each for each in read(dialect, stream, 1) if not isinstance(each, Opened)]
-    assert [type(each) for each in told][:2] == [TextDelta, CallStarted]
-    assert isinstance(told[-1], Ended)
+    emitted = [each for each in read(dialect, stream, 10**6) if not isinstance(each, Opened)]
+    assert emitted == [each for each in read(dialect, stream, 1) if not isinstance(each, Opened)]
+    assert [type(each) for each in emitted][:2] == [TextDelta, CallStarted]
+    assert isinstance(emitted[-1], Ended)
 
 
 def test_several_turns_can_share_a_client() -> None:
@@ -72,9 +72,9 @@ def test_an_event_stream_that_its_header_calls_json(dialect: Dialect, before: by
     _, body = backend_answer(dialect, True, ["Hello ", CALL])
     turn = ModelTurn(plan("chat", dialect, False, [tool("f")]), Report(), content_type="application/json")
     feed(turn, before + body)
-    told = feed(turn, b"")
-    assert [type(each) for each in told if not isinstance(each, Opened)][:2] == [TextDelta, CallStarted]
-    assert isinstance(told[-1], Ended)
+    emitted = feed(turn, b"")
+    assert [type(each) for each in emitted if not isinstance(each, Opened)][:2] == [TextDelta, CallStarted]
+    assert isinstance(emitted[-1], Ended)
 
 
 def test_unknown_events_reach_the_report() -> None:
@@ -138,9 +138,9 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"suppress_tail_after_tools": True, "output_mode": "obsidian-xml"},
     {"max_tool_args_bytes": 40, "tool_block_dedup": True},
 )
-Told = tuple[str, list[str]]  # "say" or "think", and the deltas.
+Run = tuple[str, list[str]]  # "say" or "think", and the deltas.
 
-tellings: st.SearchStrategy[list[Told]] = st.lists(
+runs_of_deltas: st.SearchStrategy[list[Run]] = st.lists(
     st.tuples(
         st.sampled_from(("say", "say", "say", "think")),
         st.one_of(
@@ -154,11 +154,11 @@ tellings: st.SearchStrategy[list[Told]] = st.lists(
 )
 
 
-def backend_frames(backend: Dialect, told: list[Told], choices: int) -> list[bytes]:
+def backend_frames(backend: Dialect, runs: list[Run], choices: int) -> list[bytes]:
     """Return the frames of an answer in which some frames repeat from its beginning."""
     answer = (ChatAnswer if backend == "chat" else ResponsesAnswer)(counts=usage(backend, 3, 4))
     frames = [*answer.begin()]
-    for way, texts in [("say", ["So "] * 6), *told]:
+    for way, texts in [("say", ["So "] * 6), *runs]:
         for number, text in enumerate(texts):
             if choices > 1 and isinstance(answer, ChatAnswer):
                 frames.append(answer.chunk({"content": text}, index=number % choices))
@@ -176,7 +176,7 @@ class SlowDecoder(SSEDecoder):
         return None
 
 
-def told_at(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[bytes, dict[str, Any]]:
+def client_bytes(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[bytes, dict[str, Any]]:
     """Return a client's bytes and the report; ``slowly``: by a decoder that knows no repeats."""
     report = Report()
     with (
@@ -185,12 +185,12 @@ def told_at(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[byte
         mock.patch.object(model_turn, "RepeatDecoder", SlowDecoder if slowly else RepeatDecoder),
     ):
         rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
-        told = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]
-    return b"".join(told), report.as_dict()
+        written = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]
+    return b"".join(written), report.as_dict()
 
 
 @given(
-    tellings,
+    runs_of_deltas,
     st.sampled_from(POLICIES),
     st.sampled_from([(client, backend) for client in ("chat", "responses") for backend in ("chat", "responses")]),
     st.lists(st.integers(1, 2000), max_size=30),
@@ -198,7 +198,7 @@ def told_at(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[byte
     st.booleans(),
 )
 def test_together_as_one_by_one(
-    told: list[Told],
+    runs: list[Run],
     policy: dict[str, Any],
     apis: tuple[Dialect, Dialect],
     cuts: list[int],
@@ -208,14 +208,14 @@ def test_together_as_one_by_one(
     """Whatever is said, cut anywhere: bytes and report are those of frames that are read in full, one by one."""
     client, backend = apis
     the_plan = plan(client, backend, stream, [tool("f"), tool("write")], policy=policy, choices=choices)
-    frames = backend_frames(backend, told, choices)
-    expected = told_at(the_plan, frames, slowly=True)
+    frames = backend_frames(backend, runs, choices)
+    expected = client_bytes(the_plan, frames, slowly=True)
     body = b"".join(frames)
     edges = [0, *(at for at in itertools.accumulate(cuts) if at < len(body)), len(body)]
-    assert told_at(the_plan, [body[a:b] for a, b in itertools.pairwise(edges)], slowly=False) == expected
+    assert client_bytes(the_plan, [body[a:b] for a, b in itertools.pairwise(edges)], slowly=False) == expected
     for together in (1, 8):
         writes = [b"".join(frames[at : at + together]) for at in range(0, len(frames), together)]
-        assert told_at(the_plan, writes, slowly=False) == expected
+        assert client_bytes(the_plan, writes, slowly=False) == expected
 
 
 @pytest.mark.slow
@@ -223,14 +223,14 @@ def test_together_as_one_by_one(
 @pytest.mark.parametrize(("backend", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
 def test_together_at_every_cut(client: Dialect, backend: Dialect, arguments: str) -> None:
     """One answer with thoughts, prose and calls, in two pieces, wherever it is cut, and byte by byte."""
-    told: list[Told] = [("think", ["Let ", "me ", "see "] * 3), ("say", [LONG[at : at + 7] for at in range(0, 70, 7)])]
-    told += [("say", ["Hm.\n", "a < b"] * 4), ("say", [CALL, "\n"])]
+    runs: list[Run] = [("think", ["Let ", "me ", "see "] * 3), ("say", [LONG[at : at + 7] for at in range(0, 70, 7)])]
+    runs += [("say", ["Hm.\n", "a < b"] * 4), ("say", [CALL, "\n"])]
     the_plan = plan(client, backend, True, [tool("f")], policy={"stream_arguments": arguments})
-    frames = backend_frames(backend, told, 1)
-    expected, body = told_at(the_plan, frames, slowly=True), b"".join(frames)
+    frames = backend_frames(backend, runs, 1)
+    expected, body = client_bytes(the_plan, frames, slowly=True), b"".join(frames)
     for cut in range(1, len(body), 1):
-        assert told_at(the_plan, [body[:cut], body[cut:]], slowly=False) == expected
-    assert told_at(the_plan, [bytes([byte]) for byte in body], slowly=False) == expected
+        assert client_bytes(the_plan, [body[:cut], body[cut:]], slowly=False) == expected
+    assert client_bytes(the_plan, [bytes([byte]) for byte in body], slowly=False) == expected
 
 
 def test_most_of_an_answer_is_taken_together() -> None:
@@ -246,5 +246,5 @@ def test_most_of_an_answer_is_taken_together() -> None:
         frames = backend_frames("chat", [("say", [text[at : at + 4] for at in range(0, len(text), 4)])], 1)
         with mock.patch.object(Answer, "feed", lambda *args: fed(*args)):
             fed.reset_mock()
-            told_at(the_plan, [b"".join(frames)], slowly=False)
+            client_bytes(the_plan, [b"".join(frames)], slowly=False)
         assert fed.call_count < share * len(frames)

@@ -13,8 +13,8 @@ def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
         at.final = number == len(chunks)
         at.feed(chunk)
         while not at.is_spent:
-            told, may_begin = prose.read(at)
-            seen += told
+            emitted, may_begin = prose.read(at)
+            seen += emitted
             if may_begin:
                 seen += "|"
                 prose.resume("line")
@@ -47,13 +47,13 @@ def test_a_thought_begins_no_answer(text: str, begun: bool) -> None:
 @pytest.mark.parametrize("bytewise", [False, True])
 def test_nothing_begins_in_code(bytewise: bool) -> None:
     """From a place in a fence that holds no call up to its closing mark; a block within it changes nothing."""
-    prose, at, told = Prose(), Cursor(), ""
+    prose, at, emitted = Prose(), Cursor(), ""
     prose.resume("info", "```")
     for chunk in [*"sql\n{\n"] if bytewise else ["sql\n{\n"]:
         at.feed(chunk)
         while not at.is_spent:
             text, may_begin = prose.read(at)
-            told += text
+            emitted += text
             assert not may_begin
     prose.resume("line")  # Behind the block.
     assert repr(prose) == "Prose(state_code)"
@@ -65,4 +65,4 @@ def test_nothing_begins_in_code(bytewise: bool) -> None:
             prose.resume("line")
     assert seen == [("\n```", False), ("\n", False), ("", True), ("x", False)]
     assert prose.is_in_line
-    assert told == "sql\n{\n"
+    assert emitted == "sql\n{\n"

@@ -26,7 +26,7 @@ LISTS = {"bare": ("[", "]"), "fenced": ("```json\n[\n    ", "\n]\n```"), "behind
 SCRAPS = [f"{D6}, " * 40, D6, D20, ", ", " ", "[", "]", "```json\n", "```python\n", "print(", "\n```", "x"]
 
 
-def told(
+def client_output(
     chunks: list[str], reason: FinishReason = "length", client: Dialect = "chat", strict: bool = False, **fields: Any
 ) -> tuple[str, list[str], object, Report]:
     """Return what the client gets for a text that arrives as ``chunks``: text, arguments, why it ended; the report."""
@@ -47,10 +47,10 @@ def told(
 
 def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, list[str], object]:
     """Return what the client gets, which is the same whole, by characters and in two parts."""
-    whole = told([text], reason)[:3]
-    assert told(list(text), reason)[:3] == whole
+    whole = client_output([text], reason)[:3]
+    assert client_output(list(text), reason)[:3] == whole
     for at in {1, len(text) // 3, len(text) // 2, len(text) - 1}:
-        assert told([text[:at], text[at:]], reason)[:3] == whole
+        assert client_output([text[:at], text[at:]], reason)[:3] == whole
     return whole
 
 
@@ -64,7 +64,7 @@ def test_a_list_cut_off_in_a_loop_calls_once(kind: str, strict: bool) -> None:
     words = "Rolling.\n\n" if kind == "behind words" else ""
     for at in range(len(head), len(text) + 1):
         expected = (text[:at], [], "length") if at < third else (words, [B, A], "tool_calls")
-        assert told([text[:at]], strict=strict)[:3] == expected
+        assert client_output([text[:at]], strict=strict)[:3] == expected
         if at % 5 == 0:
             assert same_however_cut(text[:at]) == expected
 
@@ -101,8 +101,8 @@ def test_a_loop_without_end_is_ended(client: Dialect, kind: str) -> None:
     """The answer is over at the same call without end, which counts once, whatever follows; the log says why."""
     text = f"{LISTS[kind][0]}{D20}, " + ", ".join([D6] * ENDLESS)
     for chunks in ([text], list(text), [f"{text}, {D20}]"], list(f"{text}, {D6}, {D6}]\n```\nDone.")):
-        said, calls, reason, report = told(chunks, "stop", client)
-        assert said.strip() in ("", "Rolling.")
+        prose, calls, reason, report = client_output(chunks, "stop", client)
+        assert prose.strip() in ("", "Rolling.")
         assert (calls, reason) == ([B, A], "tool_calls")
         assert report.repairs[-1] == "REPEATED_CALL:roll"
     assert report.tool_cutoff == "the same call again and again"
@@ -112,12 +112,12 @@ def test_a_loop_without_end_is_ended(client: Dialect, kind: str) -> None:
 def test_without_repairs_it_is_text(times: int) -> None:
     """Since it is not what the model wrote; nothing in it is a call by itself then."""
     text = "[" + ", ".join([D6] * times)
-    assert told([text], policy={"repair": "off"})[:3] == (text, [], "length")
+    assert client_output([text], policy={"repair": "off"})[:3] == (text, [], "length")
 
 
 def test_blocks_are_told_one_by_one() -> None:
     """Calls in tags of their own are told as soon as they are whole: how many are wanted is the operator's to say."""
-    assert told([f"<tool_call>{D6}</tool_call>\n"] * (ENDLESS + 9))[1] == [A] * (ENDLESS + 9)
+    assert client_output([f"<tool_call>{D6}</tool_call>\n"] * (ENDLESS + 9))[1] == [A] * (ENDLESS + 9)
 
 
 @given(st.sampled_from([head for head, _ in LISTS.values()]), st.lists(st.sampled_from(SCRAPS), max_size=9), st.data())
@@ -140,6 +140,6 @@ def test_linear() -> None:
 
     def read(size: int) -> None:
         items = [D20 if number % 30 == 0 else D6 for number in range(size)]
-        told([f"{item}, " for item in ["[", *items]])
+        client_output([f"{item}, " for item in ["[", *items]])
 
     assert growth(read, 200) < LINEAR

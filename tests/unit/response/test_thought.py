@@ -21,15 +21,15 @@ from toolsimlib.response.thought import Thought
 def test_where_it_ends(text: str, prose: str) -> None:
     """White space and a thought at the beginning are prose, up to where something else may begin; however it is cut."""
     for size in (1, 2, 5, len(text) or 1):
-        thought, held, said = Thought(), "", ""
+        thought, held, emitted = Thought(), "", ""
         for piece in [text[i : i + size] for i in range(0, len(text), size)]:
             if thought.is_over:
                 break
             held += piece
             end = thought.end(held, 0, final=False)
-            said, held = said + held[:end], held[end:]
+            emitted, held = emitted + held[:end], held[end:]
         if not thought.is_over:
             end = thought.end(held, 0, final=True)
-            said += held[:end]
-        assert said == prose
+            emitted += held[:end]
+        assert emitted == prose
         assert thought.is_over == (prose != text and bool(text))

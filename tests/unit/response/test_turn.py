@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 from support.answers import plan
-from support.turns import ARGS, CALL, STRICT, chat, responses, tell, whole_call
+from support.turns import ARGS, CALL, STRICT, chat, responses, run_events, whole_call
 from toolsimlib.errors import ApiError
 from toolsimlib.events import (
     BackendEvent,
@@ -40,34 +40,34 @@ from toolsimlib.response.turn import Turn
 
 def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
     """A refusal is words to the client: with stop-after-tools it is the end, as text is."""
-    told, report, answer = tell(chat(), [TextDelta(CALL), RefusalDelta("no")])
-    assert told[-1] == Ended({0: "tool_calls"})
+    emitted, report, answer = run_events(chat(), [TextDelta(CALL), RefusalDelta("no")])
+    assert emitted[-1] == Ended({0: "tool_calls"})
     assert answer.cut
     assert report.tool_cutoff
-    assert tell(responses(), [TextDelta(CALL), RefusalDelta("no")])[0][-1] == RefusalDelta("no")
+    assert run_events(responses(), [TextDelta(CALL), RefusalDelta("no")])[0][-1] == RefusalDelta("no")
 
 
 def test_reasoning_between_calls_ends_nothing() -> None:
     """Models that think between their calls go on calling; so do built-in tools that run between them."""
     for other in (ReasoningDelta("hm"), PassThrough({"type": "mcp_call"})):
-        told, _, answer = tell(chat(), [TextDelta(CALL), other, TextDelta(CALL), Finished("stop"), Closed()])
-        assert told == [*whole_call(1), other, *whole_call(2), Ended({0: "tool_calls"})]
+        emitted, _, answer = run_events(chat(), [TextDelta(CALL), other, TextDelta(CALL), Finished("stop"), Closed()])
+        assert emitted == [*whole_call(1), other, *whole_call(2), Ended({0: "tool_calls"})]
         assert not answer.cut
 
 
 def test_a_cap_is_no_end_by_itself() -> None:
     """With one call allowed, a backend that ends after it is not cut, and its counts arrive."""
     events = [TextDelta(CALL), Finished("stop"), Counted(Usage(1, 2, 3)), Closed()]
-    told, report, answer = tell(chat(one_call=True), events)
-    assert told == [*whole_call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))]
+    emitted, report, answer = run_events(chat(one_call=True), events)
+    assert emitted == [*whole_call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))]
     assert not answer.cut
     assert report.tool_cutoff is None
 
 
 def test_a_dropped_call_cuts_nothing_off_where_the_turn_goes_on() -> None:
     """Without stop-after-tools the backend runs on: the report says what was dropped, and that the answer lacks it."""
-    told, report, answer = tell(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
-    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    emitted, report, answer = run_events(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
+    assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert not answer.cut
     assert report.tool_cutoff is None
     assert report.dropped_calls == ["OVER_LIMIT:add", "OVER_LIMIT:add"]
@@ -77,7 +77,7 @@ def test_a_dropped_call_cuts_nothing_off_where_the_turn_goes_on() -> None:
 def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
     """Whether it was known by then or not."""
     for pieces in ([CALL * 2], [CALL, "<tool_call>"]):
-        _, report, answer = tell(chat(one_call=True), [TextDelta(piece) for piece in pieces])
+        _, report, answer = run_events(chat(one_call=True), [TextDelta(piece) for piece in pieces])
         assert answer.cut
         assert (report.tool_cutoff, report.dropped_calls) == ("more than 1 calls", ["OVER_LIMIT"])
         assert report.truncated
@@ -85,10 +85,10 @@ def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
 
 def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
     """The backend is stopped at the opening tag of a call that may not be made, not when it is whole."""
-    told, _, answer = tell(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])
-    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    emitted, _, answer = run_events(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])
+    assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.cut
-    _, _, goes_on = tell(responses(one_call=True), [TextDelta(CALL), TextDelta("<tool_call>")])
+    _, _, goes_on = run_events(responses(one_call=True), [TextDelta(CALL), TextDelta("<tool_call>")])
     assert not goes_on.cut
 
 
@@ -99,18 +99,18 @@ def test_a_call_too_many_breaks_nothing(api: Dialect, broken: str) -> None:
     the_plan, text = plan(api, "chat", True, [STRICT], one_call=True), CALL + broken
     for size in (1, 7, len(text)):
         pieces: list[BackendEvent] = [TextDelta(text[at : at + size]) for at in range(0, len(text), size)]
-        told, report, _ = tell(the_plan, [*pieces, Finished("stop"), Closed()])
-        assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+        emitted, report, _ = run_events(the_plan, [*pieces, Finished("stop"), Closed()])
+        assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
         assert (report.error, report.dropped_calls[0].partition(":")[0]) == (None, "OVER_LIMIT")
     calls: list[BackendEvent] = [StructuredCall("add", ARGS), StructuredCall("add", "oops")]
-    assert tell(the_plan, [*calls, Finished("stop"), Closed()])[0] == [*whole_call(1), Ended({0: "tool_calls"})]
+    assert run_events(the_plan, [*calls, Finished("stop"), Closed()])[0] == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("", ARGS)])
 def test_a_refused_structured_call_is_no_text(call: StructuredCall) -> None:
     """The model never wrote it as text: it is left out, and the answer that lacks it says so."""
-    told, report, _ = tell(chat(), [call, Finished("stop"), Closed()])
-    assert told == [Ended({0: "stop"})]
+    emitted, report, _ = run_events(chat(), [call, Finished("stop"), Closed()])
+    assert emitted == [Ended({0: "stop"})]
     assert [each.partition(":")[0] for each in report.dropped_calls] == ["STRUCTURED_CALL"]
     assert report.truncated
     assert "EMPTY_ANSWER" in report.warnings
@@ -120,26 +120,29 @@ def test_xml_follows_its_call() -> None:
     """In mode obsidian-xml each call is told before its text, whatever ends the turn behind it."""
     xml = "<use_tool>\n<name>add</name>\n<a>1</a>\n</use_tool>"
     xml_mode = {"output_mode": "obsidian-xml"}
-    told, _, _ = tell(chat(policy=xml_mode), [TextDelta(CALL * 2), Finished("stop"), Closed()])
-    assert told == [
+    emitted, _, _ = run_events(chat(policy=xml_mode), [TextDelta(CALL * 2), Finished("stop"), Closed()])
+    assert emitted == [
         *whole_call(1),
         TextDelta(xml),
         *whole_call(2),
         TextDelta(f"\n{xml}"),
         Ended({0: "tool_calls"}),
     ]
-    told, _, answer = tell(chat(policy=xml_mode | {"stop_after_tools_mode": "first"}), [TextDelta(CALL * 2)])
-    assert told == [*whole_call(1), TextDelta(xml), Ended({0: "tool_calls"})]
+    emitted, _, answer = run_events(chat(policy=xml_mode | {"stop_after_tools_mode": "first"}), [TextDelta(CALL * 2)])
+    assert emitted == [*whole_call(1), TextDelta(xml), Ended({0: "tool_calls"})]
     assert answer.cut
-    told, _, _ = tell(chat(policy=xml_mode), [TextDelta(CALL, 1), Finished("stop", 1), Closed()])
-    assert TextDelta(xml, 1) in told
+    emitted, _, _ = run_events(chat(policy=xml_mode), [TextDelta(CALL, 1), Finished("stop", 1), Closed()])
+    assert TextDelta(xml, 1) in emitted
 
 
 def test_white_space_alone_is_the_answer() -> None:
     """If nothing else was said; beside a call it is nothing."""
-    assert tell(chat(), [TextDelta(" \n"), Finished("stop"), Closed()])[0] == [TextDelta(" \n"), Ended({0: "stop"})]
-    told, _, _ = tell(chat(), [TextDelta(f" {CALL}\n"), Finished("stop"), Closed()])
-    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    assert run_events(chat(), [TextDelta(" \n"), Finished("stop"), Closed()])[0] == [
+        TextDelta(" \n"),
+        Ended({0: "stop"}),
+    ]
+    emitted, _, _ = run_events(chat(), [TextDelta(f" {CALL}\n"), Finished("stop"), Closed()])
+    assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
 @pytest.mark.parametrize("text", ["<use_tool><name>add</name><a>1</a>", '[{"name": "add", "arguments": {"a": 1}}'])
@@ -148,20 +151,20 @@ def test_a_call_without_its_end_counts_unless_the_text_was_cut(
     text: str, reason: FinishReason, calls: list[str]
 ) -> None:
     """Nobody knows how a call, or a list of them, would have gone on that the length limit cut off."""
-    told, _, _ = tell(chat(), [TextDelta(text), Finished(reason), Closed()])
-    assert [event.name for event in told if isinstance(event, CallStarted)] == calls
-    assert calls or told[0] == TextDelta(text)
+    emitted, _, _ = run_events(chat(), [TextDelta(text), Finished(reason), Closed()])
+    assert [event.name for event in emitted if isinstance(event, CallStarted)] == calls
+    assert calls or emitted[0] == TextDelta(text)
 
 
 def test_why_a_turn_ended_early() -> None:
     """The report names it, and the finish reason is that of a turn with calls only where there were some."""
-    told, report, _ = tell(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
-    assert (told[-1], report.tool_cutoff) == (Ended({0: "tool_calls"}), "first call")
+    emitted, report, _ = run_events(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
+    assert (emitted[-1], report.tool_cutoff) == (Ended({0: "tool_calls"}), "first call")
     strict = plan("chat", "chat", True, [STRICT], policy={"strict_policy": "message"})
-    told, report, _ = tell(strict, [TextDelta(CALL.replace("1", '"x"'))])
-    assert (told[-1], report.tool_cutoff) == (Ended({0: "stop"}), "strict failure")
-    assert isinstance(told[0], TextDelta)
-    assert told[0].text.startswith("The model called the tool add and failed (SCHEMA_MISMATCH)")
+    emitted, report, _ = run_events(strict, [TextDelta(CALL.replace("1", '"x"'))])
+    assert (emitted[-1], report.tool_cutoff) == (Ended({0: "stop"}), "strict failure")
+    assert isinstance(emitted[0], TextDelta)
+    assert emitted[0].text.startswith("The model called the tool add and failed (SCHEMA_MISMATCH)")
 
 
 def test_deltas_that_come_together() -> None:
@@ -171,9 +174,9 @@ def test_deltas_that_come_together() -> None:
         the_turn = Turn(the_plan, Report(), Judge(the_plan, Report()), count(1))
         assert the_turn.at_once(deltas) == ([], 0)
         the_turn.text("said ")
-        told, taken = the_turn.at_once(deltas)
-        assert (told, taken) == ([deltas], 2)
-        assert told[0] is deltas  # Thousands of them are not copied.
+        emitted, taken = the_turn.at_once(deltas)
+        assert (emitted, taken) == ([deltas], 2)
+        assert emitted[0] is deltas  # Thousands of them are not copied.
     the_turn = Turn(chat(), Report(), Judge(chat(), Report()), count(1))
     the_turn.text("said ")
     assert the_turn.at_once(Deltas(TextDelta("a"), ["b", "<tool_", "c"])) == ([Deltas(TextDelta("a"), ["b"])], 1)
@@ -182,44 +185,48 @@ def test_deltas_that_come_together() -> None:
 def test_structured_calls_join_the_turn() -> None:
     """Calls that the backend emits as such get our ids, in the order of appearance among the others."""
     other = '{"a":2}'
-    told, _, _ = tell(responses(), [TextDelta(CALL), StructuredCall("add", other), Finished("stop"), Closed()])
-    assert told == [*whole_call(1), *whole_call(2, arguments=other), Ended({0: "tool_calls"})]
+    emitted, _, _ = run_events(responses(), [TextDelta(CALL), StructuredCall("add", other), Finished("stop"), Closed()])
+    assert emitted == [*whole_call(1), *whole_call(2, arguments=other), Ended({0: "tool_calls"})]
 
 
 def test_text_behind_the_finish_is_passed_over() -> None:
     """A choice that has ended takes nothing more."""
-    told, _, _ = tell(chat(), [TextDelta("a"), Finished("stop"), TextDelta("b"), StructuredCall("add", ARGS), Closed()])
-    assert told == [TextDelta("a"), Ended({0: "stop"})]
+    emitted, _, _ = run_events(
+        chat(), [TextDelta("a"), Finished("stop"), TextDelta("b"), StructuredCall("add", ARGS), Closed()]
+    )
+    assert emitted == [TextDelta("a"), Ended({0: "stop"})]
 
 
 def test_each_choice_speaks_for_itself() -> None:
     """Text, white space and calls of a second choice are told as its own."""
     events = [TextDelta(text, choice=1) for text in ("x", "y", CALL, " ", "z")]
-    told, _, _ = tell(responses(), [*events, Finished("stop", 1), Closed()])
+    emitted, _, _ = run_events(responses(), [*events, Finished("stop", 1), Closed()])
     texts = [TextDelta(text, 1) for text in ("x", "y")]
-    assert told == [*texts, *whole_call(1, choice=1), TextDelta(" z", 1), Ended({1: "tool_calls"})]
+    assert emitted == [*texts, *whole_call(1, choice=1), TextDelta(" z", 1), Ended({1: "tool_calls"})]
 
 
 def test_legacy_functions_make_one_call() -> None:
     """The legacy shape has place for one call."""
-    told, _, answer = tell(chat(legacy_functions=True), [TextDelta(CALL * 2)])
-    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    emitted, _, answer = run_events(chat(legacy_functions=True), [TextDelta(CALL * 2)])
+    assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.cut
 
 
 def test_endless_white_space_is_text() -> None:
     """A model that is stuck in line ends: held back up to a bound, then said; after a call it ends the turn."""
-    told, _, _ = tell(responses(), [TextDelta("\n" * 30_000)] * 3)
-    assert "".join(event.text for event in told if isinstance(event, TextDelta)) == "\n" * 90_000
-    told, _, answer = tell(chat(), [TextDelta(CALL), *[TextDelta("\n" * 30_000)] * 3])
-    assert told == [*whole_call(1), Ended({0: "tool_calls"})]
+    emitted, _, _ = run_events(responses(), [TextDelta("\n" * 30_000)] * 3)
+    assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "\n" * 90_000
+    emitted, _, answer = run_events(chat(), [TextDelta(CALL), *[TextDelta("\n" * 30_000)] * 3])
+    assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.cut
 
 
 def test_without_tools_markup_is_text() -> None:
     """With nothing on offer the sentinel is off: its text stays text, byte for byte."""
-    told, _, _ = tell(dataclasses.replace(responses(), tools=()), [TextDelta(CALL[:9]), TextDelta(CALL[9:]), Closed()])
-    assert told == [TextDelta(CALL[:9]), TextDelta(CALL[9:]), Ended({0: "stop"})]
+    emitted, _, _ = run_events(
+        dataclasses.replace(responses(), tools=()), [TextDelta(CALL[:9]), TextDelta(CALL[9:]), Closed()]
+    )
+    assert emitted == [TextDelta(CALL[:9]), TextDelta(CALL[9:]), Ended({0: "stop"})]
 
 
 INCREMENTAL = {"stream_arguments": "incremental"}
@@ -228,10 +235,10 @@ INCREMENTAL = {"stream_arguments": "incremental"}
 def test_arguments_stream_as_they_arrive() -> None:
     """Incremental: the call is announced once its header is clean, fragments follow, and together are verbatim."""
     the_plan = responses(policy=INCREMENTAL)
-    told, _, _ = tell(the_plan, [TextDelta(char) for char in CALL])
-    assert told[0] == CallStarted(1, "add")
-    assert told[-1] == CallEnded("completed")
-    fragments = [event.text for event in told if isinstance(event, CallDelta)]
+    emitted, _, _ = run_events(the_plan, [TextDelta(char) for char in CALL])
+    assert emitted[0] == CallStarted(1, "add")
+    assert emitted[-1] == CallEnded("completed")
+    fragments = [event.text for event in emitted if isinstance(event, CallDelta)]
     assert "".join(fragments) == ARGS
     assert len(fragments) > 3
 
@@ -239,13 +246,13 @@ def test_arguments_stream_as_they_arrive() -> None:
 def test_the_first_call_of_a_list_streams() -> None:
     """The manifest asks for a list: its first call is told as it arrives, the others when the block is whole."""
     text = CALL.replace(">{", ">\n[{").replace("}<", '}, {"name": "add", "arguments": {"a": 2}}]\n<')
-    told, _, _ = tell(responses(policy=INCREMENTAL), [TextDelta(char) for char in text])
-    starts = [at for at, event in enumerate(told) if isinstance(event, CallStarted)]
+    emitted, _, _ = run_events(responses(policy=INCREMENTAL), [TextDelta(char) for char in text])
+    starts = [at for at, event in enumerate(emitted) if isinstance(event, CallStarted)]
     assert len(starts) == 2
-    first = [event.text for event in told[: starts[1]] if isinstance(event, CallDelta)]
+    first = [event.text for event in emitted[: starts[1]] if isinstance(event, CallDelta)]
     assert "".join(first) == ARGS
     assert len(first) > 3
-    assert told[starts[1] :] == [CallStarted(2, "add"), CallDelta('{"a": 2}'), CallEnded("completed")]
+    assert emitted[starts[1] :] == [CallStarted(2, "add"), CallDelta('{"a": 2}'), CallEnded("completed")]
 
 
 def test_a_strict_tool_is_never_announced_early() -> None:
@@ -259,11 +266,11 @@ def test_a_strict_tool_is_never_announced_early() -> None:
 def test_a_late_break_ends_the_item_incomplete() -> None:
     """A call that breaks after it was announced ends incomplete, and so does the answer; its raw text is kept."""
     text = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call> ok'
-    told, _, _ = tell(responses(policy=INCREMENTAL), [*(TextDelta(char) for char in text), Closed()])
-    assert told[0] == CallStarted(1, "add")
-    assert CallEnded("incomplete") in told
-    assert told[-1] == Ended({0: "length"})
-    assert "".join(event.text for event in told if isinstance(event, TextDelta)) == text
+    emitted, _, _ = run_events(responses(policy=INCREMENTAL), [*(TextDelta(char) for char in text), Closed()])
+    assert emitted[0] == CallStarted(1, "add")
+    assert CallEnded("incomplete") in emitted
+    assert emitted[-1] == Ended({0: "length"})
+    assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == text
 
 
 @pytest.mark.parametrize(
@@ -273,15 +280,17 @@ def test_a_late_break_ends_the_item_incomplete() -> None:
 def test_what_comes_within_an_announced_call_is_told_behind_it(other: BackendEvent) -> None:
     """The client hears of one thing at a time: an item that began within the call would end it before it is whole."""
     behind = whole_call(2, arguments="{}") if isinstance(other, StructuredCall) else [other]
-    told, _, _ = tell(responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, TextDelta(CALL[-16:]), Closed()])
-    assert told[0] == CallStarted(1, "add")
-    assert "".join(event.text for event in told if isinstance(event, CallDelta)).removesuffix("{}") == ARGS
-    assert told[-2 - len(behind) :] == [CallEnded("completed"), *behind, Ended({0: "tool_calls"})]
-    told, _, _ = tell(responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, Closed()])
-    rest = [event for event in told if isinstance(event, CallEnded)]
+    emitted, _, _ = run_events(
+        responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, TextDelta(CALL[-16:]), Closed()]
+    )
+    assert emitted[0] == CallStarted(1, "add")
+    assert "".join(event.text for event in emitted if isinstance(event, CallDelta)).removesuffix("{}") == ARGS
+    assert emitted[-2 - len(behind) :] == [CallEnded("completed"), *behind, Ended({0: "tool_calls"})]
+    emitted, _, _ = run_events(responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, Closed()])
+    rest = [event for event in emitted if isinstance(event, CallEnded)]
     assert rest[0] == CallEnded("incomplete")
-    assert told[-1] == Ended({0: "length"})
-    assert all(event in told for event in behind)
+    assert emitted[-1] == Ended({0: "length"})
+    assert all(event in emitted for event in behind)
 
 
 @pytest.mark.parametrize(("waiting", "reason"), [(turn.MAX_WAITING, "tool_calls"), (2_000, "length")])
@@ -290,25 +299,27 @@ def test_only_so_many_calls_wait_for_one(waiting: int, reason: EndReason) -> Non
     calls = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2, waiting + 2)]
     answer = Answer(responses(policy=INCREMENTAL), Report())
     steps = [answer.feed(event) for event in (TextDelta(CALL[:-16]), *calls, TextDelta(CALL[-16:]), Closed())]
-    told = [event for step in steps for event in step]
+    emitted = [event for step in steps for event in step]
     assert max(map(len, steps)) <= 3 * (turn.MAX_WAITING + 2)
-    assert [event.status for event in told if isinstance(event, CallEnded)].count("completed") == waiting + 1
-    assert [event.text for event in told if isinstance(event, CallDelta)].count('{"a":2}') == 1
-    assert told[-1] == Ended({0: reason})
+    assert [event.status for event in emitted if isinstance(event, CallEnded)].count("completed") == waiting + 1
+    assert [event.text for event in emitted if isinstance(event, CallDelta)].count('{"a":2}') == 1
+    assert emitted[-1] == Ended({0: reason})
 
 
 def test_texts_that_wait_for_a_call_are_told_as_one() -> None:
     """There may be any number of them, and they are told in one step."""
     behind: list[BackendEvent] = [TextDelta("a"), TextDelta("b"), ReasoningDelta("hm"), TextDelta("c")]
     first = StructuredDelta("0", "add", '{"a"', is_first=True)
-    told, _, _ = tell(responses(policy=INCREMENTAL), [first, *behind, StructuredCall("add", ARGS, key="0"), Closed()])
-    assert told[3:] == [CallEnded("completed"), TextDelta("ab"), ReasoningDelta("hm"), TextDelta("c"), told[-1]]
+    emitted, _, _ = run_events(
+        responses(policy=INCREMENTAL), [first, *behind, StructuredCall("add", ARGS, key="0"), Closed()]
+    )
+    assert emitted[3:] == [CallEnded("completed"), TextDelta("ab"), ReasoningDelta("hm"), TextDelta("c"), emitted[-1]]
 
 
 def test_an_early_end_breaks_the_announced_call() -> None:
     """A refusal behind a call ends the turn, within the next call too: the client is told that that one is broken."""
-    told, _, _ = tell(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
-    assert told[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]
+    emitted, _, _ = run_events(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
+    assert emitted[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]
 
 
 def test_nothing_is_asked_again_behind_a_broken_call() -> None:
@@ -317,9 +328,9 @@ def test_nothing_is_asked_again_behind_a_broken_call() -> None:
     the_plan = responses(policy=INCREMENTAL, asks=asks, choice=Choice("required"))
     broken = TextDelta(CALL[:-17] + " ~~~ </tool_call>")
     for events in ([broken], [broken, StructuredCall("add", "[1]")]):
-        told, _, answer = tell(the_plan, [*events, Finished("stop"), Closed()])
-        assert CallEnded("incomplete") in told
-        assert told[-1] == Ended({0: "length"})
+        emitted, _, answer = run_events(the_plan, [*events, Finished("stop"), Closed()])
+        assert CallEnded("incomplete") in emitted
+        assert emitted[-1] == Ended({0: "length"})
         assert answer.again is None
 
 
@@ -327,8 +338,8 @@ def test_a_failure_at_the_very_end_is_the_last_event() -> None:
     """White space that was held back before it is not told behind it, nor is there any other end."""
     broken = CALL.removesuffix("</tool_call>").replace("1", '"x"')
     the_plan = plan("responses", "responses", True, [STRICT])
-    told, report, _ = tell(the_plan, [TextDelta(" "), TextDelta(broken), Finished("stop"), Closed()])
-    assert [type(event) for event in told] == [Failed]
+    emitted, report, _ = run_events(the_plan, [TextDelta(" "), TextDelta(broken), Finished("stop"), Closed()])
+    assert [type(event) for event in emitted] == [Failed]
     assert report.error == "invalid_tool_call"
 
 
@@ -383,7 +394,7 @@ def test_blocks_are_reported_with_their_place_and_fate() -> None:
     the_plan = dataclasses.replace(the_plan, policy=dataclasses.replace(the_plan.policy, tool_block_max=2))
     for size in (1, 5, len(text)):
         events = [TextDelta(text[at : at + size]) for at in range(0, len(text), size)]
-        _, report, _ = tell(the_plan, [*events, Finished("stop"), Closed()])
+        _, report, _ = run_events(the_plan, [*events, Finished("stop"), Closed()])
         assert [text[block["start"] : block["end"]] for block in report.blocks] == [CALL, comma, unknown, CALL]
         assert [block["verdicts"] for block in report.blocks] == [
             ["call add"],
@@ -396,7 +407,7 @@ def test_blocks_are_reported_with_their_place_and_fate() -> None:
 
 def test_the_report_stays_small() -> None:
     """Thousands of blocks are no reading for a person, nor for memory."""
-    _, report, _ = tell(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
+    _, report, _ = run_events(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
     assert len(report.blocks) == 1000
     assert len(report.calls) == 1100
 
@@ -404,8 +415,8 @@ def test_the_report_stays_small() -> None:
 def test_an_untagged_call_is_reported_as_a_block_is() -> None:
     """Its place, and what became of it."""
     text = '{"name":"add","arguments":{"a":1}}'
-    told, report, _ = tell(responses(), [TextDelta(text), Finished("stop"), Closed()])
-    assert told[:-1] == whole_call(1)
+    emitted, report, _ = run_events(responses(), [TextDelta(text), Finished("stop"), Closed()])
+    assert emitted[:-1] == whole_call(1)
     [block] = report.blocks
     assert (text[block["start"] : block["end"]], block["verdicts"]) == (text, ["call add"])
 
@@ -413,26 +424,28 @@ def test_an_untagged_call_is_reported_as_a_block_is() -> None:
 def test_what_is_open_when_a_backend_fails_is_no_call() -> None:
     """At an end of its own a call without its closing tag counts; at a failure nobody knows how it would go on."""
     held = "<use_tool><name>add</name><a>1</a>"
-    assert tell(responses(), [TextDelta(held), Finished("stop"), Closed()])[0][:-1] == whole_call(1)
-    _, report, answer = tell(responses(), [TextDelta(held)])
-    told = answer.fail(ApiError("gone", code="backend_gone", status=502))
-    assert [type(event) for event in told] == [TextDelta, Failed]
-    assert told[0] == TextDelta(held)
+    assert run_events(responses(), [TextDelta(held), Finished("stop"), Closed()])[0][:-1] == whole_call(1)
+    _, report, answer = run_events(responses(), [TextDelta(held)])
+    emitted = answer.fail(ApiError("gone", code="backend_gone", status=502))
+    assert [type(event) for event in emitted] == [TextDelta, Failed]
+    assert emitted[0] == TextDelta(held)
     assert report.calls == []
 
 
 def test_a_violation_that_is_told_in_words_belongs_to_its_choice() -> None:
     """With several choices, each has its own."""
     strict = plan("chat", "chat", True, [STRICT], choices=2, policy={"strict_policy": "message"})
-    told, _, _ = tell(strict, [TextDelta(CALL.replace("1", '"one"'), 1)])
-    [words] = [event for event in told if isinstance(event, TextDelta)]
+    emitted, _, _ = run_events(strict, [TextDelta(CALL.replace("1", '"one"'), 1)])
+    [words] = [event for event in emitted if isinstance(event, TextDelta)]
     assert words.choice == 1
 
 
 def test_a_broken_call_is_the_reason_whatever_ends_the_turn() -> None:
     """A client of chat completions sees no item's state: "tool_calls" would have it run half a call."""
     broken = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call>'
-    told, report, _ = tell(chat(policy=INCREMENTAL), [*(TextDelta(char) for char in broken), TextDelta(f"{CALL} text")])
-    assert CallEnded("incomplete") in told
+    emitted, report, _ = run_events(
+        chat(policy=INCREMENTAL), [*(TextDelta(char) for char in broken), TextDelta(f"{CALL} text")]
+    )
+    assert CallEnded("incomplete") in emitted
     assert report.tool_cutoff == "text after tools"
-    assert told[-1] == Ended({0: "length"})
+    assert emitted[-1] == Ended({0: "length"})

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from support.answers import plan
-from support.turns import STRICT, chat, tell
+from support.turns import STRICT, chat, run_events
 from toolsimlib.events import Closed, Finished, TextDelta
 from toolsimlib.response.unread import UnreadBlocks
 
@@ -49,7 +49,7 @@ def test_what_nobody_judges_is_counted(text: str, finish: str, count: int, stric
     the_plan = plan("chat", "chat", True, [STRICT]) if strict else chat()
     for size in (1, 2, 7, len(text)):
         pieces = [TextDelta(text[i : i + size]) for i in range(0, len(text), size)]
-        told, report, _ = tell(the_plan, [*pieces, Finished(finish), Closed()])  # type: ignore[arg-type]
-        assert "".join(each.text for each in told if isinstance(each, TextDelta)) == text
+        emitted, report, _ = run_events(the_plan, [*pieces, Finished(finish), Closed()])  # type: ignore[arg-type]
+        assert "".join(each.text for each in emitted if isinstance(each, TextDelta)) == text
         assert report.parse_failures == ["MALFORMED_JSON"] * count
         assert report.strict_failures == []

@@ -34,10 +34,10 @@ def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
     """Return the texts and calls that the client gets for a text that arrives as ``chunks``, and the report."""
     report = Report()
     whole = Answer(the_plan, report)
-    told: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
-    told += whole.feed(Closed())
+    emitted: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
+    emitted += whole.feed(Closed())
     items: list[list[Any]] = []
-    for event in told:
+    for event in emitted:
         match event:
             case TextDelta(text):
                 if items and items[-1][0] == "text":
@@ -240,13 +240,13 @@ def test_documentation_is_told_as_it_comes(size: int, most: float, most_of_senti
     """Of our own README, full of fences and braces, hardly a character in a hundred waits for a later delta."""
     text = README.read_text(encoding="utf-8")
     for parser, bound in ((Untagged(Sentinel(), Judge(PLAN, Report())), most), (Sentinel(), most_of_sentinel)):
-        told = late = 0
+        emitted = late = 0
         for start in range(0, len(text), size):
             delta = text[start : start + size]
-            told += len(raw(parser.feed(delta)))
-            late += start + len(delta) - max(told, start)
+            emitted += len(raw(parser.feed(delta)))
+            late += start + len(delta) - max(emitted, start)
         assert 0 < late < bound * len(text)
-        assert told + len(raw(parser.finish())) == len(text)
+        assert emitted + len(raw(parser.finish())) == len(text)
 
 
 def test_long_candidates_take_linear_time() -> None:

@@ -22,7 +22,7 @@ def test_mismatch_says_where_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "types"),
     [
         (None, "null"),
         (True, "boolean"),
@@ -31,10 +31,10 @@ def test_mismatch_says_where_and_why() -> None:
         ({"a": 1}, "object"),
     ],
 )
-def test_types_are_named_as_json_names_them(value: object, told: str) -> None:
+def test_types_are_named_as_json_names_them(value: object, types: str) -> None:
     """Both types are told in the schema's words, several with "or"; a path's own slashes are escaped."""
     validator = compile_schema({"properties": {"a/b": {"type": ["string", "integer"]}}})
-    assert validator.check({"a/b": value}) == f"/a~1b: got {told}, expected string or integer"
+    assert validator.check({"a/b": value}) == f"/a~1b: got {types}, expected string or integer"
     assert compile_schema({"type": "object"}).check([]) == "/: got array, expected object"
 
 
