@@ -1,1 +1,1 @@
-"""The way of a response: backend bytes to client bytes."""
+"""The path of a response: backend bytes to client bytes."""

@@ -1,16 +1,16 @@
 """Which faults a model is asked to mend, and which of its own words it is shown then.
 
 1. Only what was held back can be asked for again: text that was emitted and calls that were announced stand. So a fault
-   ends the choice where it is, and a later round goes on from there. No round follows an announced call that broke: its
-   client must not run what comes behind it.
+   ends the choice where it is, and a later round continues from there. No round follows an announced call that broke:
+   its client must not run what comes behind it.
 2. A verdict is a fault if it says what the call would have needed. A block that talks about the syntax says nothing.
 3. A call that the length limit cut off is not a mistake: the model is asked to continue it. One that the model itself
    left open is broken; so is an answer that consists of an untagged call which cannot be made (``broken_call``).
 4. An answer without the call that it had to hold, and an empty one after a tool's output, are faults of the whole
    answer; all that was emitted of it stands.
-5. A call of ``find_tools``, our own tool, is a question from the model: the next round answers it.
+5. A call to ``find_tools``, our own tool, is a question from the model: the next round answers it.
 6. The model is stopped at a fault in its text, and what it would have written behind it is never read. So a caller that
-   does not ask again emits ``otherwise``, what the fault becomes where nobody may ask, and the answer ends there.
+   does not ask again emits ``otherwise``, what the fault becomes if nobody may ask, and the answer ends there.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Fault:
     """Why the model is to be asked again. ``expected``: what a call would have needed.
 
     ``begun``: the call as far as it got before the length limit, "" if the model is to start over. ``arguments``: of a
-    call of ``find_tools``. ``otherwise``: what is emitted if nobody asks, without the end for the reason ``finish``,
+    call to ``find_tools``. ``otherwise``: what is emitted if nobody asks, without the end for the reason ``finish``,
     which follows unless it is a failure.
     """
 

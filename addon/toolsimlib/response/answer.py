@@ -109,7 +109,7 @@ class Answer:
                 return self._close()
 
     def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
-        """Consume the leading ``deltas`` that need not be fed one by one; return how many they are, too."""
+        """Consume the leading ``deltas`` that need not be fed one by one; return the events, and how many deltas."""
         return ([], len(deltas.texts)) if self.done else self._turn(deltas.like.choice).at_once(deltas)
 
     def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:

@@ -1,4 +1,4 @@
-"""Answers that are nothing but an untagged call, and one that cannot be made: the model can be asked again.
+"""Answers that consist of one untagged call, which cannot be made: the model can be asked again.
 
 ``untagged`` finds calls that are right; everything else is text. But a model that starts its answer with a call to a
 tool on offer, and writes nothing beside it, meant to call. Such an answer is held back to its end:

@@ -63,7 +63,7 @@ class ClientCalls:
         self._allowance = Allowance(plan)
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # What arrives while a call is open (rule 4).
-        self._open: Preview | None = None  # Of the announced call that is not over.
+        self._open: Preview | None = None  # Of the announced call that has not ended.
         self._key: str | None = None  # The key of its pieces, None if it stands in a block.
         self.preview: Preview | None = None
         self.broken = False
@@ -94,7 +94,7 @@ class ClientCalls:
 
     @property
     def is_open(self) -> bool:
-        """Whether an announced call is not over yet."""
+        """Whether an announced call has not ended yet."""
         return self._open is not None
 
     @property
@@ -138,7 +138,7 @@ class ClientCalls:
         return Outcome(made=True, end="first call" if first_ends else "")
 
     def pass_over(self, name: str | None = None) -> str:
-        """Drop a call that is one too many; return why the turn ends there, "" if it continues."""
+        """Drop a call that exceeds the limit; return why the turn ends there, "" if it continues."""
         stops = self._plan.stops_after_tools
         self._report.drop_call(None if stops else name)
         return f"more than {self._allowance.limit} calls" if stops else ""

@@ -4,7 +4,7 @@
     print("```")                 a mark in the middle of a line is content
     ```                          a mark at least as long, alone on its line, closes it
 
-As Markdown reads it. A fence that is never closed reaches to the end of the text.
+These are Markdown's rules. A fence that is never closed extends to the end of the text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CodeFence:
         self._place = place
 
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
-        """Return up to where the text can be emitted, and whether the fence is over there.
+        """Return up to where the text can be emitted, and whether the fence ends there.
 
         What is left must be read again together with what follows; if the text is ``final``, nothing is left.
         """

@@ -2,7 +2,7 @@
 
 A model that was tuned for tools falls back to its own form whatever the prompt says, and its own marks then appear in
 the text. A row says how its blocks open and close, how a body begins, what delimits a value in it, and which function
-reads it. Bodies of rows without tags stand behind our own tags, in place of JSON; rows with both may do either.
+reads it. Bodies of rows without tags stand behind our own tags, in place of JSON; a dialect with both has two rows.
 
 | dialect     | body, with its tags where it has any                                                       |
 |-------------|--------------------------------------------------------------------------------------------|

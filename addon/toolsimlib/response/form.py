@@ -233,7 +233,7 @@ class Form:
         return pos, None
 
     def _end_item(self, text: str, pos: int) -> bool:
-        """Take an array item whose last ``text`` ends at ``pos``; return whether the array is over there."""
+        """Take an array item whose last ``text`` ends at ``pos``; return whether the array ends there."""
         self._text.append(text)
         item = "".join(self._text[self._item_start :])
         self._copied, self._item_start, self._length = pos, len(self._text), self._length + len(item)

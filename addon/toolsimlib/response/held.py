@@ -15,7 +15,7 @@ from toolsimlib.response.verdict import Accepted
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """One unit: ``raw`` as the model wrote it, and the calls that it stands for. ``ends``: the answer is over there."""
+    """One unit: ``raw`` as the model wrote it, and the calls that it stands for. ``ends``: the answer ends there."""
 
     raw: str
     calls: tuple[Accepted, ...]

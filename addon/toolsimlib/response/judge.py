@@ -108,8 +108,8 @@ class Judge:
         """Return the verdict on the beginning of a block that is over the size limit."""
         _, _, inside = raw.partition(">")
         name = name_of(inside[:_MAX_HEADER])
-        found = self._look_up(name) if name is not None else _Lookup()
-        strict = found.tool.strict if found.tool else self._plan.any_strict
+        lookup = self._look_up(name) if name is not None else _Lookup()
+        strict = lookup.tool.strict if lookup.tool else self._plan.any_strict
         limit = self._plan.policy.max_tool_args_bytes
         return self._fail(strict, raw, ARGUMENTS_TOO_LARGE, name, f"arguments of at most {limit} bytes, got more")
 
@@ -262,14 +262,14 @@ class Judge:
         strict = in_ours and self._plan.any_strict
         if written.name is None:
             return self._fail(strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none")
-        found = self._look_up(written.name)
-        tool = found.tool
-        if tool is None and in_ours and found.reason == UNKNOWN_TOOL and self._passes_unknown(written.name):
+        lookup = self._look_up(written.name)
+        tool = lookup.tool
+        if tool is None and in_ours and lookup.reason == UNKNOWN_TOOL and self._passes_unknown(written.name):
             self._warn(UNKNOWN_TOOL, written.name)
             return self._function(Tool(written.name, written.name), written, raw, written.codes)
         if tool is None:
-            return self._fail(strict, raw, found.reason, written.name, self._on_offer())
-        codes = (*written.codes, TOOL_NAME) if found.inexact else written.codes
+            return self._fail(strict, raw, lookup.reason, written.name, self._on_offer())
+        codes = (*written.codes, TOOL_NAME) if lookup.inexact else written.codes
         return self._judge_arguments(tool, written, raw, codes)
 
     def _on_offer(self) -> str:

@@ -129,6 +129,6 @@ def _line_start(first: str) -> re.Pattern[str]:
 def may_begin(names: Sequence[str]) -> Callable[[str], object]:
     """Return a predicate: may a call begin behind a line end of a text?
 
-    It checks only the first character of each line. ``names``: the tools on offer.
+    It checks only the first visible character of each line. ``names``: the tools on offer.
     """
     return _line_start("".join(sorted(map(re.escape, _FIRST.union(name[0] for name in names if name))))).search

@@ -88,7 +88,7 @@ class ResponseRewriter:
         return [b"".join(chunks)] if chunks else []
 
     def at_once(self, data: bytes) -> list[bytes] | None:
-        """Return the bytes for ``data`` if it takes one step: frames that are all alike. None: it has to be fed."""
+        """Return the bytes for ``data`` if that takes one step (like frames). None: nothing was done, it must be fed."""
         events = None if self.done else self._turn.at_once(data)
         return None if events is None else self._written(events)
 

@@ -25,7 +25,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
  7. Released text is not read again, so no text is read twice; nothing inside a rejected form counts.
  8. A fence around tagged blocks goes with them: its two lines are emitted as ``FenceMark``.
  9. Nothing is lost: the pieces, each as its raw text, add up to the input. Where it is split does not matter.
-10. A list that repeats one call, without end or until the backend cut it off, is over there (``same_call``).
+10. A list that repeats one call, without end or until the backend cut it off, ends there (``same_call``).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Untagged:
         """Return what ``text`` completes."""
         pieces = self._sentinel.feed(text)
         if self._is_in_prose and self._prose.is_in_line and "\n" not in text and (not pieces or pieces[0] is text):
-            return pieces  # type: ignore[return-value]  # A list of a narrower type, to which nobody else refers.
+            return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
         return self._take(pieces)
 
     def pass_on(self, texts: Sequence[str]) -> int:
