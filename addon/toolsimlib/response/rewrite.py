@@ -88,7 +88,7 @@ class ResponseRewriter:
         return [b"".join(chunks)] if chunks else []
 
     def at_once(self, data: bytes) -> list[bytes] | None:
-        """Return the bytes for ``data`` if that takes one step (like frames). None: nothing was done, it must be fed."""
+        """Return the bytes for ``data`` if it takes one step: like frames. None: nothing was done, feed it."""
         events = None if self.done else self._turn.at_once(data)
         return None if events is None else self._written(events)
 
