@@ -1,4 +1,4 @@
-"""A request whose answer is made in the background: what the model is asked, and how the answer is written."""
+"""A request whose answer is made in the background: the question to the model, and the form of the answer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from toolsimlib.wire.dialect import Api
 def in_background(
     client: Api, document: Mapping[str, Any], kept: Kept, report: Report
 ) -> tuple[AnswerForm, dict[str, Any]]:
-    """Return the form of an answer that is made in the background, and what the model is asked for it.
+    """Return the form of an answer that is made in the background, and the request to the model.
 
-    That is always a stream: it shows that the backend lives, and can be stopped at any moment. Raises BadRequest.
+    The request is always for a stream, which shows that the backend is alive and can be stopped at any moment. Raises
+    BadRequest.
     """
     asked = {key: value for key, value in document.items() if key != "background"}
     request = as_kept(read(client, asked, report), kept)

@@ -1,17 +1,15 @@
-"""The catalogue in a context that its backend keeps: sent once per conversation, not with each turn.
+"""The catalogue in a context that the backend stores: sent once per conversation, not with each turn.
 
-If a Responses backend keeps the conversation, a request that continues it (``previous_response_id``) carries only what
-is new. The catalogue that was sent before is still in the context: sent with each turn, it would stand there as often
-as there were turns. So it is left out if the context certainly holds it, and one line at the end of the last user
-message reminds the model of it.
+If a Responses backend stores the conversation, a request that continues it (``previous_response_id``) carries only new
+items. The context still holds the catalogue from before: sent with each turn, it would accumulate. So it is left out if
+the context certainly holds it, and one line at the end of the last user message reminds the model of it.
 
-1. What a context holds is remembered by the id of its last answer, as a digest of the text and its role. The catalogue
-   is left out only if this request's own would be the same. With another tool, choice or form of answer it is sent
-   again, and that one is then what the context holds. The answer to which it was sent is remembered beside it.
-2. In doubt it is sent: after an answer of which nothing is remembered (from before a restart, through another proxy,
-   too long ago), one that did not complete or was not to be kept, in a conversation of which an answer was deleted, and
-   in a context that may have lost its beginning (``truncation``, ``context_management``) or that others change (a
-   ``conversation``).
+1. We remember the catalogue of a context by the id of its last answer, as a digest of text and role, and beside it the
+   answer with which it was sent. It is left out only if this request's own catalogue would be the same. With another
+   tool, choice or answer format it is sent again, and the context then holds the new one.
+2. In doubt it is sent: after an unknown answer (from before a restart, through another proxy, too long ago), one that
+   did not complete or was not to be stored, in a conversation with a deleted answer, and in a context that may have
+   lost its beginning (``truncation``, ``context_management``) or that others change (a ``conversation``).
 3. Within one answer of several turns it is sent each time: the client knows the id of only one of them.
 """
 
@@ -45,14 +43,14 @@ def catalogue_of(plan: Plan) -> str:
 
 @lru_cache(maxsize=8)
 def digest_of(catalogue: str, role: str) -> str:
-    """Return the digest of a catalogue. Most requests of a client have the same one."""
+    """Return the digest of a catalogue. Most requests of a client have the same catalogue."""
     return sha256(f"{role}\0{catalogue}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def context_after(
     request: ClientRequest, digest: str, by_answer: Mapping[str, HeldCatalogue]
 ) -> tuple[HeldCatalogue | None, bool]:
-    """Return the catalogue that the context holds with a request's answer, None if that is uncertain, and whether it
+    """Return the catalogue that the context holds after a request's answer, None if that is uncertain, and whether it
     held that very one before.
 
     ``digest``: of the request's own catalogue; ``by_answer``: those that contexts hold, by the id of their last answer.

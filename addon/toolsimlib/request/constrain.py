@@ -1,22 +1,22 @@
-"""Forms that a backend guarantees: the engine lets the model write nothing but a call.
+"""Answer formats that a backend enforces: the engine lets the model write nothing but a call.
 
-Asked in words, a small model calls when it likes and as it likes. Under a grammar, the engine leaves it no choice:
+When asked in words, a small model calls when and how it likes. A grammar leaves it no choice:
 
 - ``json_schema``: the whole answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. For answers
   that must call (``tool_choice`` required, or a named function). Enforced by llama.cpp, vLLM, SGLang, Ollama, LM Studio
-  and most hosted APIs. Where any tool will do and several calls may be made, it is a list of such objects at the
-  engines that are known to take one; hosted APIs demand an object.
+  and most hosted APIs. If any tool will do and several calls may be made, it is a list of such objects for engines
+  known to take one; hosted APIs demand an object.
 - ``structural_tag``: text is free until the sentinel's opening tag; then come the tool's name and its schema. For every
-  answer with tools, so that a call is sound whenever the model makes one. Enforced by engines that sample with xgrammar
+  answer with tools, so that a call is valid whenever the model makes one. Enforced by engines that sample with xgrammar
   (vLLM and SGLang), over chat completions.
-- ``gbnf``: the same as a grammar in llama.cpp's own notation, in a field of its own (``gbnf.py``).
+- ``gbnf``: the same as a grammar in llama.cpp's own notation, in its own field (``gbnf.py``).
 
-The first two are forms of the answer in the flat shape of ``text.format``, which ``compose`` writes in the backend's
-API. The answer is judged as any other: a server that ignores the form is only as good as its model.
+The first two are answer formats in the flat shape of ``text.format``, which ``compose`` writes in the backend's API.
+The answer is judged like any other: a server that ignores the format is only as good as its model.
 
-No form bounds the length of a string that the tool's schema leaves open. A small model may then write on until its
-token limit cuts it off, and the client can see that (finish reason ``length``, status ``incomplete``). With a bound of
-our own every call would be whole, and the content of a file cut short without a word.
+No format bounds the length of a string that the tool's schema leaves open. A small model may then write until its token
+limit cuts it off, which the client can see (finish reason ``length``, status ``incomplete``). With our own bound every
+call would be complete, but the content of a file might be silently truncated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toolsimlib.request.gbnf import call_grammar
 from toolsimlib.request.gbnf_rules import TooLarge
 from toolsimlib.request.record import value_line
 
-# Engines that enforce a schema whose root is no object.
+# Engines that enforce a schema whose root is not an object.
 _TAKE_LISTS = ("llama.cpp", "ollama", "sglang", "vllm")
 _SCHEMAS_BY_NAME = frozenset({"properties", "$defs", "definitions"})
 _LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "prefixItems"})
@@ -40,7 +40,7 @@ _OPENING = frozenset(
 
 
 def constraint(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
-    """Return the form that an answer has to take, None where it is free. ``tools``: those on offer, at least one."""
+    """Return the format that an answer must have, None if it is free. ``tools``: those on offer, at least one."""
     match policy.constrain:
         case "json_schema" if choice.mode == "required":
             is_named = choice.names is not None and len(choice.names) == 1
@@ -55,10 +55,10 @@ def constraint(tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_cal
 def grammar_fields(
     tools: Sequence[Tool], choice: Choice, *, policy: Policy, one_call: bool, untagged: bool
 ) -> dict[str, Any]:
-    """Return the fields of a backend's body that hold a grammar; none where the answer's form is no grammar.
+    """Return the fields of a backend's body that hold a grammar; none if the answer's format is not a grammar.
 
-    Nor where the tools are too many for one: calls are then asked for in words. ``untagged``: whether calls without the
-    tag count.
+    None either if there are too many tools for one: we then ask for calls in words. ``untagged``: whether calls without
+    the tag count.
     """
     if policy.constrain != "gbnf" or not tools:
         return {}
@@ -74,7 +74,7 @@ def grammar_fields(
 def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
     """Return the schema of one call of any of ``tools``: ``name``, then ``arguments`` as an object.
 
-    A tool's own references stay true: its schema moves under ``$defs`` by its name, and they with it.
+    A tool's own references stay valid: its schema moves under ``$defs`` by its name, and they are rewritten.
     """
     calls: list[dict[str, Any]] = []
     moved: dict[str, Any] = {}
@@ -86,7 +86,7 @@ def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
         calls.append(
             {
                 "type": "object",
-                # In this order: an engine writes properties in the order of their schema.
+                # The order matters: an engine writes properties in the order of the schema.
                 "properties": {"name": {"const": tool.name}, "arguments": schema},
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
@@ -128,23 +128,23 @@ def _arguments(tool: Tool) -> dict[str, Any]:
 
 
 def _closed(schema: Any) -> Any:
-    """Return a schema whose objects hold what they name and nothing else, unless they say otherwise.
+    """Return a schema whose objects allow only their named properties, unless they say otherwise.
 
-    By default JSON Schema allows any property: a weak model invents some.
+    By default JSON Schema allows any property, and a weak model invents some.
     """
     if not isinstance(schema, dict):
         return schema
     closed = {
-        keyword: {name: _closed(each) for name, each in value.items()}
+        keyword: {name: _closed(inner) for name, inner in value.items()}
         if keyword in _SCHEMAS_BY_NAME and isinstance(value, dict)
-        else [_closed(each) for each in value]
+        else [_closed(inner) for inner in value]
         if keyword in _LISTS_OF_SCHEMAS and isinstance(value, list)
         else _closed(value)
         if keyword == "items"
         else value
         for keyword, value in schema.items()
     }
-    # Beside these, a property may be named elsewhere.
+    # With one of these keywords, a property may be named elsewhere.
     if isinstance(schema.get("properties"), dict) and not _OPENING & schema.keys():
         closed["additionalProperties"] = False
     return closed
@@ -153,9 +153,9 @@ def _closed(schema: Any) -> Any:
 def _refers(schema: Any) -> bool:
     match schema:
         case dict():
-            return isinstance(schema.get("$ref"), str) or any(_refers(each) for each in schema.values())
+            return isinstance(schema.get("$ref"), str) or any(_refers(value) for value in schema.values())
         case list():
-            return any(_refers(each) for each in schema)
+            return any(_refers(value) for value in schema)
     return False
 
 
@@ -167,10 +167,10 @@ def _moved(schema: Any, root: str) -> Any:
                 moved["$ref"] = root + reference[1:]
             return moved
         case list():
-            return [_moved(each, root) for each in schema]
+            return [_moved(value, root) for value in schema]
     return schema
 
 
 def _escaped(name: str) -> str:
-    """Return a name as one step of a JSON pointer; tools' names have no character that needs it but ``~`` and ``/``."""
+    """Return a name as one step of a JSON pointer, which must escape only ``~`` and ``/`` in names of tools."""
     return name.replace("~", "~0").replace("/", "~1")

@@ -1,19 +1,18 @@
 """The server behind a backend's address: how it is recognised, and what follows from it for a request.
 
 Servers speak the same API and differ in what else they do with a request. Each row of ``PROBES`` is a page that only
-one kind of server has, and what must be found there; ``proxy/recognise.py`` asks for them. What follows:
+one kind of server has, and the content to expect there; ``proxy/recognise.py`` fetches them. The consequences:
 
-1. *The tag.* Ollama reads ``<tool_call>`` in the answers of some models itself, whether the request has tools or not,
-   and fails with HTTP 500 ``{"error":"EOF"}`` where the body is not in its own form. Those models get a private tag.
-2. *The form of a call.* Each of these servers can be made to write nothing but JSON by a schema: that is done if the
-   answer must call. llama.cpp, vLLM and SGLang can also switch a grammar on within free text: that is done for strict
-   tools.
-3. *Special tokens.* vLLM and SGLang drop them from answers to requests without ``tools``, and with them the markers
-   between which some models write their calls. They are kept for these models alone: both servers drop the token that
-   ends a turn in any case, but not what else a model may write.
+1. *The tag.* Ollama parses ``<tool_call>`` in the answers of some models itself, whether the request has tools or not,
+   and fails with HTTP 500 ``{"error":"EOF"}`` if the body is not in its own form. Those models get a private tag.
+2. *The form of a call.* A schema makes each of these servers write nothing but JSON: we send one if the answer must
+   call. llama.cpp, vLLM and SGLang can also switch a grammar on within free text: we use that for strict tools.
+3. *Special tokens.* vLLM and SGLang drop them from answers to requests without ``tools``, including the markers around
+   the calls of some models. We keep them only for these models: both servers always drop the token that ends a turn,
+   but not the other special tokens that a model may write.
 
-What a backend has refused for a model is not sent for that model again, as far as it was ``auto`` that chose it. What
-the operator chose is sent, and the backend's error is the client's.
+If ``auto`` chose something that a backend refused for a model, it is not sent for that model again. The operator's
+choice is always sent, and the backend's error goes to the client.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from toolsimlib.plan import Engine, Feature, Policy, varied
 from toolsimlib.wire.dialect import Api
 
 TAG = "tool_call"
-"""The tag of Hermes, which most models know that were trained on any."""
+"""The tag of Hermes, which most models know if they were trained on any."""
 PRIVATE_TAG = "call_tool"
 """A tag that no server's own parser looks for."""
 
-# Models whose answers Ollama parses, however it is asked.
+# Models whose answers Ollama parses whatever the request.
 _PARSED_BY_OLLAMA = re.compile(r"qwen-?3|glm-?4\.7", re.IGNORECASE)
-# Models whose calls stand between special tokens.
+# Models that write their calls between special tokens.
 _SPECIAL_TOKENS = re.compile(r"kimi|gemma-?4|(?:mi|mini|magi|dev|code)stral", re.IGNORECASE)
 _VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A page of one engine; ``fits`` returns whether the JSON object found there is that engine's."""
+    """A page of one engine; ``fits`` returns whether the JSON object found there is from that engine."""
 
     path: str
     engine: Engine
@@ -60,21 +59,22 @@ PROBES = (
 
 
 def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mapping[str, Any]) -> Engine | None:
-    """Return the engine that the answer to a probe shows, None if it shows none.
+    """Return the engine that the answer to a probe identifies, None if it identifies none.
 
-    ``headers`` ignore case, or are lower-case. ``body`` is empty if it is no JSON object.
+    ``headers`` ignore case, or are lower-case. ``body`` is empty if it is not a JSON object.
     """
     if headers.get("server", "").lower() == "llama.cpp":
-        return "llama.cpp"  # Said with an error too: of a missing key, for one.
+        return "llama.cpp"  # Errors have the header too, such as that for a missing key.
     return probe.engine if status == 200 and probe.fits(body) else None
 
 
 def settle(
     policy: Policy, request: ClientRequest, backend: Api, refused: Collection[tuple[str, Feature]]
 ) -> tuple[Policy, frozenset[Feature]]:
-    """Return the policy for one request, without ``auto`` where the engine decides, and what of it is an attempt.
+    """Return the policy for one request, with ``auto`` resolved where the engine decides, and the attempts in it.
 
-    An attempt is what the backend may refuse, and the request may do without. ``refused``: by model, what it refused.
+    An attempt is a feature that the backend may refuse, and that the request can do without. ``refused``: the refused
+    ones, by model.
     """
     model = request.form.model
     mode, constrain = policy.mode, policy.constrain
@@ -95,17 +95,17 @@ def settle(
 
 
 def engine_fields(engine: str, model: str) -> dict[str, Any]:
-    """Return the fields that a request without ``tools`` needs besides, at this engine and for this model."""
+    """Return the additional fields that a request without ``tools`` needs for this engine and model."""
     if engine in ("vllm", "sglang") and _SPECIAL_TOKENS.search(model):
         return {"skip_special_tokens": False}
     return {}
 
 
 def is_refusal(attempt: Feature, status: int, message: str) -> bool:
-    """Return whether a backend's error says that it cannot do what was attempted.
+    """Return whether a backend's error means that it cannot do what was attempted.
 
-    Asked only where it was attempted, so it is enough that the error names the matter. A status that speaks of the key,
-    of the time or of the load says nothing about the body.
+    Called only after an attempt, so it is enough that the error names the feature. A status about the key, a timeout or
+    the load says nothing about the body.
     """
     return 400 <= status < 600 and status not in _OTHER_REASONS and _REFUSAL[attempt].search(message) is not None
 
@@ -116,7 +116,7 @@ _CANNOT = (
     r"|unknown|unrecogni[sz]ed|unexpected|extra|no endpoints"
 )
 _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
-    # A client's own mistake about its tools is named by these words too, but not together with the others.
+    # Errors about a client's own tools contain these words too, but not together with the others.
     "tools": re.compile(
         rf"(?=.*(?:\btools?\b|tool[_ -](?:us|choice|call)|function[_ -]?call))(?=.*(?:{_CANNOT}))",
         re.IGNORECASE | re.DOTALL,

@@ -1,9 +1,9 @@
-"""About how many tokens a backend's request has, where nobody can count them.
+"""An estimate of the tokens in a backend's request, for when nothing can count them.
 
-Tokenizers differ, and none is at hand here. What they agree on is what kinds of characters cost: a word is about one
-token however long it is, signs come in runs, digits come alone. The weights were fitted to Qwen2.5's tokenizer over
-Python, Markdown, JSON and catalogues of tools, in pieces of 2,000 characters: 0.91 to 1.10 of the count, where a
-quarter of the bytes is 0.43 to 1.34 of it. Other scripts are within a fifth; mere numbers come out a quarter too high.
+Tokenizers differ, and we have none. They agree on the cost of each kind of character: a word is about one token however
+long it is, punctuation comes in runs, digits are single tokens. The weights were fitted to Qwen2.5's tokenizer on
+Python, Markdown, JSON and catalogues of tools, in pieces of 2,000 characters: 0.91 to 1.10 of the true count, while a
+quarter of the bytes is 0.43 to 1.34 of it. Other scripts are within a fifth; pure numbers are a quarter too high.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 from toolsimlib.wire.json_codec import dump
 
-# By what stands in a text: tokens for each run of it, and for each character.
+# By kind of character: tokens per run, and per character.
 _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
     (re.compile(r"[A-Za-z]+"), 0.9, 0.027),
     (re.compile(r"[!-/:-@\[-`{-~]+"), 0.34, 0.3),
     (re.compile(r"[0-9]+"), 0.0, 1.7),
     (re.compile(r"\n\s*"), 1.5, 0.0),
-    # Scripts without spaces, those of Europe's and Asia's alphabets, and the rest: accents, dashes, emoji.
+    # Scripts without spaces, the alphabets of Europe and Asia, and the rest: accents, dashes, emoji.
     (re.compile("[\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7af\uff00-\uffef]+"), 0.0, 0.63),
     (re.compile("[\u0370-\u1fff]+"), 0.0, 0.43),
     (
@@ -31,14 +31,14 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
     ),
 )
 
-# What a chat template writes around a message.
+# The tokens that a chat template adds to a message.
 _OF_MESSAGE = 4
 _CONVERSATION = ("instructions", "messages", "input")
 _DEMANDS = ("tools", "response_format", "text")
 
 
 def estimated_tokens(body: Mapping[str, Any]) -> int:
-    """Return about how many tokens a backend's request has, in either API; pictures and files count nothing."""
+    """Return an estimate of the tokens in a backend's request, in either API; images and files count as 0."""
     texts = [text for key in _CONVERSATION for text in _texts(body.get(key))]
     texts += [dump(body[key]) for key in _DEMANDS if body.get(key)]
     messages = sum(len(value) for key in _CONVERSATION if isinstance(value := body.get(key), list))
@@ -54,13 +54,13 @@ def _tokens(text: str) -> float:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield what a model is shown of a conversation: texts and the parts of messages that hold some."""
+    """Yield the texts of a conversation that a model sees, including those in the parts of messages."""
     match value:
         case str():
             yield value
         case list():
-            for each in value:
-                yield from _texts(each)
+            for item in value:
+                yield from _texts(item)
         case dict():
             for key in ("content", "text", "output", "name", "arguments", "function", "tool_calls"):
                 yield from _texts(value.get(key))

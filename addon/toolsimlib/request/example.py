@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# An example is read by a model: enough to show the form. The budget also ends schemas that refer to themselves.
+# A model reads the example: enough to show the form. The budget also stops schemas that refer to themselves.
 _MAX_DEPTH = 6
 _MAX_VALUES = 60
 _MAX_TEXT = 200
@@ -13,7 +13,7 @@ _MAX_NUMBER = 10**15
 
 
 def example_arguments(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return arguments for a tool with the schema ``parameters``: the required ones, or else the first one.
+    """Return arguments for a tool with the schema ``parameters``: the required ones, or else only the first one.
 
     Constants, enums, defaults, types, bounds and local references are obeyed; ``pattern`` and conditions are not.
     """
@@ -59,14 +59,14 @@ class _Builder:
                 return _string(schema, name)
 
     def _inner(self, schema: Mapping[str, Any]) -> object:
-        """Return the schema that stands for this one: what it refers to, or its first alternative that is not null."""
+        """Return the schema that applies: the target of a reference, or the first alternative that is not null."""
         reference = schema.get("$ref")
         if isinstance(reference, str):
             return self._resolve(reference)
         for keyword in ("anyOf", "oneOf", "allOf"):
             options = schema.get(keyword)
             if isinstance(options, list) and options and "properties" not in schema:
-                return next((each for each in options if each != {"type": "null"}), options[0])
+                return next((option for option in options if option != {"type": "null"}), options[0])
         return None
 
     def _resolve(self, reference: str) -> object:
@@ -99,7 +99,7 @@ class _Builder:
 def _type(schema: Mapping[str, Any]) -> object:
     kind = schema.get("type")
     if isinstance(kind, list):
-        kind = next((each for each in kind if each != "null"), "null")
+        kind = next((name for name in kind if name != "null"), "null")
     if kind is None and "properties" in schema:
         return "object"
     return kind
@@ -117,7 +117,7 @@ def _number(schema: Mapping[str, Any]) -> int | float:
 
 
 def _bound(schema: Mapping[str, Any], keyword: str) -> int | float | None:
-    """Return the bound if it is a number that an example should show."""
+    """Return the bound if it is a number suitable for an example."""
     bound = schema.get(keyword)
     number = isinstance(bound, int | float) and not isinstance(bound, bool) and abs(bound) < _MAX_NUMBER
     return bound if number else None

@@ -1,4 +1,4 @@
-"""Fields that the operator adds to a backend's body: defaults below what the client says, overrides above it."""
+"""Fields that the operator adds to a backend's body: the client's override the defaults, the overrides the client's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ RESERVED = frozenset(
     | {"parallel_tool_calls", "stream", "stream_options", "n", "store", "background", "prompt", "text"}
     | {"response_format", "previous_response_id", "conversation"}
 )
-"""What the client and toolsim decide between them: another value would change the question, or how it is answered."""
+"""Fields that only the client and toolsim decide: another value would change the question, or how it is answered."""
 
 
 @lru_cache(maxsize=16)
 def read_fields(text: str) -> Mapping[str, Any]:
-    """Return the fields that an option's value says, a JSON object or "". Raises ValueError, in words for people."""
+    """Return the fields in an option's value, a JSON object or "". Raises ValueError with a readable message."""
     if not text.strip():
         return {}
     try:
@@ -32,7 +32,7 @@ def read_fields(text: str) -> Mapping[str, Any]:
 
 
 def with_fields(body: dict[str, Any], *, defaults: str, overrides: str) -> dict[str, Any]:
-    """Return a body with the operator's fields. An override of null takes the client's field away."""
+    """Return a body with the operator's fields. An override of null removes the client's field."""
     if not defaults and not overrides:
         return body
     more = read_fields(overrides)

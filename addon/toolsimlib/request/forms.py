@@ -1,19 +1,19 @@
-"""The forms of the manifest, as data: how it shows a tool, and in which words it asks for a call.
+"""The forms of the manifest, as data: how it shows a tool, and how it asks for a call.
 
-Chosen by figures (addon/figures.md), most of them over a coder model of 0.5 billion parameters, some over one of 1.5:
+Chosen by measurement (addon/figures.md), mostly with a coder model of 0.5 billion parameters, partly with one of 1.5:
 
 1. A weak model copies whatever looks like a call: a negative example, ``name(key: type)``, a string of arguments with
-   its escapes. So no form shows what is not to be written, and arguments are an object wherever a call is shown.
-2. "Answer in words if no tool fits" makes them answer everything in words. "What a tool can find out, never answer
-   yourself" makes them call, and leaves greetings and poems alone.
+   its escapes. So no form shows anything that must not be written, and arguments are always shown as an object.
+2. "Answer in words if no tool fits" makes weak models answer everything in words. "What a tool can find out, never
+   answer yourself" makes them call, and they still answer greetings and requests for poems in words.
 3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") does more for
-   them than the catalogue's notation: with it they call where they would calculate or write Python themselves.
-4. How to ask for several calls: a list of two to fill, ``[{…}, {…}]``, gets a second call invented where one is wanted
-   (a file nobody asked for is written), two lines to fill get one call where three are wanted. A list of one, with the
-   reason for a second call behind it, gets as many as are wanted; with the reason before it, one.
-5. What a model reads is what it is to write: past calls are shown as blocks, as the catalogue or its example does.
+   them than the catalogue's notation: with it they call instead of calculating or writing Python themselves.
+4. How to ask for several calls: a list of two to fill, ``[{…}, {…}]``, makes the model invent a second call where one
+   is needed (it writes a file nobody asked for); two lines to fill get one call where three are needed. A list of one,
+   followed by the reason for a second call, gets as many as needed; with the reason before it, one.
+5. A model writes what it reads: past calls are shown as blocks, like those in the catalogue or its example.
 
-A form is one row of the table at the end; ``manifest.find_catalog`` reads its entries back.
+A form is one row of the table at the end; ``manifest.find_catalog`` parses its entries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from toolsimlib.request.record import parameters_line, value_line
 
 type History = Literal["record", "sentinel"]
 
-# In every form the last words on how to call, by which a manifest's end is found again.
+# In every form the last words on how to call, which mark the end of a manifest.
 CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
 SCHEMA_LINE = "  The arguments obey this JSON schema: "
 
@@ -46,11 +46,11 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example", "required"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form: ``entry`` writes a tool, given the sentinel's tag; ``intro`` and ``outro`` stand around the entries.
+    """One form: ``entry`` writes a tool, given the sentinel's tag; ``intro`` and ``outro`` enclose the entries.
 
     ``rule`` says when and how to call, ``several`` how to make more than one call, ``single`` that one is the limit.
-    ``rule_for_one`` stands in the rule's place where one call is the limit, "" for the same rule. In a rule ``{tag}``
-    is the sentinel's tag, and ``{example}`` a call of the first tool. ``history``: how past calls are shown.
+    ``rule_for_one`` replaces the rule if one call is the limit, "" for the same rule. In a rule ``{tag}`` is the
+    sentinel's tag, and ``{example}`` a call of the first tool. ``history``: how past calls are shown.
     """
 
     entry: Callable[[Tool, str], str]
@@ -99,7 +99,7 @@ def _json_entry(tool: Tool, tag: str) -> str:
 
 
 def _typescript_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as a declaration of TypeScript; descriptions are comments."""
+    """Write a tool as a TypeScript declaration; descriptions are comments."""
     schema = tool.shown_parameters
     words = "\n".join(filter(None, [tool.description, *(line.strip() for line in _free_form_lines(tool))]))
     lines = [f"// {line}" for line in words.splitlines()]
@@ -116,7 +116,7 @@ def _free_form_lines(tool: Tool) -> list[str]:
 
 
 def typescript(schema: object, depth: int = 0) -> str:
-    """Return a JSON schema as a type of TypeScript, on one line; what that cannot say is left out."""
+    """Return a JSON schema as a TypeScript type, on one line; omits what such a type cannot express."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return "any"
     properties, items = schema.get("properties"), schema.get("items")
@@ -125,8 +125,8 @@ def typescript(schema: object, depth: int = 0) -> str:
         needed = required if isinstance(required, list) else []
         fields = (
             f"{name if _IDENTIFIER.fullmatch(name) else value_line(name)}{'' if name in needed else '?'}:"
-            f" {typescript(each, depth + 1)}"
-            for name, each in properties.items()
+            f" {typescript(inner, depth + 1)}"
+            for name, inner in properties.items()
         )
         return f"{{ {', '.join(fields)} }}" if properties else "{}"
     if isinstance(items, dict) and "properties" in items:
@@ -153,7 +153,7 @@ def _may_shrink(line: str) -> bool:
 def compact_schema(schema: Any) -> Any:
     """Return a JSON schema without its ``$schema`` and ``title`` keywords; a property of that name stays."""
     if isinstance(schema, list):
-        return [compact_schema(each) for each in schema]
+        return [compact_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     compact = {}
@@ -163,7 +163,7 @@ def compact_schema(schema: Any) -> Any:
         if not isinstance(value, dict | list) or keyword in _DATA:
             compact[keyword] = value
         elif keyword in _NAMED_SCHEMAS and isinstance(value, dict):
-            compact[keyword] = {name: compact_schema(each) for name, each in value.items()}
+            compact[keyword] = {name: compact_schema(inner) for name, inner in value.items()}
         else:
             compact[keyword] = compact_schema(value)
     return compact
@@ -208,5 +208,5 @@ DEFAULT = "calls"
 
 
 def form_named(name: str) -> Form:
-    """Return the form that an operator named; ``auto`` is the default one."""
+    """Return the form that the operator chose; ``auto`` is the default form."""
     return FORMS[DEFAULT if name == "auto" else name]

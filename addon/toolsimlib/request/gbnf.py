@@ -7,19 +7,18 @@
     list  := "[" call ("," call)* "]"     the form that the manifest asks for
     call  := {"name": …, "arguments": …}
 
-1. *Text* is all that does not hold the opening tag. GBNF cannot say "not", so it is written out letter by letter: one
-   rule for each number of its characters that have been read. The tag has one ``<``, so no other state is needed.
-2. *A call without the tag* is text to the grammar where the answer is free. Where it must call, the model may choose
-   its form: one that never writes the tag by itself, made to, makes fewer calls than it should.
-3. Nothing may follow the calls, and where a call is demanded nothing may precede it: a small model that may talk first
+1. *Text* is everything without the opening tag. GBNF has no negation, so this is written out letter by letter: one rule
+   for each number of the tag's characters read so far. The tag has one ``<``, so no other state is needed.
+2. *A call without the tag* is text to the grammar if the answer is free. If it must call, the model may choose the
+   form: a model that never writes the tag by itself makes fewer calls than it should if it is forced to.
+3. Nothing may follow the calls, and if a call is demanded nothing may precede it: a small model that may talk first
    talks until it is cut off.
-4. *Whitespace* within JSON is at most one space or a line's indentation: a model that has lost its way would write
-   nothing else.
-5. *Arguments* are what a schema allows, as far as a grammar can say it: types, properties in their order, what is
-   required, enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers.
-   What it cannot (patterns, ``not``, conditions, numbers' bounds, formats) is left open; the judge looks at it later.
-6. *How many calls* a list holds is for the model to say, unless the client or the operator has set a limit. A grammar
-   cannot forbid a repetition; a model that repeats itself without end is stopped by ``response/same_call.py``.
+4. *Whitespace* within JSON is at most one space or one line's indentation: a derailed model would write nothing else.
+5. *Arguments* are what a schema allows, as far as a grammar can express it: types, properties in order, required ones,
+   enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers. The rest
+   (patterns, ``not``, conditions, bounds of numbers, formats) is left open; the judge checks it later.
+6. *The number of calls* in a list is up to the model, unless the client or the operator has set a limit. A grammar
+   cannot forbid repetition; ``response/same_call.py`` stops a model that repeats itself endlessly.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from toolsimlib.plan import Tool
 from toolsimlib.request.gbnf_rules import Rules, literal, none_of
 
 _MAX_REPEAT = 500
-"""llama.cpp writes ``x{0,n}`` out as n rules, and refuses a few thousand: longer strings and arrays are unbounded."""
+"""llama.cpp expands ``x{0,n}`` to n rules, and refuses a few thousand: longer strings and arrays are unbounded."""
 _MAX_RANGE = 200
-"""Integers of a range that are listed one by one."""
+"""The largest range of integers that is listed one by one."""
 
 _COMMON = {
     "ws": '( " " | "\\n" [ ]{0,40} )?',
@@ -82,9 +81,9 @@ def call_grammar(
     rules.set("root", "text-0")
     for read, char in enumerate(opening):
         then = f"text-{read + 1}" if read + 1 < len(opening) else "calls"
-        others = none_of("<" if read == 0 else f"<{char}")
+        other_chars = none_of("<" if read == 0 else f"<{char}")
         again = "" if read == 0 else ' | "<" text-1'
-        rules.set(f"text-{read}", f"( {others} text-0 | {literal(char)} {then}{again} )?")
+        rules.set(f"text-{read}", f"( {other_chars} text-0 | {literal(char)} {then}{again} )?")
     return rules.text()
 
 
@@ -111,11 +110,11 @@ class _Values:
         if "const" in schema:
             return self._rules.add(literal(_json(schema["const"])))
         if isinstance(listed := schema.get("enum"), list) and listed:
-            return self._rules.add(" | ".join(literal(_json(each)) for each in listed))
+            return self._rules.add(" | ".join(literal(_json(value)) for value in listed))
         for keyword in ("anyOf", "oneOf"):
             if isinstance(branches := schema.get(keyword), list) and branches:
-                rest = {key: each for key, each in schema.items() if key != keyword}
-                merged = [{**rest, **each} if isinstance(each, Mapping) else rest for each in branches]
+                rest = {key: value for key, value in schema.items() if key != keyword}
+                merged = [{**rest, **branch} if isinstance(branch, Mapping) else rest for branch in branches]
                 return self._either(merged)
         if isinstance(parts := schema.get("allOf"), list):
             return self.rule(self._merged(schema, parts))
@@ -137,12 +136,12 @@ class _Values:
         return "value"
 
     def _either(self, schemas: Iterable[Any]) -> str:
-        return self._rules.add(" | ".join(dict.fromkeys(self.rule(each) for each in schemas)))
+        return self._rules.add(" | ".join(dict.fromkeys(self.rule(schema) for schema in schemas)))
 
     def _reference(self, reference: str) -> str:
         if reference not in self._references:
             target = self._target(reference)
-            # Named before it is made: a schema may hold itself.
+            # Named before it is made: a schema may contain itself.
             name = self._references[reference] = self._rules.new()
             self._rules.set(name, self.rule(target))
         return self._references[reference]
@@ -156,9 +155,9 @@ class _Values:
         return target if reference.startswith("#") and target != {"$ref": reference} else None
 
     def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:
-        """Return one schema for an ``allOf``; where parts speak of the same thing, the last one counts."""
+        """Return one schema for an ``allOf``; if several parts have the same keyword, the last one counts."""
         whole: dict[str, Any] = {}
-        for part in (*parts, {key: each for key, each in schema.items() if key != "allOf"}):
+        for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
                 part = self._target(part["$ref"])
             if isinstance(part, Mapping) and "allOf" not in part:
@@ -177,12 +176,12 @@ class _Values:
     def _integer(self, schema: Mapping[str, Any]) -> str:
         least, most = schema.get("minimum"), schema.get("maximum")
         if isinstance(least, int) and isinstance(most, int) and 0 <= most - least <= _MAX_RANGE:
-            return self._rules.add(" | ".join(literal(str(each)) for each in range(least, most + 1)))
+            return self._rules.add(" | ".join(literal(str(number)) for number in range(least, most + 1)))
         return "natural" if isinstance(least, int) and least >= 0 else "integer"
 
     def _array(self, schema: Mapping[str, Any]) -> str:
         if isinstance(prefix := schema.get("prefixItems"), list) and prefix:
-            return self._rules.add(f'"[" ws {' ws "," ws '.join(self.rule(each) for each in prefix)} ws "]"')
+            return self._rules.add(f'"[" ws {' ws "," ws '.join(self.rule(item) for item in prefix)} ws "]"')
         item = self.rule(schema.get("items"))
         least, most = _count(schema.get("minItems")) or 0, _count(schema.get("maxItems"))
         if most == 0:
@@ -194,12 +193,12 @@ class _Values:
     def _object(self, schema: Mapping[str, Any]) -> str:
         declared = schema.get("properties")
         properties: dict[str, Any] = dict(declared) if isinstance(declared, Mapping) else {}
-        required = [each for each in schema.get("required") or () if isinstance(each, str)]
+        required = [name for name in schema.get("required") or () if isinstance(name, str)]
         properties |= {name: True for name in required if name not in properties}
         further = schema.get("additionalProperties", not properties)
         if "patternProperties" in schema:
             further = True
-        # From the last property to the first, what may follow: where there was one before, and where there was none.
+        # From the last property to the first, what may follow: with an earlier property, and without one.
         later, first = "", ""
         if further is not False:
             pair = self._rules.add(f'string ws ":" ws {self.rule(further)}')

@@ -1,13 +1,13 @@
-"""The notation of llama.cpp's grammars (GBNF): rules by name, literals, classes of characters."""
+"""The notation of llama.cpp's grammars (GBNF): named rules, literals, character classes."""
 
 from __future__ import annotations
 
 _MAX_RULES = 4000
-"""More rules than any real catalogue needs; a schema that refers to itself in ever new ways ends here."""
+"""More rules than any real catalogue needs; it stops a schema that refers to itself in ever new ways."""
 
 
 class TooLarge(ValueError):
-    """A grammar that has more rules than a server would take."""
+    """A grammar with more rules than a server would accept."""
 
 
 class Rules:
@@ -40,7 +40,7 @@ class Rules:
 
 
 def literal(text: str) -> str:
-    """Return a text as a literal of the grammar."""
+    """Return ``text`` as a literal of the grammar."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'
 

@@ -1,7 +1,7 @@
-"""What was worked out for a set of tools: a client sends the same one with each of its requests.
+"""A cache of results for sets of tools: a client sends the same set with each request.
 
-``wire.tools`` reads declarations that it has read before as the very same ``Tool``s. So what depends on them alone is
-kept by their identity, which costs next to nothing to compare; a bounded number of sets is kept.
+``wire.tools`` returns the very same ``Tool``s for the same declarations. So results that depend only on them are cached
+by identity, which costs next to nothing to compare; the number of cached sets is bounded.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from toolsimlib.schema import SchemaError, are_plain, compile_schema
 _MAX_SETS = 64
 
 _MAX_ATOMS = 25_000
-"""Of the patterns of all strict tools of a request, which are compiled on the event loop: up to 50 ms."""
+"""For the patterns of all strict tools of a request, which are compiled on the event loop: up to 50 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """Tools as a key: equal if they are the very same ones. It keeps them, so that no other object gets their ids."""
+    """Tools as a key: equal if they are the very same ones. It holds them, so that no other object gets their ids."""
 
     ids: tuple[int, ...]
     tools: Sequence[Tool] = field(compare=False)
 
 
 class InvalidSchema(Exception):
-    """The schema of a strict ``tool`` cannot be used, for the reason ``problem``."""
+    """The schema of a strict ``tool`` cannot be used; ``problem`` says why."""
 
     def __init__(self, tool: Tool, problem: SchemaError) -> None:
         super().__init__(str(problem))
@@ -43,7 +43,7 @@ def check_strict(tools: Sequence[Tool], max_bytes: int) -> None:
 
 
 def entries(tools: Sequence[Tool], write: Callable[[Tool, str], str], sentinel: str) -> str:
-    """Return what ``write`` makes of each tool, by lines."""
+    """Return what ``write`` returns for each tool, joined by line ends."""
     return _entries(_set(tools), write, sentinel)
 
 

@@ -1,9 +1,9 @@
-"""The tools as a text that a model reads, written here and, for pages and the scripted model, read back here.
+"""The tools as text for a model, written here and, for pages and the scripted model, parsed here again.
 
-Heading, entries, the rule for calling, what this request demands: in words and notation of the chosen form
-(``forms.py``). Some gateways take a prompt with the phrases "output format", "concise title" or "conversation:" for one
-of their own chores; the words here avoid them. What a client can word freely (descriptions, grammars) is indented, a
-comment or inside JSON, so that it cannot pass for a tool or a rule.
+It consists of heading, entries, the rule for calling and the demands of this request, in the words and notation of the
+chosen form (``forms.py``). Some gateways mistake a prompt with the phrases "output format", "concise title" or
+"conversation:" for one of their own utility requests, so the text avoids them. Text that the client controls
+(descriptions, grammars) is indented, a comment or inside JSON, so that it cannot pass for a tool or a rule.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEADING = "# CLIENT TOOL CATALOG"
 _DEMAND = "You MUST call "
 _ANSWER_RULE = "An answer that calls no tool must be "
 
-# The lines by which entries are read back.
+# The lines that identify entries when they are parsed.
 _TAG = re.compile(r"(?:  )?<([A-Za-z_][A-Za-z0-9_.-]*)>(?:\{|$)")
 _CALL = re.compile(r'  <[^<>]+>\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (\{.*\})\}</[^<>]+>')
 _PARAMETERS = "  parameters: "
@@ -50,8 +50,7 @@ def manifest(
     """Return the catalogue of ``tools`` (at least one), the rule for calling them, and what ``choice`` demands.
 
     ``form``: the name of a form of ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that an answer
-    in words has to obey, since the backend cannot enforce it beside calls. ``named``: the tools of which only the name
-    is shown.
+    in words has to obey, since the backend cannot enforce it beside calls. ``named``: the tools listed by name only.
     """
     shape = form_named(form)
     whole = [tool for tool in tools if tool.name not in named] if named else tools
@@ -125,8 +124,8 @@ class Catalog:
 def find_catalog(text: str) -> Catalog | None:
     """Return the manifest that ``text`` holds, None if there is none.
 
-    Whatever stands around it is no part of it: it ends with the words that close every form, or with the demand and
-    the rule for answers behind them. Parameters are read back as far as the form shows them.
+    Text around it is not part of it: it ends with the words that close every form, or with the demand and the rule for
+    answers after them. Parameters are parsed as far as the form shows them.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):
@@ -144,7 +143,7 @@ def find_catalog(text: str) -> Catalog | None:
         elif bare.startswith(_DEMAND):
             demand, end = bare, at
         elif bare.startswith(_ANSWER_RULE):
-            # Its schema, if any, stands on the next line.
+            # Its schema, if any, is on the next line.
             end = at
             if bare.endswith(":"):
                 end += len(text[at:].partition("\n")[0])
@@ -157,7 +156,7 @@ def find_catalog(text: str) -> Catalog | None:
 
 
 class _Entries:
-    """The tools that the lines of a catalogue show, whatever its form; see the entries in ``forms.py``."""
+    """The tools in the lines of a catalogue of any form; see the entries in ``forms.py``."""
 
     def __init__(self) -> None:
         self.tools: list[Tool] = []

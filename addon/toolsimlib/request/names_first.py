@@ -1,17 +1,17 @@
-"""A catalogue that begins with names, for many tools: the model looks up what it needs.
+"""A catalogue of names for many tools: the model looks up the tools that it needs.
 
-128 tools take more than 12,000 tokens of every question, and a small model loses the one that it needs among them. So
-beyond ``catalog_budget`` characters a catalogue shows most tools by name and the first line of their description, and
-one tool more, ``find_tools``, which returns the entries of those that are named to it. That tool is ours: a call of it
-ends a round (``response/again.py``), and the next one begins with what was looked up (``loop/course.py``). The client
-sees nothing of it.
+128 tools take more than 12,000 tokens of every question, and a small model cannot find the right one among them. So
+beyond ``catalog_budget`` characters a catalogue shows most tools by name and the first line of their description, plus
+one more tool, ``find_tools``, which returns the entries of the tools named in its call. That tool is ours: a call of it
+ends a round (``response/again.py``), and the next round starts with the entries (``loop/course.py``). The client sees
+nothing of it.
 
-1. Names come first only in a round that may be followed by another; in any other request the catalogue is whole.
-2. A tool that the conversation has called before is shown whole: it is likely to be called again, and what was looked
-   up for an earlier answer is no part of the conversation.
-3. Every tool is on offer, looked up or not: a call that fits its schema counts. One that does not is the
-   first look-up: shown names alone, Qwen2.5-Coder-0.5B never asks, and guesses (``response/judge.py``).
-4. Where the client has a ``find_tools`` of its own, or a single tool, the catalogue is whole.
+1. Names come first only in a round that another may follow; in any other request the catalogue is complete.
+2. A tool that the conversation has called before is shown in full: it is likely to be called again, and earlier
+   look-ups are not part of the conversation.
+3. Every tool is on offer, looked up or not: a call that fits its schema counts. One that does not counts as the first
+   look-up: Qwen2.5-Coder-0.5B, shown only names, never looks them up but guesses (``response/judge.py``).
+4. If the client has its own ``find_tools``, or a single tool, the catalogue is complete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsimlib.request.known import entries
 from toolsimlib.request.record import value_line
 from toolsimlib.request.transforms import tools_shown
 
-# Not of the kind "function": a call that does not fit its schema stays text, and none is announced before it is whole.
+# Not of the kind "function": a call that does not fit the schema stays text, and none is announced before it is whole.
 FINDER = Tool(
     FIND_TOOLS,
     FIND_TOOLS,
@@ -42,13 +42,13 @@ FINDER = Tool(
 INTRO = f"These are further tools, of which only the names are listed. Before you call one, look it up by {FIND_TOOLS}:"
 
 _MAX_LINE = 100
-"""Characters of a description that stand beside a name."""
+"""Characters of a description beside a name."""
 _MAX_ASKED = 64
-"""Names that are looked up at once."""
+"""Names that one call may look up."""
 
 
 def only_named(tools: tuple[Tool, ...], items: Iterable[Item], policy: Policy) -> frozenset[str]:
-    """Return the names of the ``tools`` on offer that the catalogue only names; none where it is shown whole."""
+    """Return the names of the ``tools`` on offer that the catalogue shows by name only; none if it is complete."""
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
         return frozenset()
@@ -60,14 +60,14 @@ def only_named(tools: tuple[Tool, ...], items: Iterable[Item], policy: Policy) -
 
 
 def name_lines(tools: Iterable[Tool]) -> str:
-    """Return a line for each tool: its name, and the first line of its description."""
+    """Return one line per tool: its name, and the first line of its description."""
     return "\n".join(f"- {tool.name}{_first_line(tool)}" for tool in tools)
 
 
 def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
-    """Return what a call of ``find_tools`` is answered with: the entries of the tools that ``arguments`` names.
+    """Return the output of a call of ``find_tools``: the entries of the tools that ``arguments`` names.
 
-    ``tools``: those on offer. As many entries as the budget holds, but always one.
+    ``tools``: those on offer. As many entries as fit the budget, but at least one.
     """
     shape = form_named(policy.manifest)
     by_name = {tool.name: tool for tool in tools_shown(tools, policy.transforms)}
@@ -99,7 +99,7 @@ def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
 
 
 def _names(arguments: str) -> list[str]:
-    """Return the names in a call's arguments, which have passed the schema."""
+    """Return the names in a call's arguments, which the schema has validated."""
     names = json.loads(arguments).get("names")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 

@@ -1,18 +1,18 @@
-"""A tool's arguments as the JSON object that a call holds, with a slot in place of each value, and back.
+"""A tool's schema as the JSON object of a call's arguments, with a slot in place of each value; and parsed back.
 
     {"city": <string>, "unit": <"celsius" | "fahrenheit", optional>, "stops": [{"name": <string>}, ...]}
 
-A model that fills in the slots has written its arguments. This notation is shorter than a JSON schema, and cannot be
-miscopied as a signature can: shown ``get_weather(city: string)``, weak models write ``get_weather(city: "Bonn")``.
+A model that fills in the slots has written its arguments. This notation is shorter than a JSON schema, and safer to
+copy than a signature: shown ``get_weather(city: string)``, weak models write ``get_weather(city: "Bonn")``.
 
-    object := "{" [pair ("," pair)*] "}"          an object whose properties are known
+    object := "{" [pair ("," pair)*] "}"          an object with known properties
     pair   := JSON string ":" value
     value  := object | "[" value ", ...]" | slot
     slot   := "<" type ("," keyword JSON)* [", optional"] ">"
     type   := name | JSON ("|" …)* | type "[]"    types by name, the values of an enum or const as JSON
 
-Descriptions are the client's own words and stand on lines of their own, see ``Shown``. What JSON schema can say beyond
-that (references, conditions, patterns of properties) is not for slots: ``Shown.is_all``.
+Descriptions are the client's own words, on separate lines, see ``Shown``. Slots cannot express everything in a JSON
+schema (references, conditions, patterns of properties): see ``Shown.is_all``.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
-# Deeper than this a template would be no help; such a schema is shown as it is.
+# Deeper than this a template does not help; such a schema is shown as it is.
 _MAX_DEPTH = 8
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _STRUCTURE = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "description"})
-# Nothing that a model could go by.
+# Of no use to a model.
 _IDLE = frozenset({"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"})
 _LIST = frozenset({"type", "items", "description", "title"})
 _SCALAR = frozenset({"type", "enum", "const", "description", "title"})
 _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})
-# Keywords that a slot does not name.
+# Keywords that a slot does not show.
 _NAMELESS = _STRUCTURE | _IDLE
-# Keywords that allow any value: a model is shown these, or need not know them.
+# Keywords that allow any value: these are shown elsewhere, or the model need not know them.
 _FREE = _NAMELESS - {"type", "properties", "items", "anyOf", "oneOf", "additionalProperties"}
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _WHITESPACE = re.compile(r"\s")
 
 
 class Shown:
-    """An object's schema as a model sees it, written in one walk; what neither slots nor notes can say is left out.
+    """An object's schema as shown to a model, written in one walk; omits what neither slots nor notes can express.
 
     ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, inner
-    ones by their path. Objects and lists of objects have no slot to say that they are optional; their line says it.
-    ``is_all``: whether this says all that the schema does (except titles and additionalProperties).
+    ones by their path. Objects and lists of objects have no slot to mark them as optional; their line does it.
+    ``is_all``: whether this expresses the whole schema (except titles and additionalProperties).
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -57,10 +57,10 @@ class Shown:
         else:
             self.template, self.is_all = "{}", _is_expressible(schema)
 
-    # Each method returns a part of the template. ``prefix``: what the paths of a schema's properties begin with.
+    # Each method returns a part of the template. ``prefix``: that of the paths of the schema's properties.
 
     def _unnamed(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
-        """Write the whole, or the items of a list. Where they have no template, their properties have notes still."""
+        """Write the whole, or the items of a list. Their properties get notes even if they have no template."""
         if _is_object(schema, depth):
             return self._object(schema, prefix, depth)
         if depth <= _MAX_DEPTH and isinstance(schema.get("properties"), dict):
@@ -92,7 +92,7 @@ class Shown:
                 and kind != "array"
                 and len(inner) - ("description" in inner) == 1
             ):
-                # Most properties say no more.
+                # Most properties have nothing else.
                 if kind not in _TYPES:
                     self.is_all = False
                 if len(inner) > 1:
@@ -113,7 +113,7 @@ class Shown:
         return f"{{{', '.join(pairs)}}}"
 
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
-        """Note what there is to say of a property, and return its path. ``optional``: there is no slot to say so."""
+        """Write the note on a property, if any, and return its path. ``optional``: it is, and no slot says so."""
         path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
         description = schema.get("description")
         words = indented(description) if isinstance(description, str) else ""
@@ -138,7 +138,7 @@ class Shown:
 
 
 def _is_expressible(schema: object, depth: int = 0) -> bool:
-    """Return whether slots and notes say all that a schema does."""
+    """Return whether slots and notes can express the whole schema."""
     return isinstance(schema, dict) and depth <= _MAX_DEPTH and _are_expressible_keywords(schema, depth)
 
 
@@ -159,15 +159,15 @@ def _is_expressible_keyword(keyword: str, value: Any, depth: int) -> bool:
             if type(value) is str:
                 return value in _TYPES
             types = value if isinstance(value, list) else [value]
-            return bool(types) and all(isinstance(each, str) and each in _TYPES for each in types)
+            return bool(types) and all(isinstance(name, str) and name in _TYPES for name in types)
         case "additionalProperties":
             return isinstance(value, bool)
         case "items":
             return _is_item(value, depth + 1)
         case "anyOf" | "oneOf":
-            return isinstance(value, list) and all(_is_plain(each) for each in value)
+            return isinstance(value, list) and all(_is_plain(branch) for branch in value)
         case "properties":
-            return isinstance(value, dict) and all(_is_expressible(each, depth + 1) for each in value.values())
+            return isinstance(value, dict) and all(_is_expressible(inner, depth + 1) for inner in value.values())
         case _:
             return keyword == "default" or _is_constraint(keyword, value)
 
@@ -181,7 +181,7 @@ def _has_properties(schema: object) -> bool:
 
 
 def _is_item(schema: object, depth: int) -> bool:
-    """Return whether a slot's ``type[]``, or a template of its own, says all of the items' schema."""
+    """Return whether a slot's ``type[]``, or a nested template, expresses the whole schema of the items."""
     if not isinstance(schema, dict):
         return False
     if "properties" in schema:
@@ -210,12 +210,12 @@ def _is_list_of_objects(schema: Mapping[str, Any], depth: int) -> bool:
 
 
 def slot_type(schema: Mapping[str, Any], depth: int = 0) -> str:
-    """Return the type of a schema in the words of a slot, without properties."""
+    """Return the type of a schema in slot notation, without properties."""
     if not _CHOICES.isdisjoint(schema):
         if "const" in schema:
             return _json(schema["const"])
         if isinstance(choices := schema.get("enum"), list) and choices:
-            return " | ".join([encode_basestring(each) if type(each) is str else _json(each) for each in choices])
+            return " | ".join([encode_basestring(one) if type(one) is str else _json(one) for one in choices])
         for keyword in ("anyOf", "oneOf"):
             if isinstance(choices := schema.get(keyword), list) and choices:
                 return " | ".join(map(_option, choices))
@@ -234,8 +234,8 @@ def _option(schema: object) -> str:
 
 
 def indented(text: str) -> str:
-    """Return a client's ``text``, all but its first line indented, so that it stays inside its entry."""
-    # No line end is printable.
+    """Return a client's ``text`` with all lines except the first indented, so that it stays inside its entry."""
+    # Line ends are not printable.
     return text if text.isprintable() else "\n    ".join(text.splitlines())
 
 
@@ -253,11 +253,11 @@ _CHOICE = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^"|])+')
 
 
 class _Malformed(ValueError):
-    """A text is no template."""
+    """A text that is not a template."""
 
 
 def read_template(text: str) -> dict[str, Any] | None:
-    """Return the schema that a template was written for, as far as the template shows it; None for other texts."""
+    """Return the schema of a template, as far as the template shows it, None for other texts."""
     tokens = [found["token"] for found in _TOKEN.finditer(text)]
     tokens.reverse()
     try:

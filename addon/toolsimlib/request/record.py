@@ -1,14 +1,14 @@
-r"""Past calls and their outputs as one-line records, in a form that no tool output and no user can forge.
+r"""Past calls and their outputs as one-line records, in a form that neither tool outputs nor users can forge.
 
     [function_call id=fc_001 call_id=fc_001 name=get_weather arguments={"city":"Paris"}]
     [function_call_output call_id=fc_001 output={"celsius":21}]
     [function_call_error reason=SCHEMA_MISMATCH name=get_weather expected="…; /days: got string, expected integer"]
 
-Every value is JSON on one line (ids and names stand bare where they are plain), so that a value can neither end its
-record nor begin another one. A line of a user's text that begins as a record does is marked as text by one more
-backslash (``as_text``): ``\[function_call_output …``. In a further round of an answer we write records of errors
-ourselves, among the user's messages: there, and only there, a user's line may look like one. JSON loses its whitespace
-and nothing else: 1.0 stays 1.0, and a number of any length stays whole.
+Every value is JSON on one line (plain ids and names are unquoted), so that a value can neither end its record nor start
+another one. A line of a user's text that begins like a record is marked as text by one more backslash (``as_text``):
+``\[function_call_output …``. In a further round of an answer we write records of errors ourselves, among the user's
+messages: there, and only there, a user's line may look like one. JSON loses only its whitespace: 1.0 stays 1.0, and a
+number of any length stays whole.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from toolsimlib.conversation import Call
 from toolsimlib.plan import Tool
 from toolsimlib.wire.json_codec import encode
 
-# A client repeats its history with each request: so many of its values, of so many characters at the most, are known.
+# A client repeats its history with each request: so many of its values are cached, up to so many characters each.
 _MAX_KNOWN, _MAX_KNOWN_CHARS = 4_096, 1_024
 
-# What stands between JSON's whitespace: strings, and anything else outside one.
+# The parts of JSON between whitespace: strings, and anything outside of them.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
-# Line ends for some readers, yet plain characters to JSON: U+0085, U+2028, U+2029.
+# Line ends for some readers, but plain characters in JSON: U+0085, U+2028, U+2029.
 _LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-# What no JSON begins with need not be read as such: an output is text more often than not.
+# Text that cannot begin JSON need not be parsed: most outputs are plain text.
 _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
 _SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
-# A word stands bare or as a JSON string.
+# A word is bare or a JSON string.
 _WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
 _CALL = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} arguments=(.*)\]")
 _ERROR = "function_call_error"
 _REFUSED = re.compile(rf"\[{_ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"\]")
 _OUTPUT = re.compile(rf"\[function_call_output call_id={_WORD} output=(.*)\]")
-# At the beginning of a line, by whichever line end.
+# At the beginning of a line, with any kind of line end.
 _BEGINS = r"((?:^|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[ \t]*+)(\\*+\[function_call(?:%s)?[ \t])"
 _LOOKS_LIKE_ONE = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
 
 
 def as_text(text: str, *, errors: bool = True) -> str:
-    """Return a user's ``text`` with a backslash before each of its lines that looks like a record; all else stays.
+    """Return a user's ``text`` with a backslash before each line that looks like a record, otherwise unchanged.
 
-    ``errors``: of errors too.
+    ``errors``: also before those that look like records of errors.
     """
     if "[function_call" not in text:
         return text
@@ -58,36 +58,36 @@ def as_text(text: str, *, errors: bool = True) -> str:
 
 
 def call_record(call: Call) -> str:
-    """Return the record of ``call``. A custom tool's input is shown as the one argument that the model knows."""
+    """Return the record of ``call``. A custom tool's input is shown as the single argument that the model knows."""
     call_id = _word(call.call_id)
     item_id = _word(call.item_id) if call.item_id else call_id
     return f"[function_call id={item_id} call_id={call_id} name={_word(call.name)} arguments={call_arguments(call)}]"
 
 
 def output_record(call_id: str, output: str) -> str:
-    """Return the record of what the tool answered to the call ``call_id``."""
+    """Return the record of the tool's output for the call ``call_id``."""
     return f"[function_call_output call_id={_word(call_id)} output={json_line(output)}]"
 
 
 def error_record(reason: str, name: str | None, expected: str) -> str:
-    """Return the record of a call that was refused: a code, the tool that was meant, and what it would have needed."""
+    """Return the record of a refused call: a code, the tool that was meant, and what the call should have been."""
     named = f" name={_word(name)}" if name is not None else ""
     return f"[{_ERROR} reason={reason}{named} expected={value_line(expected)}]"
 
 
 def is_error_record(line: str) -> bool:
-    """Return whether a line is such a record."""
+    """Return whether a line is the record of an error."""
     return _REFUSED.fullmatch(line) is not None
 
 
 def read_call_record(line: str) -> Call | None:
-    """Return the call that a line records, None where it records none."""
+    """Return the call that a line records, None if it is no such record."""
     found = _CALL.fullmatch(line)
     return None if found is None else Call(_read_word(found[2]), _read_word(found[3]), found[4], _read_word(found[1]))
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return the call_id and the output (JSON) that a line records, None where it records none."""
+    """Return the call_id and the output (JSON) that a line records, None if it is no such record."""
     found = _OUTPUT.fullmatch(line)
     return None if found is None else (_read_word(found[1]), found[2])
 
@@ -98,7 +98,7 @@ def sentinel_record(call: Call, tag: str) -> str:
 
 
 def sentinel_block(name: str, arguments: str, tag: str) -> str:
-    """Return a call block with ``arguments``, which are JSON text on one line."""
+    """Return a call block with ``arguments``, JSON text on one line."""
     return f'<{tag}>{{"name": {value_line(name)}, "arguments": {arguments}}}</{tag}>'
 
 
@@ -127,7 +127,7 @@ _known_line = lru_cache(maxsize=_MAX_KNOWN)(_json_line)
 
 
 def parameters_line(tool: Tool) -> str:
-    """Return the schema that the model sees as JSON on one line: what it takes to write it is taken once for a tool."""
+    """Return the schema that the model sees as JSON on one line; it is serialised once per tool."""
     if not tool.text:
         tool.text = value_line(tool.shown_parameters)  # type: ignore[misc]
     return tool.text
@@ -148,7 +148,7 @@ def _read_word(word: str) -> str:
 
 
 def _is_json(text: str, start: int) -> bool:
-    """Return whether ``text`` is JSON, which begins at ``start``."""
+    """Return whether ``text`` is JSON that begins at ``start``."""
     try:
         _, end = _decode(text, start)
     except (ValueError, RecursionError):
@@ -160,5 +160,5 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-# Numbers stay text: the value is of no interest, and Python limits the digits of an int.
+# Numbers stay text: the value does not matter, and Python limits the digits of an int.
 _decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse).raw_decode

@@ -1,25 +1,26 @@
-"""A client's request becomes a backend's request, and leaves the plan for its answer.
+"""Turns a client's request into a backend's request and the plan for its answer.
 
-Three stages, each with one input and one output, so that a loop over several model turns can repeat the last alone::
+Three stages, each with one input and one output, so that a loop over several model turns can repeat only the last::
 
     read      body bytes ─▶ ClientRequest        the client's API; 400s for what it got wrong
     plan      ClientRequest, Policy ─▶ Plan      which tools are on offer, how many calls, which number is the first
     compose   ClientRequest, Plan ─▶ body bytes  the backend's API; tools and history as text
 
-``compose`` in its turn has six steps:
+``compose`` itself has six steps:
 
-1. ``adopt``: the items as the backend's API takes them. What it has no form for is noted or, where leaving it out would
-   change the question, a 400.
+1. ``adopt``: the items as the backend's API takes them. Anything it has no form for is noted or, if leaving it out
+   would change the question, a 400.
 2. Hosted tools, which the backend itself would run, stay or are noted.
-3. ``flatten``: calls and outputs become records in messages, neighbours of one role become one message.
-4. With tools on offer, the manifest is placed before the conversation, unless the backend holds it already.
-5. Then, after a long history or a tool's output, a one-line reminder closes the last user message.
+3. ``flatten``: calls and outputs become records in messages, adjacent messages of one role are merged.
+4. If tools are on offer, the manifest is placed before the conversation, unless the backend holds it already.
+5. After a long history or a tool's output, or if the backend holds it, a one-line reminder closes the last user
+   message.
 6. ``compose``: the messages in the client's own body, or in a new one for the other API.
 
-A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body in place of ``compose``; its
+A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
 answer is read like any other, so that a call which its parser missed still counts.
 
-A request that has nothing to do with tools never comes this way over a backend of its own API: it passes byte for byte.
+A request unrelated to tools, to a backend of its own API, is not rewritten: it passes byte for byte.
 """
 
 from __future__ import annotations
@@ -50,19 +51,19 @@ from toolsimlib.wire.output_format import Demand
 from toolsimlib.wire.request_body import read_body
 from toolsimlib.wire.tools import declares_unserved, offered_natively, schema_param
 
-# With a history that the backend holds, numbers start anywhere in this range: see first_number.
+# If the backend holds the history, numbers start anywhere in this range: see first_number.
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
 
-# Beyond so many items the catalogue is far above the model's last word.
+# With more items than this, the catalogue is far above the end of the conversation.
 _LONG_HISTORY = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What goes to the backend (``body``: JSON, UTF-8; ``path`` with its query) and the ``plan`` for its answer.
+    """The request for the backend (``body``: JSON, UTF-8; ``path`` with its query) and the ``plan`` for its answer.
 
-    ``items``: the conversation as the client sent it, for logs and pages; ``asked``: the JSON that it was read from.
+    ``items``: the conversation as the client sent it, for logs and pages; ``asked``: the JSON it was read from.
     """
 
     plan: Plan
@@ -89,13 +90,13 @@ def rewrite_request(
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
-    ``dialect``: the client's; ``output_mode``: the client's own wish (a header), before the policy's. ``refused``: what
-    the backend has refused before, by model. ``kept``: how the answer is kept, if it is to be.
-    ``is_round``, ``is_action``: it is ours, whatever it holds: one of several turns, or in the place of one. ``held``:
-    the catalogues that the backend's contexts hold, by the id of their last answer; ``was_held``: so does that of
-    this request, which is known from a recording.
-    Returns None for a request that is not ours and passes byte for byte: no JSON object, or no tools, no history of
-    calls and nothing to be kept, for a backend of the same dialect. Raises BadRequest for what deserves a 400.
+    ``dialect``: the client's; ``output_mode``: the client's preference (a header), which overrides the policy's.
+    ``refused``: what the backend has refused before, by model. ``kept``: how to store the answer, None for not at all.
+    ``is_round``, ``is_action``: the request is ours whatever it holds: one of several turns, or an action in place of
+    one. ``held``: the catalogues that the backend's contexts hold, by the id of their last answer; ``was_held``: this
+    request's context holds its own, according to a recording.
+    Returns None for a request that is not ours and passes byte for byte: not a JSON object, or without tools, a history
+    of calls and anything to store, for a backend of the same dialect. Raises BadRequest for what deserves a 400.
     """
     client = APIS[dialect]
     backend = client if policy.backend == "auto" else APIS[policy.backend]
@@ -147,16 +148,16 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
 
 
 def wants_kept(document: Mapping[str, Any], kept: Kept) -> bool:
-    """Return whether a request is changed because there is a store: it is to be kept, or has referred to something."""
+    """Return whether a request is changed because there is a store: it is to be stored, or refers to stored data."""
     return bool(kept.echo) or document.get("store") is not False
 
 
 def as_kept(request: ClientRequest, kept: Kept) -> ClientRequest:
-    """Return a request whose answer is kept here, under our id, and by nobody else. Raises BadRequest."""
+    """Return a request whose answer is stored here, under our id, and nowhere else. Raises BadRequest."""
     if request.stored_history is not None:
         raise BadRequest("The request refers to what is kept in a form that cannot be read.", "input")
     if request.body.get("background") is True:
-        # Its backend would refuse it as well, for a ``store`` that the client has not sent.
+        # The backend would refuse it as well, but blame a ``store`` that the client has not sent.
         message = "'background' cannot be read here: write it without escapes."
         raise BadRequest(message, "background", "unsupported_parameter")
     echo = {**request.form.echo, **kept.echo}
@@ -223,8 +224,8 @@ def plan(
 def first_number(request: ClientRequest) -> int:
     """Return the number for the first call of the answer: one more than the highest in the request's own history.
 
-    A history that the backend holds cannot be seen. The number then starts at a place that a hash chooses: of the
-    previous response's id, or of the whole request, since a conversation's id does not change.
+    We cannot see a history that the backend holds. The number then starts at a hash of the previous response's id, or
+    of the whole request, since a conversation's id does not change.
     """
     number = request.highest_call + 1
     if request.stored_history is None:
@@ -236,25 +237,25 @@ def first_number(request: ClientRequest) -> int:
 def compose(request: ClientRequest, plan: Plan, report: Report, catalogue: str, *, is_round: bool = False) -> bytes:
     """Return the body for the backend: the request with its tools and its history of calls as text.
 
-    ``catalogue``: the text of the tools, "" without any. Raises BadRequest where the backend has no form for something
+    ``catalogue``: the text of the tools, "" without any. Raises BadRequest if the backend has no form for something
     that the client asked for.
     """
     api = APIS[plan.backend]
     items, notes = api.adopt(request)
     keep_hosted = plan.policy.forward_hosted_tools and plan.backend == plan.client
     if not keep_hosted:
-        notes.extend(_hosted_note(each) for each in request.hosted)
+        notes.extend(_hosted_note(declared) for declared in request.hosted)
     elif request.hosted:
-        # What a choice says of them is passed on too.
-        report.dropped = [each for each in report.dropped if not each.startswith("tool_choice:")]
+        # The part of a choice that concerns them is passed on too.
+        report.dropped = [note for note in report.dropped if not note.startswith("tool_choice:")]
     report.dropped.extend(notes)
-    shown = outputs_shown(items, plan.policy.transforms)
-    # Without tools, and only translated, a conversation is none of our business.
+    transformed = outputs_shown(items, plan.policy.transforms)
+    # In a conversation that is only translated, without tools, there are no records to tell lines apart from.
     records = bool(plan.tools) or any(isinstance(item, Call | CallOutput) for item in items)
-    messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
+    messages = flatten(transformed, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
     if catalogue:
         messages = _with_catalogue(request, plan, items, messages, catalogue)
-    # A backend that enforces the client's form of answer could never write a call: the manifest asks for it in words.
+    # A backend that enforces the client's answer format could never write a call: the manifest asks for it in words.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
     body = api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)
     return dump(_with_operators(plan, {**body, **plan.fields})).encode()
@@ -263,7 +264,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, catalogue: str, 
 def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     """Return the body for a backend that takes tools itself: as sent, except for masked tools.
 
-    ``body``: as sent, b"" if the request is not any more what was sent.
+    ``body``: as sent, b"" if the request has been changed since.
     """
     policy = plan.policy
     if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
@@ -278,7 +279,7 @@ def _with_operators(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_weight(plan: Plan) -> None:
-    """Refuse what an answer would have to carry along, and a Response to repeat three times."""
+    """Refuse tools too large for an answer to carry along, and for a Response to repeat three times."""
     shown = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
     size, limit = len(dump([shown, plan.form.echo])), plan.policy.max_tools_bytes
     if size > limit:
@@ -298,22 +299,22 @@ def tools_on_offer(request: ClientRequest, policy: Policy) -> tuple[Tool, ...]:
 
 
 def calls_freely(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether it is the model that decides whether it calls a tool, as an answer to what the user has said."""
+    """Return whether the model decides freely whether to call a tool, in answer to the user."""
     return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
 
 
 def _choice(request: ClientRequest, policy: Policy) -> Choice:
-    """Return the client's choice, or the operator's where ``tool_use_mode`` decides."""
+    """Return the client's choice, or the operator's if ``tool_use_mode`` decides."""
     if policy.tool_use_mode == "disabled":
         return Choice("none")
-    # A model that had to call after each output would never answer.
+    # A model forced to call after each output would never answer.
     if policy.tool_use_mode == "enforced" and request.choice.mode == "auto" and not is_after_outputs(request):
         return replace(request.choice, mode="required")
     return request.choice
 
 
 def is_after_outputs(request: ClientRequest) -> bool:
-    """Return whether a conversation ends with what a tool has answered."""
+    """Return whether a conversation ends with the output of a tool."""
     return bool(request.items) and isinstance(request.items[-1], CallOutput)
 
 
@@ -344,9 +345,9 @@ def _hosted_note(declared: Mapping[str, Any]) -> str:
     return f"tool:{str(declared['type'])[:40]}"
 
 
-def _with_output_mode(policy: Policy, client: Api, wish: str | None) -> Policy:
-    """Return the policy with the mode that counts for this request: the client's, or the operator's for its API."""
-    word = wish.strip().lower() if wish else ""
+def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy:
+    """Return the policy with the mode that applies to this request: the client's, or the operator's for its API."""
+    word = header.strip().lower() if header else ""
     if not word:
         mode = client.output_mode(policy)
     elif word in OUTPUT_MODES:

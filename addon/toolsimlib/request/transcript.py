@@ -25,10 +25,10 @@ def flatten(
 ) -> list[Message | HostedItem]:
     """Return ``items`` as messages that a text-only backend understands, in order; hosted items stay if they are kept.
 
-    Counts calls and replaced outputs in ``report``. Text is kept byte for byte; a message from the client is joined
-    to its neighbour of the same role (many chat templates demand alternation) with an empty line between. Where
-    ``records`` may stand among them, a user's line that looks like one is marked as text (see ``record``), in a round
-    (``is_round``) only one of a call or an output.
+    Counts calls and replaced outputs in ``report``. Text is unchanged, byte for byte; adjacent messages of the same
+    role are merged (many chat templates demand alternation) with an empty line between. If ``records`` may occur among
+    them, a user's line that looks like one is marked as text (see ``record``), in a round (``is_round``) only one that
+    looks like a call or an output.
     """
     draft = _Draft()
     history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
@@ -67,8 +67,8 @@ def place(
 ) -> list[Message | HostedItem]:
     """Return ``messages`` with the manifest ``text`` in its place, before the conversation itself.
 
-    As ``system`` it closes the first system message at the beginning, the one that a chat template knows. As
-    ``developer`` it closes all of the instructions at the beginning. As ``user`` it opens the first user message.
+    As ``system`` it is appended to the first of the leading system messages, the one that a chat template knows. As
+    ``developer`` it is appended to all leading instructions. As ``user`` it is prepended to the first user message.
     """
     placed = list(messages)
     head = 0
@@ -76,7 +76,7 @@ def place(
         head += 1
     match role:
         case "user":
-            index = next((index for index, each in enumerate(placed) if _role(each) == role), -1)
+            index = next((index for index, message in enumerate(placed) if _role(message) == role), -1)
         case "system":
             index = next((index for index in range(head) if _role(placed[index]) == role), -1)
         case "developer":
@@ -104,12 +104,12 @@ def remind(messages: Sequence[Message | HostedItem], line: str) -> list[Message 
 
 
 def _is_longer(text: str, size: int) -> bool:
-    """Return whether a text has more than ``size`` bytes in UTF-8, in which a character has four at the most."""
+    """Return whether a text has more than ``size`` bytes in UTF-8, where a character has at most four."""
     return 4 * len(text) > size and len(text.encode("utf-8", "surrogatepass")) > size
 
 
 def _marked(message: Message, *, errors: bool) -> Message:
-    """Return a user's message in which no line looks like a record."""
+    """Return a user's message with every line marked that looks like a record."""
     return _with_parts(
         message,
         *[Text(as_text(part.text, errors=errors)) if isinstance(part, Text) else part for part in message.parts],
@@ -137,7 +137,7 @@ def _with_parts(message: Message, *parts: Part) -> Message:
 
 
 class _Draft:
-    """Messages under construction. Texts are gathered in pieces, so that a long history is joined in linear time."""
+    """Messages under construction. Texts are collected in pieces, so that joining a long history takes linear time."""
 
     def __init__(self) -> None:
         self._done: list[Message | HostedItem] = []
@@ -153,7 +153,7 @@ class _Draft:
             if not isinstance(part, Text):
                 self._parts.append(part)
             elif part.text:
-                # Only the first text is joined to what stands before: the others are parts of their own.
+                # Only the first text is joined to what comes before: the others are separate parts.
                 self._text(part.text, "\n\n" if first else None)
             first = False
         self._after_record = False
@@ -161,7 +161,7 @@ class _Draft:
     def record(self, role: Role, line: str) -> None:
         if role != self._role or self._name is not None:
             self._close()
-            # Most of a long history is calls and outputs by turns: each is a message of one text.
+            # Most of a long history is calls and outputs in turn: each is a message of one text.
             self._role, self._name, self._parts = role, None, [[line]]
         else:
             self._text(line, "\n" if self._after_record else "\n\n")

@@ -1,8 +1,8 @@
-"""Changes that certain backends need, each by a name that other tools use too; none is made unless it is asked for.
+"""Opt-in changes for certain backends, each under a name that other tools use too.
 
-A backend that gets text needs few of them: its calls and outputs are records. So those of messages are made where a
-backend takes tools itself (``toolsim_mode=native``), over chat completions; the others in either mode. What toolsim
-does anyway has a name as well, so that a list which was written for another tool can be given as it is.
+A text backend needs few of them, since its calls and outputs are records. So changes to messages apply only if the
+backend takes tools itself (``toolsim_mode=native``), over chat completions; the others in either mode. Changes that
+toolsim always makes have names as well, so that a list written for another tool can be used unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STRIP_DESCRIPTIONS = "openai_tools_strip_function_descriptions"
 COMPACT = "tool_result_compact_envelope"
 
 _SKIP_SIGNATURE = "skip_thought_signature_validator"
-"""What Gemini's OpenAI-compatible API takes in the place of a signature that was lost on the way."""
+"""What Gemini's OpenAI-compatible API accepts in place of a lost signature."""
 
 
 def _content_null(message: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ _OF_MESSAGES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "assistant_tool_calls_reasoning_content_empty_if_missing": _reasoning_empty,
     "assistant_tool_calls_signature_skip_validator_if_missing": _signatures,
 }
-"""What becomes of an assistant's message with calls."""
+"""Changes to an assistant message with calls."""
 
 BUILT_IN = (
     "assistant_function_call_to_tool_calls",
@@ -58,7 +58,7 @@ BUILT_IN = (
     "assistant_content_tool_call_tags_to_tool_calls",
     "assistant_tool_calls_arguments_blank_to_empty_object",
 )
-"""What toolsim makes of every answer, asked or not."""
+"""Changes that toolsim always makes."""
 
 _RELIABLE = ("assistant_tool_calls_content_null_if_blank", *BUILT_IN)
 PRESETS: Mapping[str, tuple[str, ...]] = {
@@ -67,13 +67,13 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "deepseek_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_reasoning_content_empty_if_missing"),
     "gemini_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_signature_skip_validator_if_missing"),
 }
-"""Names for several at once."""
+"""Names for several changes at once."""
 
 NAMES = (*_OF_MESSAGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
 
 
 def expand(names: Iterable[str]) -> frozenset[str]:
-    """Return the transforms that names stand for, those of presets included. Raises ValueError for an unknown one."""
+    """Return the transforms that names stand for, including those of presets. Raises ValueError for an unknown one."""
     found: set[str] = set()
     for name in names:
         if name not in NAMES and name not in PRESETS:
@@ -83,14 +83,14 @@ def expand(names: Iterable[str]) -> frozenset[str]:
 
 
 def tools_shown(tools: tuple[Tool, ...], transforms: Collection[str]) -> tuple[Tool, ...]:
-    """Return the tools as the model is shown them."""
+    """Return the tools as shown to the model."""
     if STRIP_DESCRIPTIONS not in transforms:
         return tools
     return tuple(replace(tool, description=None) for tool in tools)
 
 
 def outputs_shown(items: list[Item], transforms: Collection[str]) -> list[Item]:
-    """Return a conversation with its tools' outputs as the model is shown them."""
+    """Return a conversation with the outputs of its tools as shown to the model."""
     if COMPACT not in transforms:
         return items
     return [
@@ -104,10 +104,10 @@ def native_body(body: Mapping[str, Any], transforms: Collection[str]) -> dict[st
     changed = dict(body)
     messages = body.get("messages")
     if isinstance(messages, list):
-        changed["messages"] = [_message(each, transforms) for each in messages]
+        changed["messages"] = [_message(message, transforms) for message in messages]
     tools = body.get("tools")
     if STRIP_DESCRIPTIONS in transforms and isinstance(tools, list):
-        changed["tools"] = [_without_description(each) for each in tools]
+        changed["tools"] = [_without_description(tool) for tool in tools]
     return changed
 
 
@@ -135,12 +135,12 @@ def _compact_part(part: Any) -> Any:
 
 
 def compact(output: str) -> str:
-    """Return an output of the shape {ok, data, warnings, errors} without those of them that say nothing."""
+    """Return an output of the shape {ok, data, warnings, errors} without its empty fields."""
     try:
         value = json.loads(output)
     except (ValueError, RecursionError):
         return output
     if not isinstance(value, dict) or not isinstance(value.get("ok"), bool):
         return output
-    said = {name: each for name, each in value.items() if each not in (None, "", [], {}) or name == "ok"}
-    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+    compacted = {name: field for name, field in value.items() if field not in (None, "", [], {}) or name == "ok"}
+    return json.dumps(compacted, ensure_ascii=False, separators=(",", ":"))

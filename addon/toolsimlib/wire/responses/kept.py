@@ -57,7 +57,7 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What the store returned for ``references``: ``records``, oldest first; ``holders``: those of single items, by id."""
+    """What the store returned for ``references``: ``records``, oldest first; ``holders``, by the id of single items."""
 
     references: References = References()
     records: tuple[bytes, ...] = ()
