@@ -1,4 +1,4 @@
-"""Command lines: an error is one line, with the nearest word if a name is mistyped."""
+"""Command lines: an error is one line, with the closest match if a name is mistyped."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ EXIT_USAGE = 2
 
 
 class UsageError(Exception):
-    """The command line cannot be obeyed; the message says why, in one line."""
+    """The command line is invalid; the message says why, in one line."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line, and which takes no abbreviations."""
+    """An ArgumentParser with one-line errors and without abbreviations."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and exit."""
+        """Print the error, and exit."""
         self.exit(EXIT_USAGE, f"{self.prog}: {self.reworded(message)}\n")
 
     def reworded(self, message: str) -> str:
-        """Return argparse's message, with a hint at the right name where there is one."""
+        """Return argparse's message, with a hint at the right name if there is one."""
         if found := re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
             known = [word.strip(" '") for word in found[3].split(",")]
             return f"no such {found[1]}: {found[2]}{nearest(found[2], known) or f'; there are {", ".join(known)}'}"
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         return message.removeprefix("argument ")
 
     def flags(self) -> list[str]:
-        """Return the flags of this parser and of those of its commands."""
+        """Return the flags of this parser and of its commands' parsers."""
         found = [flag for action in self._actions for flag in action.option_strings]
         for action in self._actions:
             commands = action.choices.values() if isinstance(action.choices, dict) else ()
@@ -46,22 +46,22 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the known word that is nearest to a mistyped one, "" if none is near."""
+    """Return a hint at the known word closest to a mistyped one, "" if none is close."""
     near = get_close_matches(word.lower(), list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-# Of pyproject.toml, beside mitmproxy itself; what is installed at once is not asked for one by one.
+# From pyproject.toml, without mitmproxy itself; packages that are installed together are suggested together.
 REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11", "zstandard>=0.22")
 EXTRAS = {"eval": ("openai>=3,<4", "rich>=13,<16"), "local": ("xllamacpp>=2026.10",)}
 
 
 def missing(problem: ModuleNotFoundError, python: str) -> str:
-    """Return in one line what to install for a module that is not there; ``python``: the interpreter that lacks it."""
+    """Return one line on what to install for a missing module; ``python``: the interpreter that lacks it."""
     package = (problem.name or "?").partition(".")[0]
     wanted: tuple[str, ...] = (package,)
     for requirements in (REQUIREMENTS, *EXTRAS.values()):
-        if any(re.match(rf"{re.escape(package)}\b", each, re.IGNORECASE) for each in requirements):
+        if any(re.match(rf"{re.escape(package)}\b", requirement, re.IGNORECASE) for requirement in requirements):
             wanted = requirements
-    quoted = " ".join(f"'{each}'" for each in wanted)
+    quoted = " ".join(f"'{requirement}'" for requirement in wanted)
     return f"toolsim needs the package {package}, which {python} does not have: {python} -m pip install {quoted}"

@@ -1,4 +1,4 @@
-"""A conversation in one form for both dialects: what a request is between the two wires."""
+"""A conversation in one form for both dialects: a request between reading and writing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Image:
 @quick
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A part in one dialect's own shape (a file, audio, a file id); it can only travel to a backend of that dialect."""
+    """A part in one dialect's own shape (a file, audio, a file id); only for a backend of that dialect."""
 
     dialect: Dialect
     part: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """Its text parts, one after another on lines of their own: all that a text-only model sees of it."""
+        """Its text parts, joined by line ends: all that a text-only model sees of it."""
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
 
@@ -75,7 +75,7 @@ class Call:
 @quick
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """What the client's tool answered. Text parts are the output, images follow its record."""
+    """The output of the client's tool: text parts are in its record, images follow it."""
 
     call_id: str
     parts: tuple[Part, ...]
@@ -89,7 +89,7 @@ Called = tuple[Call, CallOutput]
 @quick
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """What a model thought before its next words or calls, as the client echoes it."""
+    """A model's reasoning before its next text or calls, as the client echoes it."""
 
     text: str
 
@@ -97,7 +97,7 @@ class Thought:
 @quick
 @dataclass(frozen=True, slots=True)
 class HostedItem:
-    """What a tool that the backend runs has left in the history, as sent: only a backend of its API takes it."""
+    """A history item of a tool that the backend runs, as sent: only a backend of its API accepts it."""
 
     item: Mapping[str, Any]
 
@@ -113,17 +113,16 @@ Item = Message | Call | CallOutput | Thought | HostedItem
 @quick
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A client's request, read once. Outside ``wire`` nobody opens ``body``, the JSON object as sent.
+    """A client's request, read once. Only ``wire`` opens ``body``, the JSON object as sent.
 
     ``tools`` are the client's own (function and custom), ``hosted`` the declarations of all other kinds, as sent.
-    ``form``: how the client wants its answer. ``instructions``: those that stand beside the items (Responses).
-    ``answer_format``: the structured output that it demands, in the flat
-    shape of ``text.format``, None for plain text. ``highest_call``: the highest number among the ids in its history
-    that we may have made, 0 if there is none. ``stored_history``: what of the history only the backend holds, by the
-    previous response's id, or "" where a conversation holds it; None if the request shows it all. ``continues``: the
-    id of the answer whose whole context it goes on with, "" if there is none or that may have lost something;
-    ``is_kept_whole``: whether the backend is to keep its context, from the beginning. ``notes`` name what was dropped
-    (``item_reference``, ``reasoning``, …), for the log.
+    ``form``: how the client wants its answer. ``instructions``: those beside the items (Responses). ``answer_format``:
+    the structured output that it demands, in the flat shape of ``text.format``, None for plain text. ``highest_call``:
+    the highest number among the ids in its history that we may have made, 0 if there is none. ``stored_history``: the
+    part of the history that only the backend holds: the previous response's id, or "" if a conversation holds it; None
+    if the request contains it all. ``continues``: the id of the answer whose complete context it continues, "" if there
+    is none or the context may have lost something; ``is_kept_whole``: whether the backend is to store the complete
+    context. ``notes`` name what was dropped (``item_reference``, ``reasoning``, …), for the log.
     """
 
     dialect: Dialect

@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """One OpenAI error: what the client reads, and the HTTP status that carries it when no stream has begun.
+    """One OpenAI error: its fields, and the HTTP status that carries it if no stream has started.
 
-    ``code``: OpenAI's where there is one; those that we say of a backend begin with ``backend_``.
-    ``retry_after``: seconds, for the header of that name beside the status.
+    ``code``: OpenAI's if there is one; ours about a backend begin with ``backend_``. ``retry_after``: seconds, for the
+    header of that name.
     """
 
     message: str
@@ -27,7 +27,7 @@ class ApiError:
 
 
 class BadRequest(Exception):
-    """The client's request cannot be served; ``error`` says why, with the exact ``param``."""
+    """The client's request cannot be served; ``error`` has the reason, with the exact ``param``."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)

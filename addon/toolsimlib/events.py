@@ -18,7 +18,7 @@ FinishReason = Literal["stop", "length", "content_filter"]
 EndReason = FinishReason | Literal["tool_calls"]
 """Why a choice ended for the client."""
 ToolKind = Literal["function", "custom", "shell", "local_shell", "apply_patch", "tool_search"]
-"""What a call is for the client; all but the first two are the Responses API's own (``wire/local_tools.py``)."""
+"""What a call is for the client; all except the first two exist only in Responses (``wire/local_tools.py``)."""
 ItemStatus = Literal["completed", "incomplete"]
 
 
@@ -34,7 +34,7 @@ class Usage:
 
 
 def added(one: Usage | None, other: Usage | None) -> Usage | None:
-    """Return the tokens of two answers together, as far as they are known."""
+    """Return the sum of the tokens of two answers, as far as they are known."""
     if one is None or other is None:
         return one or other
     return Usage(**{name: getattr(one, name) + getattr(other, name) for name in Usage.__dataclass_fields__})
@@ -42,7 +42,7 @@ def added(one: Usage | None, other: Usage | None) -> Usage | None:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The backend began its answer. ``response_id`` only where its store can be asked for it again (Responses)."""
+    """The backend started its answer. ``response_id``: only if its store can return the answer later (Responses)."""
 
     response_id: str | None = None
     created_at: int | None = None
@@ -69,7 +69,7 @@ class RefusalDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """A piece of the model's reasoning: its summary, or the raw text where a backend gives it."""
+    """A piece of the model's reasoning: its summary, or the raw text if the backend sends it."""
 
     text: str
     kind: Literal["summary", "text"] = "summary"
@@ -80,8 +80,8 @@ class ReasoningDelta:
 class StructuredCall:
     """A whole call from a backend that does emit calls. ``arguments``: JSON text, or a custom tool's raw input.
 
-    ``call_id`` is the backend's, to be shown to people; the turn gives calls ids of its own. ``whole`` is false where
-    the answer was cut off, perhaps within the call. ``key``: that of its ``StructuredDelta``s, "" if there were none.
+    ``call_id`` is the backend's, for display only; the turn gives calls its own ids. ``whole`` is false if the answer
+    was cut off, perhaps within the call. ``key``: that of its ``StructuredDelta``s, "" if there were none.
     """
 
     name: str
@@ -119,7 +119,7 @@ class PassThrough:
 
 @dataclass(frozen=True, slots=True)
 class HostedStarted:
-    """An item of a hosted tool is announced, as far as it is known. ``key`` names it until it has ended."""
+    """An item of a hosted tool is announced, as far as it is known. ``key`` identifies it until it has ended."""
 
     key: str
     item: dict[str, Any]
@@ -127,7 +127,7 @@ class HostedStarted:
 
 @dataclass(frozen=True, slots=True)
 class HostedProgress:
-    """An event about an announced hosted item: its type, and its fields without the item's id and all numbers."""
+    """An event about an announced hosted item: its type, and its fields without item id, index and sequence number."""
 
     key: str
     type: str
@@ -136,7 +136,7 @@ class HostedProgress:
 
 @dataclass(frozen=True, slots=True)
 class HostedEnded:
-    """An announced hosted item is whole."""
+    """An announced hosted item is complete."""
 
     key: str
     item: dict[str, Any]
@@ -147,7 +147,7 @@ HostedEvent = PassThrough | HostedStarted | HostedProgress | HostedEnded
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The backend said why one choice ended. ``length`` also stands for any other cut."""
+    """The backend reported why one choice ended. ``length`` also stands for any other way of being cut off."""
 
     reason: FinishReason
     choice: int = 0
@@ -162,12 +162,12 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The backend's own terminator was read: the answer is whole. Without it the stream was cut off."""
+    """The backend's own terminator was read: the answer is complete. Without it the stream was cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The answer cannot be completed: the backend said so, or we found out. Nothing follows it."""
+    """The answer cannot be completed: the backend reported it, or we found out. Nothing follows it."""
 
     error: ApiError
 
@@ -189,7 +189,7 @@ BackendEvent = (
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """A call is announced, once. ``number`` is unique over the conversation; a dialect makes ids of it."""
+    """A call is announced, once. ``number`` is unique within the conversation; a dialect makes ids from it."""
 
     number: int
     name: str
@@ -208,7 +208,7 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """The announced call is over; ``incomplete`` when its block broke after it had been announced."""
+    """The announced call is over; ``incomplete`` if its block broke after it had been announced."""
 
     status: ItemStatus = "completed"
     choice: int = 0
@@ -226,14 +226,14 @@ class Ended:
 class Deltas:
     """Deltas that came together and differ from ``like`` only in their texts, none of which is empty.
 
-    It is not frozen since it is made for every chunk.
+    Not frozen, since one is made for every chunk, and frozen ones take longer to make.
     """
 
     like: TextDelta | ReasoningDelta | CallDelta
     texts: Sequence[str]
 
     def one_by_one(self) -> list[TextDelta | ReasoningDelta | CallDelta]:
-        """Return the events that it stands for."""
+        """Return the single events."""
         return [replace(self.like, text=text) for text in self.texts]
 
 

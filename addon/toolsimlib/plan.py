@@ -18,19 +18,19 @@ Dialect = Literal["responses", "chat"]
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The server behind a backend's address."""
 Feature = Literal["tools", "constraint"]
-"""What a request may ask of a backend that not every one can: tools of its own, and an enforced form of calls."""
+"""Features that not every backend supports: tools of its own, and an enforced form of calls."""
 
 FIND_TOOLS = "find_tools"
-"""Our own tool by which a model looks up others, and the reason for the round that follows its call."""
+"""Our own tool with which a model looks up others, and the reason for the round that follows its call."""
 GUESSED_CALL = "GUESSED_CALL"
-"""A call of a tool of which the model has only seen the name, and that does not fit: it is such a look-up too."""
+"""An invalid call of a tool that the model knows only by name: it counts as such a look-up too."""
 OutputMode = Literal["openai-json", "obsidian-xml"]
 """The form of calls for the client."""
 OUTPUT_MODES: Mapping[str, OutputMode] = {
     **dict.fromkeys(("openai-json", "openai_json", "openai"), "openai-json"),
     **dict.fromkeys(("obsidian-xml", "obsidian_xml", "obsidian"), "obsidian-xml"),
 }
-"""Its spellings, as the predecessor took them."""
+"""Its spellings, as the predecessor accepted them."""
 
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
@@ -40,10 +40,10 @@ _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "re
 class Tool:
     """One tool that the client runs, in one shape for both dialects and all wrappings.
 
-    ``name`` is what the model reads and writes (``ns__name`` inside a namespace); ``wire_name`` and ``namespace``
-    are what the client gets back. A custom tool has ``kind="custom"``: the model sees one string parameter ``input``,
-    ``grammar`` is its format. For other kinds see ``wire/local_tools.py``. ``parameters`` is the client's JSON schema
-    as sent; None means "any object".
+    ``name`` is what the model reads and writes (``ns__name`` inside a namespace); the client gets ``wire_name`` and
+    ``namespace`` back. A custom tool has ``kind="custom"``: the model sees one string parameter ``input``, ``grammar``
+    is its format. For other kinds see ``wire/local_tools.py``. ``parameters`` is the client's JSON schema as sent; None
+    means "any object".
     """
 
     name: str
@@ -59,7 +59,7 @@ class Tool:
 
     @property
     def must_fit(self) -> bool:
-        """Whether a call that does not fit the schema cannot be said at all."""
+        """Whether a call that does not fit the schema cannot be represented at all."""
         return self.kind not in ("function", "custom")
 
     @property
@@ -81,10 +81,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator decided by options; ``proxy/options/table.py`` documents each one.
+    """The operator's options; ``proxy/options/table.py`` documents each one.
 
-    Where an option may be ``auto`` and the backend's engine decides, the default is what ``auto`` means for an unknown
-    one: ``request/engine.py`` decides it for a request.
+    If an option may be ``auto`` and the backend's engine decides, the default is the value of ``auto`` for an unknown
+    engine: ``request/engine.py`` resolves it for each request.
     """
 
     backend: Literal["auto", "responses", "chat"] = "auto"
@@ -132,7 +132,7 @@ class Policy:
     fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
 
     def __hash__(self) -> int:
-        """Of what requests change alone: what is worked out for a policy is looked up several times for each one."""
+        """Hash only what differs between requests: results cached by policy are looked up several times per request."""
         return hash((self.engine, self.mode, self.constrain, self.sentinel, self.output_mode))
 
     @property
@@ -149,15 +149,15 @@ class Policy:
 
 @lru_cache(maxsize=256)
 def varied(policy: Policy, **values: Any) -> Policy:
-    """Return ``policy`` with other values: as ``replace``, which takes longer than reading a small request."""
+    """Return ``policy`` with other values. Cached: ``replace`` takes longer than reading a small request."""
     return replace(policy, **values)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A request at a proxy with a store: its answer is kept under ``id``, unless it says ``store: false``.
+    """A request at a proxy with a store: its answer is stored under ``id``, unless it has ``store: false``.
 
-    ``echo``: what the answer says of a request that referred to something, over what the request says now.
+    ``echo``: fields that the answer repeats from the original request, before its references were resolved.
     """
 
     id: str
@@ -166,11 +166,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """How the client wants its answer written: all that a writer needs of a request.
+    """How the client wants its answer written: everything that a writer needs from a request.
 
-    ``echo`` holds the Response object's fields that come from the request (Responses only), ``include_usage`` asks for
-    the usage chunk of a chat stream, ``legacy_functions`` for chat's ``function_call`` shape. ``id``: the one under
-    which the answer is kept, "" if it is not: then its items need ids that no other answer has.
+    ``echo`` holds the Response object's fields that come from the request (Responses only), ``include_usage`` requests
+    the usage chunk of a chat stream, ``legacy_functions`` chat's ``function_call`` shape. ``id``: the id under which
+    the answer is stored, "" if it is not; items of a stored answer need ids that no other answer has.
     """
 
     stream: bool = False
@@ -182,9 +182,9 @@ class AnswerForm:
 
 
 class HeldCatalogue(NamedTuple):
-    """A catalogue that a backend's own context holds.
+    """A catalogue in a context that the backend stores.
 
-    ``answer``: the id of the one with which it was sent, "" for the answer that is to come.
+    ``answer``: the id of the answer with which it was sent, "" for the current one.
     """
 
     digest: str
@@ -197,19 +197,19 @@ class Plan:
     """What one answer needs to know about its request.
 
     ``tools`` are those on offer: ``tool_choice``, allow and deny lists have already masked the rest, whose names are in
-    ``masked``. ``named``: those of which the catalogue only shows the name (``request/names_first.py``); the tool by
-    which they are looked up is then among ``tools``. ``any_strict`` counts every declared tool, ``choices`` is chat's
-    ``n``. ``first_number`` is the number of the first call of this answer. ``stops_after_tools``: the first other text
-    after a call ends the turn.
+    ``masked``. ``named``: those that the catalogue shows by name only (``request/names_first.py``); the tool that looks
+    them up is then among ``tools``. ``any_strict`` counts every declared tool, ``choices`` is chat's ``n``.
+    ``first_number`` is the number of the first call of this answer. ``stops_after_tools``: the first other text after a
+    call ends the turn.
     ``answer_format``: the flat ``text.format`` that an answer in words has to obey, None for plain text.
-    ``constraint``: the flat form in which the backend is to enforce calls, None where it is only asked in words.
-    ``fields``: further fields of the backend's body. ``attempts``: what of all this the backend may refuse, and the
-    request may do without.
-    ``after_outputs``: the conversation ends with what tools answered. ``asks``: the reasons for which the model is
-    asked again, where this is a round (``loop/``); ``hosted``: the names of the tools that are run between the rounds,
-    whose calls its client does not see as such. ``begun``: the call with which this answer goes on, as far as an
-    earlier round got. ``held``: the catalogue that the backend's own context holds with this answer, None if it
-    may hold none; ``was_held``: it held that before, so that the request was sent without (``request/catalogue``).
+    ``constraint``: the flat format with which the backend is to enforce calls, None if we only ask in words.
+    ``fields``: further fields of the backend's body. ``attempts``: the features in use that the backend may refuse, and
+    that the request can do without.
+    ``after_outputs``: the conversation ends with outputs of tools. ``asks``: in a round (``loop/``), the reasons for
+    asking the model again; ``hosted``: the names of the tools that are run between the rounds, whose calls the client
+    does not see as such. ``begun``: the call with which this answer continues, as far as an earlier round got.
+    ``held``: the catalogue in the backend's context after this answer, None if it may hold none; ``was_held``: it held
+    that one before, so the request was sent without it (``request/catalogue``).
     """
 
     client: Dialect
@@ -237,7 +237,7 @@ class Plan:
     was_held: bool = False
 
     def with_held(self, held: HeldCatalogue | None, *, was_held: bool) -> Plan:
-        """Return the plan with the last two fields: as ``replace``, which takes longer than to make it."""
+        """Return the plan with other values of the last two fields; faster than ``replace``."""
         return Plan(*_DECIDED(self), held, was_held)  # type: ignore[call-arg]
 
     @property
@@ -251,4 +251,4 @@ class Plan:
         return self.form.legacy_functions
 
 
-_DECIDED = attrgetter(*(each.name for each in fields(Plan)[:-2]))
+_DECIDED = attrgetter(*(decided.name for decided in fields(Plan)[:-2]))

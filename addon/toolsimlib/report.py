@@ -1,4 +1,4 @@
-"""What is known about one exchange when it is over: the source of log line, headers, metrics, comment and pages."""
+"""The record of one exchange: the source of its log line, headers, metrics, comment and pages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 MAX_NAMES = 64
-"""A model may invent any number of names; a summary in one line has to stay one."""
+"""A model may invent any number of names; a one-line summary has to stay one line."""
 
-# What only answers of several rounds have, and what a round's report repeats of the client's request.
+# Fields that only answers of several rounds have; those that a round's report repeats from the client's request.
 _OF_ROUNDS = ("rounds", "round", "part_of", "asked_again", "hosted_calls")
 _OF_REQUEST = ("client", "backend", "model", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped")
 _JOINED = ("parse_failures", "strict_failures", "repairs", "warnings", "mismatches", "dropped_calls", "asked_again")
@@ -30,25 +30,25 @@ _LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
 
 
 def loggable_name(name: str) -> str:
-    """Return a name that is fit for a log: one that the model made up may be anything."""
+    """Return a name that is safe to log: a model may make up anything."""
     return name if _LOGGABLE_NAME.fullmatch(name) else "?"
 
 
 def entry(code: str, name: str | None = None) -> str:
-    """Return what a report says where a ``code`` applies to the tool ``name``; a list of such strings is plain data."""
+    """Return the entry for a ``code`` that applies to the tool ``name``; a list of such strings is plain data."""
     return code if name is None else f"{code}:{name}"
 
 
 def code_of(entry: str) -> str:
-    """Return the code of an ``entry``, without the tool's name: what can be counted without a series for each tool."""
+    """Return the code of an ``entry``, without the tool's name, so that metrics need no series per tool."""
     return entry.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """One kind of thing that a report counts: ``key`` is its field, ``noun`` its name for people, in the singular.
+    """One kind of thing that a report counts: ``key`` is its field, ``noun`` its readable name, in the singular.
 
-    ``entries``: one for each, as the report holds them; for calls the tools' names.
+    ``entries``: one per thing counted, as in the report; for calls the names of the tools.
     """
 
     key: str
@@ -57,8 +57,8 @@ class Tally:
 
     @property
     def codes(self) -> list[str]:
-        """The entries without the names of tools; calls are names, and stay."""
-        return list(self.entries) if self.key == "calls" else [code_of(each) for each in self.entries]
+        """The entries without the names of tools; those of calls are only names, and unchanged."""
+        return list(self.entries) if self.key == "calls" else [code_of(counted) for counted in self.entries]
 
     @property
     def title(self) -> str:
@@ -67,32 +67,32 @@ class Tally:
 
 
 def tallies(report: Mapping[str, Any]) -> list[Tally]:
-    """Return all that a report counts, from the plain data that a flow holds, which may be anything."""
+    """Return everything that a report counts, from the plain data in a flow, which may be anything."""
     values = {key: report.get(key) for key in _TALLIED}
     return [
-        Tally(key, _TALLIED[key], tuple(str(each) for each in value) if isinstance(value, list) else ())
+        Tally(key, _TALLIED[key], tuple(map(str, value)) if isinstance(value, list) else ())
         for key, value in values.items()
     ]
 
 
 @dataclass(slots=True)
 class Report:
-    """Counts and names, never argument values or texts. The one mutable record: each room adds what only it knows.
+    """Counts and names, never argument values or texts. The only mutable record: each module adds what only it knows.
 
-        ``parse_failures``, ``strict_failures``, ``repairs``, ``warnings`` and ``asked_again`` hold ``entry`` strings.
+    ``parse_failures``, ``strict_failures``, ``repairs``, ``warnings`` and ``asked_again`` hold ``entry`` strings.
     ``blocks``: the call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in
     that choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
-    REASON"); ``repairs``. ``mismatches``: for each schema that was broken the tool's name and where, without values
-    ("get_weather:/days: got string, expected integer"). ``dropped_calls``: those that were kept from the client, as
-    ``entry`` strings: beyond its or the operator's limit, emitted as calls by a backend and refused, or not approved of
-    by the model itself (``loop/opinion.py``), which cuts nothing short.
-    ``truncated``: the client's answer lacks something, a call that was dropped or what a backend did not get to.
+    REASON"); ``repairs``. ``mismatches``: for each schema violation the tool's name and the place, without values
+    ("get_weather:/days: got string, expected integer"). ``dropped_calls``: those withheld from the client, as ``entry``
+    strings: beyond its or the operator's limit, emitted as calls by a backend and refused, or rejected by the model
+    itself (``loop/opinion.py``), which truncates nothing.
+    ``truncated``: the client's answer lacks something, a dropped call or the rest of an unfinished answer.
     ``tool_cutoff``: why we ended the turn before the backend did. ``stop_after_tools_mode``: what would end it: the
     option's value, or off. ``tokens``: as the backend counted them, by kind.
 
-    Where one answer took several turns of the model (``loop/``): ``rounds`` is their number, ``asked_again`` says why,
-    and each round's own report has its ``round``, from 1, and the flow that it is ``part_of``. ``hosted_calls``: the
-    calls of MCP tools, as ``entry`` strings of what came of each and which it was ("OK:files.read_file").
+    If one answer took several turns of the model (``loop/``): ``rounds`` is their number, ``asked_again`` says why, and
+    each round's own report has its ``round``, from 1, and the flow that it is ``part_of``. ``hosted_calls``: the calls
+    of MCP tools, as ``entry`` strings of outcome and tool ("OK:files.read_file").
     """
 
     client: str = ""
@@ -126,14 +126,14 @@ class Report:
     hosted_calls: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, as ``flow.metadata`` (which must stay savable) demands."""
+        """Return plain data, as ``flow.metadata`` requires (it must stay savable)."""
         values = {key: getattr(self, key) for key in _FIELDS}
         return {key: _copied(value) for key, value in values.items() if value or key not in _OF_ROUNDS}
 
     def add(self, other: Report) -> None:
-        """Add what happened in a round: failures and repairs are joined, the last end counts.
+        """Add the report of a round: failures and repairs are concatenated, the last ending counts.
 
-        A round does not know which of its calls were emitted, nor what all rounds took.
+        A round does not know which of its calls were emitted, nor the totals of all rounds.
         """
         if not self.rounds:
             for name in _OF_REQUEST:
@@ -145,18 +145,18 @@ class Report:
         self.rounds += 1
 
     def drop_call(self, name: str | None = None, code: str = "OVER_LIMIT") -> None:
-        """Note that a call is not passed on, and why; its name may not be known yet."""
+        """Record that a call is not passed on, and why; its name may not be known yet."""
         self.dropped_calls.append(entry(code, name))
         self.truncated = True
 
     def tallies(self) -> list[Tally]:
-        """Return all that this report counts."""
+        """Return everything that this report counts."""
         return tallies({key: getattr(self, key) for key in _TALLIED})
 
     def summary(self) -> dict[str, Any]:
-        """Return the one-line summary: whether there were calls and how many, and all fields that say something.
+        """Return the one-line summary: whether there were calls and how many, and all fields that are not empty.
 
-        Without the places of the blocks, which are for the pages, and which the other fields summarise.
+        It omits the blocks, which are for the pages, and which the other fields summarise.
         """
         fields = {key: value for key in _FIELDS if (value := getattr(self, key)) and key != "blocks"}
         for key, value in fields.items():
@@ -168,19 +168,19 @@ class Report:
         return fields | {"has_tool_calls": bool(self.calls), "tool_call_count": len(self.calls)}
 
     def for_clients(self) -> dict[str, Any]:
-        """Return the summary for a stream's last comment, with what the predecessor wrote there, under its names."""
+        """Return the summary for a stream's last comment, with the predecessor's fields under its names."""
         return self.summary() | {
             "tool_call_truncated": self.truncated and bool(self.dropped_calls),
             "stop_after_tools_mode": self.stop_after_tools_mode,
         }
 
 
-_FIELDS = tuple(each.name for each in fields(Report))
+_FIELDS = tuple(defined.name for defined in fields(Report))
 
 
 def _copied(value: Any) -> Any:
     """Return a field's value, with copies of the lists and dicts in it."""
     if isinstance(value, list):
-        # Names and entries, of which there may be thousands, or the dicts of blocks.
-        return list(value) if not value or isinstance(value[0], str) else [_copied(each) for each in value]
-    return {key: _copied(each) for key, each in value.items()} if isinstance(value, dict) else value
+        # Either names and entries, of which there may be thousands, or the dicts of blocks.
+        return list(value) if not value or isinstance(value[0], str) else [_copied(item) for item in value]
+    return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value

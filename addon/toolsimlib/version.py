@@ -1,3 +1,3 @@
-"""The version, in the one place where it stands: the package's metadata, ``toolsim --version`` and Codex ask here."""
+"""The version, defined only here: for the package's metadata, ``toolsim --version`` and the handshake with Codex."""
 
 __version__ = "0.1.0"
