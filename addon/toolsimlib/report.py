@@ -11,10 +11,18 @@ MAX_NAMES = 64
 """A model may invent any number of names; a one-line summary has to stay one line."""
 
 # Fields that only answers of several rounds have; those that a round's report repeats from the client's request.
-_OF_ROUNDS = ("rounds", "round", "part_of", "asked_again", "hosted_calls")
-_OF_REQUEST = ("client", "backend", "model", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped")
-_JOINED = ("parse_failures", "strict_failures", "repairs", "warnings", "mismatches", "dropped_calls", "asked_again")
-_OF_END = ("tool_cutoff", "truncated", "mode", "stop_after_tools_mode", "finish", "error")
+_ROUND_FIELDS = ("rounds", "round", "part_of", "asked_again", "hosted_calls")
+_REQUEST_FIELDS = ("client", "backend", "model", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped")
+_JOINED_FIELDS = (
+    "parse_failures",
+    "strict_failures",
+    "repairs",
+    "warnings",
+    "mismatches",
+    "dropped_calls",
+    "asked_again",
+)
+_END_FIELDS = ("tool_cutoff", "truncated", "mode", "stop_after_tools_mode", "finish", "error")
 
 _TALLIED = {
     "calls": "call",
@@ -128,7 +136,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``flow.metadata`` requires (it must stay savable)."""
         values = {key: getattr(self, key) for key in _FIELDS}
-        return {key: _copied(value) for key, value in values.items() if value or key not in _OF_ROUNDS}
+        return {key: _copied(value) for key, value in values.items() if value or key not in _ROUND_FIELDS}
 
     def add(self, other: Report) -> None:
         """Add the report of a round: failures and repairs are concatenated, the last ending counts.
@@ -136,11 +144,11 @@ class Report:
         A round does not know which of its calls were emitted, nor the totals of all rounds.
         """
         if not self.rounds:
-            for name in _OF_REQUEST:
+            for name in _REQUEST_FIELDS:
                 setattr(self, name, getattr(other, name))
-        for name in _JOINED:
+        for name in _JOINED_FIELDS:
             getattr(self, name).extend(getattr(other, name))
-        for name in _OF_END:
+        for name in _END_FIELDS:
             setattr(self, name, getattr(other, name))
         self.rounds += 1
 

@@ -32,7 +32,7 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
 )
 
 # The tokens that a chat template adds to a message.
-_OF_MESSAGE = 4
+_PER_MESSAGE = 4
 _CONVERSATION = ("instructions", "messages", "input")
 _DEMANDS = ("tools", "response_format", "text")
 
@@ -42,7 +42,7 @@ def estimated_tokens(body: Mapping[str, Any]) -> int:
     texts = [text for key in _CONVERSATION for text in _texts(body.get(key))]
     texts += [dump(body[key]) for key in _DEMANDS if body.get(key)]
     messages = sum(len(value) for key in _CONVERSATION if isinstance(value := body.get(key), list))
-    return ceil(sum(map(_tokens, texts)) + _OF_MESSAGE * max(messages, 1))
+    return ceil(sum(map(_tokens, texts)) + _PER_MESSAGE * max(messages, 1))
 
 
 def _tokens(text: str) -> float:

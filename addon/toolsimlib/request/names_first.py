@@ -43,7 +43,7 @@ INTRO = f"These are further tools, of which only the names are listed. Before yo
 
 _MAX_LINE = 100
 """Characters of a description beside a name."""
-_MAX_ASKED = 64
+_MAX_LOOKUPS = 64
 """Names that one call may look up."""
 
 
@@ -76,10 +76,10 @@ def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
     missing: list[str] = []
     left: list[str] = []
     size = 0
-    for asked in dict.fromkeys(_names(arguments)[:_MAX_ASKED]):
-        tool = by_name.get(asked) or by_name.get(folded.get(asked.casefold(), ""))
+    for name in dict.fromkeys(_names(arguments)[:_MAX_LOOKUPS]):
+        tool = by_name.get(name) or by_name.get(folded.get(name.casefold(), ""))
         if tool is None:
-            missing.append(asked)
+            missing.append(name)
             continue
         entry = shape.entry(tool, policy.sentinel)
         size += len(entry)

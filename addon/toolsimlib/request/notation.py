@@ -29,12 +29,12 @@ _MAX_DEPTH = 8
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _STRUCTURE = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "description"})
 # Of no use to a model.
-_IDLE = frozenset({"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"})
+_UNINFORMATIVE = frozenset({"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"})
 _LIST = frozenset({"type", "items", "description", "title"})
 _SCALAR = frozenset({"type", "enum", "const", "description", "title"})
 _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})
 # Keywords that a slot does not show.
-_NAMELESS = _STRUCTURE | _IDLE
+_NAMELESS = _STRUCTURE | _UNINFORMATIVE
 # Keywords that allow any value: these are shown elsewhere, or the model need not know them.
 _FREE = _NAMELESS - {"type", "properties", "items", "anyOf", "oneOf", "additionalProperties"}
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")

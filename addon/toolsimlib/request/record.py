@@ -24,7 +24,7 @@ from toolsimlib.plan import Tool
 from toolsimlib.wire.json_codec import encode
 
 # A client repeats its history with each request: so many of its values are cached, up to so many characters each.
-_MAX_KNOWN, _MAX_KNOWN_CHARS = 4_096, 1_024
+_MAX_CACHED, _MAX_CACHED_CHARS = 4_096, 1_024
 
 # The parts of JSON between whitespace: strings, and anything outside of them.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
@@ -43,7 +43,7 @@ _REFUSED = re.compile(rf"\[{_ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"
 _OUTPUT = re.compile(rf"\[function_call_output call_id={_WORD} output=(.*)\]")
 # At the beginning of a line, with any kind of line end.
 _BEGINS = r"((?:^|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[ \t]*+)(\\*+\[function_call(?:%s)?[ \t])"
-_LOOKS_LIKE_ONE = re.compile(_BEGINS % "_output|_error")
+_LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
 
 
@@ -54,7 +54,7 @@ def as_text(text: str, *, errors: bool = True) -> str:
     """
     if "[function_call" not in text:
         return text
-    return (_LOOKS_LIKE_ONE if errors else _LOOKS_LIKE_CALL_OR_OUTPUT).sub(r"\1\\\2", text)
+    return (_LOOKS_LIKE_RECORD if errors else _LOOKS_LIKE_CALL_OR_OUTPUT).sub(r"\1\\\2", text)
 
 
 def call_record(call: Call) -> str:
@@ -111,7 +111,7 @@ def call_arguments(call: Call) -> str:
 
 def json_line(text: str) -> str:
     """Return ``text`` on one line: JSON without its insignificant whitespace, anything else as a JSON string."""
-    return _known_line(text) if len(text) <= _MAX_KNOWN_CHARS else _json_line(text)
+    return _cached_line(text) if len(text) <= _MAX_CACHED_CHARS else _json_line(text)
 
 
 def _json_line(text: str) -> str:
@@ -123,7 +123,7 @@ def _json_line(text: str) -> str:
     return text if text.isascii() else text.translate(_LINE_ENDS)
 
 
-_known_line = lru_cache(maxsize=_MAX_KNOWN)(_json_line)
+_cached_line = lru_cache(maxsize=_MAX_CACHED)(_json_line)
 
 
 def parameters_line(tool: Tool) -> str:

@@ -44,7 +44,7 @@ def _signed(call: Any) -> Any:
     return {**call, "extra_content": {**(extra if isinstance(extra, dict) else {}), "google": signed}}
 
 
-_OF_MESSAGES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+_MESSAGE_CHANGES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "assistant_tool_calls_content_null_if_blank": _content_null,
     "assistant_tool_calls_reasoning_content_empty_if_missing": _reasoning_empty,
     "assistant_tool_calls_signature_skip_validator_if_missing": _signatures,
@@ -69,7 +69,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 }
 """Names for several changes at once."""
 
-NAMES = (*_OF_MESSAGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
+NAMES = (*_MESSAGE_CHANGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
 
 
 def expand(names: Iterable[str]) -> frozenset[str]:
@@ -117,7 +117,7 @@ def _message(message: Any, transforms: Collection[str]) -> Any:
     if message.get("role") == "tool" and COMPACT in transforms and isinstance(message.get("content"), str):
         return {**message, "content": compact(message["content"])}
     if message.get("role") == "assistant" and isinstance(message.get("tool_calls"), list) and message["tool_calls"]:
-        for name, change in _OF_MESSAGES.items():
+        for name, change in _MESSAGE_CHANGES.items():
             if name in transforms:
                 message = change(message)
     return message

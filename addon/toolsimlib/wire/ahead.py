@@ -19,25 +19,25 @@ class Ahead:
 
     def __init__(self) -> None:
         self._first = ""
-        self._is_second = False
-        self._is_over = False
+        self._expects_second = False
+        self._is_stopped = False
 
     def feed(self, piece: str) -> str:
         """Return ``piece`` if it can be passed on, and "" from the first piece that cannot."""
-        if self._is_over or not piece:
+        if self._is_stopped or not piece:
             return ""
         if not self._first:
-            self._first, self._is_second = piece, True
-            self._is_over = not piece.startswith("{") or loaded(piece) is not None
-        elif self._is_second:
-            self._is_second = False
-            self._is_over = piece.startswith(self._first)
-        self._is_over = self._is_over or _holds_half(piece)
-        return "" if self._is_over else piece
+            self._first, self._expects_second = piece, True
+            self._is_stopped = not piece.startswith("{") or loaded(piece) is not None
+        elif self._expects_second:
+            self._expects_second = False
+            self._is_stopped = piece.startswith(self._first)
+        self._is_stopped = self._is_stopped or _holds_half(piece)
+        return "" if self._is_stopped else piece
 
     def stop(self) -> None:
         """Pass nothing more on."""
-        self._is_over = True
+        self._is_stopped = True
 
 
 def _holds_half(piece: str) -> bool:

@@ -46,7 +46,7 @@ _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),
     "p": (re.compile(rb'"p": ?"([^"]*)"'), "x"),
 }
-_HIDING = ("obfuscation", "p")
+_PADDING = ("obfuscation", "p")
 _KEYS = ("content", "reasoning_content", "reasoning")
 _MARK = "another text"
 _MAX_TEMPLATES = 4
@@ -56,7 +56,7 @@ _MAX_LEARNED = 16_384
 # So many repeats pay for learning again.
 _ENOUGH_REPEATS = 8
 # Unknown frames after which we give up on a stream without a single template.
-_PATIENCE = 64
+_MAX_UNKNOWN = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -157,14 +157,14 @@ class RepeatDecoder:
         self._between_frames = False
         self._templates: list[Template] = []
         self._unknown = 0
-        self._unnoted = b""  # The last frame, if it is unknown: its event is yielded before we learn from it.
-        self._until_learned = self._patience = _FIRST_LEARNED
+        self._pending = b""  # The last frame, if it is unknown: its event is yielded before we learn from it.
+        self._until_learned = self._learning_interval = _FIRST_LEARNED
         self._repeats = 0
 
     def repeats(self, data: bytes) -> Repeats | None:
         """Return ``data`` as repeats if it is nothing but repeats of the latest template; it need not be fed then."""
-        if self._unnoted:
-            self._note()
+        if self._pending:
+            self._learn_pending()
         if not self._between_frames or not self._templates:
             return None
         template = self._templates[0]
@@ -180,7 +180,7 @@ class RepeatDecoder:
             return
         at = 0
         run: Repeats | None = None
-        while at < len(data) and (self._templates or self._unknown < _PATIENCE):
+        while at < len(data) and (self._templates or self._unknown < _MAX_UNKNOWN):
             end = data.find(b"\n\n", at) + 2
             if end == 1:
                 break
@@ -199,9 +199,9 @@ class RepeatDecoder:
             was_between_frames = self._between_frames
             yield from self._read(frame)
             if was_between_frames:
-                self._unnoted = frame
+                self._pending = frame
                 if at < len(data):
-                    self._note()
+                    self._learn_pending()
         if run is not None:
             yield run
         if at < len(data) or not data:
@@ -221,18 +221,18 @@ class RepeatDecoder:
                 return Repeats(template, texts)
         return None
 
-    def _note(self) -> None:
+    def _learn_pending(self) -> None:
         """Count an unknown frame, and learn it if it is due (rule 4)."""
-        frame, self._unnoted = self._unnoted, b""
+        frame, self._pending = self._pending, b""
         self._unknown += 1
         if self._repeats >= _ENOUGH_REPEATS:
             self._repeats = 0
-            self._until_learned = self._patience = _FIRST_LEARNED
+            self._until_learned = self._learning_interval = _FIRST_LEARNED
         self._until_learned -= 1
         if self._until_learned:
             return
-        self._until_learned = self._patience
-        self._patience *= 2
+        self._until_learned = self._learning_interval
+        self._learning_interval *= 2
         if len(frame) <= _MAX_LEARNED and (template := learned(frame)) is not None:
             self._templates = [template, *self._templates[: _MAX_TEMPLATES - 1]]
 
@@ -258,7 +258,7 @@ def learned(frame: bytes) -> Template | None:
         return None
     place[key] = text
     number = _hole("sequence_number", source, document, 0, start)
-    words = (_hole(key, source, document, end, len(source)) for key in _HIDING)
+    words = (_hole(key, source, document, end, len(source)) for key in _PADDING)
     word, follows = next(filter(None, words), None), _WORDS
     if word is None and number is None:
         word, follows = _hole("sequence_number", source, document, end, len(source)), _NUMBERS

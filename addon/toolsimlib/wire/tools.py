@@ -41,7 +41,7 @@ _UNSERVED = ("mcp", "tool_search")
 Hosted = Mapping[str, Any]
 
 # Bytes of JSON in the largest set of tools that is cached; 32 sets are.
-_MAX_KNOWN_SIZE = 262_144
+_MAX_CACHED_SIZE = 262_144
 # Bytes of JSON that are used as a key themselves: hashing so few takes longer than everything else done with them.
 _MAX_KEY_SIZE = 2_048
 
@@ -86,7 +86,7 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     size = len(text) + (source.size if source is not None else 0)
     key = text if len(text) <= _MAX_KEY_SIZE else sha256(text).digest()
     declared = _Declared(key, source.number if source is not None else 0, size, kept)
-    return _read_known(declared) if declared.size <= _MAX_KNOWN_SIZE else _read(declared)
+    return _read_cached(declared) if declared.size <= _MAX_CACHED_SIZE else _read(declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _gathered(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Tool
     return tuple(tools.values()), tuple(hosted)
 
 
-_read_known = lru_cache(maxsize=32)(_read)
+_read_cached = lru_cache(maxsize=32)(_read)
 
 
 def schema_param(request: ClientRequest, name: str) -> str:

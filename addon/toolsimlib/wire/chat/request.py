@@ -33,7 +33,7 @@ from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
 
 # Fields about the conversation, or about the form, length and sampling of its answer. The rest set how the model works,
 # under names that differ from server to server.
-_OF_ANSWER = frozenset(
+_ANSWER_FIELDS = frozenset(
     {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
     | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}
     | {"presence_penalty", "modalities", "audio", "prediction", "web_search_options", "verbosity", "store", "metadata"}
@@ -41,7 +41,7 @@ _OF_ANSWER = frozenset(
 
 _ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant")
 # Fields that most assistant messages of a long history lack.
-_RARE = frozenset({"refusal", "reasoning_content", "reasoning", "function_call"})
+_RARE_FIELDS = frozenset({"refusal", "reasoning_content", "reasoning", "function_call"})
 
 # Responses fields that are translated, or whose absence changes nothing.
 _TRANSLATED = frozenset(
@@ -132,7 +132,7 @@ def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
 
     ``rule``: how to answer, "" if ``question`` says it.
     """
-    kept = {key: value for key, value in body.items() if key not in CONSUMED | _OF_ANSWER}
+    kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
     messages = [{"role": "system", "content": rule}, {"role": "user", "content": question}]
     return {**kept, "messages": messages[not rule :], "temperature": 0, limit: FEW_TOKENS}
@@ -215,7 +215,7 @@ class _MessagesReader:
                 items.append(Message(known_role, parts, _name(message)))
 
     def _assistant(self, message: dict[str, Any], parts: tuple[Part, ...], param: str, items: list[Item]) -> None:
-        is_plain = _RARE.isdisjoint(message)
+        is_plain = _RARE_FIELDS.isdisjoint(message)
         if not is_plain:
             if refusal := string(message.get("refusal")):
                 parts = (*parts, Text(refusal))

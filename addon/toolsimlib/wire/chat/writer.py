@@ -102,7 +102,7 @@ class ChatWriter:
                 self._keep(self._choice(event.choice).refusal, event.text)
                 self._delta(event.choice, f'{{"refusal":{dump_string(event.text)}}}')
             case Opened():
-                self._begin(event)
+                self._start(event)
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
                 pass  # A chat message has no place for the items of built-in tools.
             case KeepAlive():
@@ -112,7 +112,7 @@ class ChatWriter:
             case Ended():
                 self._end(event)
             case Failed():
-                self._begin(Opened())
+                self._start(Opened())
                 self.error = event.error
                 if self._stream:
                     self._frames.append(encode(dump({"error": event.error.body()})))
@@ -137,7 +137,7 @@ class ChatWriter:
         head, tail = f'{self._frame_head}{like.choice},"delta":{opening}', closing + self._frame_tail
         return [f"{head}{(tail + head).join(map(dump_string, texts))}{tail}".encode()]
 
-    def _begin(self, event: Opened) -> None:
+    def _start(self, event: Opened) -> None:
         if self._head:
             return
         self._head = {
@@ -160,7 +160,7 @@ class ChatWriter:
         """Return a choice; a new one first sends its role. ``content``: as JSON, for its first chunk (rule 9)."""
         choice = self._choices.get(index)
         if choice is None:
-            self._begin(Opened())
+            self._start(Opened())
             # Rule 4.
             if index and 0 not in self._choices:
                 self._choice(0)

@@ -45,12 +45,12 @@ _HEADING = "[summary of the conversation so far]"
 _MARK = "toolsim:"
 
 # The fields of the endpoint of the same name; strict servers refuse any other.
-_COUNTED = frozenset(
+_COUNTED_FIELDS = frozenset(
     {"conversation", "input", "instructions", "model", "parallel_tool_calls", "personality", "previous_response_id"}
     | {"reasoning", "text", "tool_choice", "tools", "truncation"}
 )
 # The fields of a compaction request that apply to the turn that makes the summary.
-_OF_TURN = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention")
+_TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention")
 _NO_ENDPOINT = (404, 405, 501)
 
 NO_SUMMARY = ApiError("The model wrote no whole summary: nothing was compacted.", code="backend_bad_answer", status=502)
@@ -77,7 +77,7 @@ def action_path(path: str, action: Action) -> str:
 
 def countable(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a turn's body as the endpoint that counts takes it."""
-    return {key: value for key, value in body.items() if key in _COUNTED}
+    return {key: value for key, value in body.items() if key in _COUNTED_FIELDS}
 
 
 def estimate(tokens: int) -> bytes:
@@ -100,7 +100,7 @@ def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the turn for a compaction request. Raises BadRequest."""
     required(body, "model", str)
     optional(body, "instructions", str)
-    turn = {key: body[key] for key in _OF_TURN if body.get(key) is not None}
+    turn = {key: body[key] for key in _TURN_FIELDS if body.get(key) is not None}
     asked = body.get("input") or []
     if isinstance(asked, str | list):  # The reader of the request reports any other input.
         asked = [*input_items(body), {"role": "user", "content": SUMMARY_PROMPT}]

@@ -76,7 +76,7 @@ class Message(NamedTuple):
     deltas: tuple[str, str]
 
 
-def first_message() -> Message:
+def first_text_message() -> Message:
     """Return the start of an answer that begins with text, as most do: made before any arrives, while nobody waits."""
     name = f"msg_{secrets.token_hex(24)}"
     item = {"id": name, "type": "message", "status": "in_progress", "role": "assistant", "content": []}

@@ -113,16 +113,16 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     records = [parse_object(record) for record in recalled.records]
     _check_whole(recalled.references.previous, records)
     history = [item for record in records for item in items_of(record)]
-    there = {string(item.get("id")) for item in history}
-    found = _found(recalled, there)
+    present = {string(item.get("id")) for item in history}
+    found = _found(recalled, present)
     own = _own_items(body, found)
     resolved = {key: value for key, value in body.items() if key not in _REFERRING}
     resolved |= {"input": [*history, *own], "store": False}
     asked = recalled.references
     conversation = {"conversation": {"id": asked.conversation}} if asked.conversation else {}
     echo = {"previous_response_id": asked.previous or None, "store": body.get("store") is not False, **conversation}
-    came = {string(item.get("id")) for item in mappings(body.get("input"))}
-    names = tuple(id for item in own if (id := item["id"]) not in came)[-MAX_NAMES:]
+    sent_ids = {string(item.get("id")) for item in mappings(body.get("input"))}
+    names = tuple(id for item in own if (id := item["id"]) not in sent_ids)[-MAX_NAMES:]
     return Resolved(resolved, own, names, echo)
 
 
@@ -232,12 +232,12 @@ def _check_whole(previous: str, records: Sequence[Mapping[str, Any] | None]) -> 
         raise BadRequest(message, "previous_response_id", "invalid_value")
 
 
-def _found(recalled: Recalled, there: set[str]) -> dict[str, dict[str, Any]]:
+def _found(recalled: Recalled, present: set[str]) -> dict[str, dict[str, Any]]:
     """Return the items of single references, except those in the context anyway."""
     read: dict[bytes, dict[str, dict[str, Any]]] = {}
     found: dict[str, dict[str, Any]] = {}
     for id in recalled.references.items:
-        if id in there:
+        if id in present:
             continue
         holder = recalled.holders.get(id, b"")
         if holder not in read:

@@ -66,7 +66,7 @@ from toolsimlib.wire.sse import ServerSentEvent
 # Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
-_OWN = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
+_NOT_HOSTED = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
 _FAILURES = ("failed", "cancelled")
 # Events that only report progress, or whose content another event repeats.
 _KNOWN_EVENTS = (
@@ -77,7 +77,7 @@ _KNOWN_EVENTS = (
 )
 _NUMBERS = ("type", "item_id", "output_index", "sequence_number")
 _MAX_TYPE = 80
-_BEHIND_ALL = 1_000_000
+_FIRST_EXTRA_PLACE = 1_000_000
 """The first place for items whose index is already in use; no answer has that many items."""
 
 _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
@@ -152,7 +152,7 @@ class ResponsesReader:
     def _other(self, kind: object, event: dict[str, Any], delta: str) -> list[BackendEvent]:
         item = event.get("item")
         if isinstance(item, dict):
-            self._make_way(event, item)
+            self._move_if_taken(event, item)
         where = (self._place(event), count(event, "content_index"))
         match kind:
             case "response.created":
@@ -210,7 +210,7 @@ class ResponsesReader:
 
     def _hosted_added(self, item: dict[str, Any], index: int) -> list[BackendEvent]:
         if (
-            self._kinds[index] in _OWN
+            self._kinds[index] in _NOT_HOSTED
             or not self._kinds[index]
             or index in self._hosted
             or ("item", index) in self._emitted
@@ -240,11 +240,11 @@ class ResponsesReader:
         name = string(event.get("item_id")) or string(item.get("id")) or string(item.get("call_id"))
         return self._indexes.setdefault(name, len(self._indexes)) if name else 0
 
-    def _make_way(self, event: Mapping[str, Any], item: Mapping[str, Any]) -> None:
+    def _move_if_taken(self, event: Mapping[str, Any], item: Mapping[str, Any]) -> None:
         """Give an item its own place if another item is already done at its index (rule 12)."""
         done = self._finished.get(self._place(event))
-        if done is not None and _is_another(item, done, is_whole=event.get("type") == "response.output_item.done"):
-            self._moved[self._index(event)] = _BEHIND_ALL + len(self._finished)
+        if done is not None and _is_other_item(item, done, is_whole=event.get("type") == "response.output_item.done"):
+            self._moved[self._index(event)] = _FIRST_EXTRA_PLACE + len(self._finished)
 
     def _reasoning(self, delta: str, part: tuple[int, int], kind: Any) -> list[BackendEvent]:
         key = ("reasoning", part[0])
@@ -301,7 +301,7 @@ class ResponsesReader:
                 ]
             case str(kind) if index in self._hosted:
                 return [HostedEnded(str(index), dict(item))]
-            case str(kind) if kind not in _OWN:
+            case str(kind) if kind not in _NOT_HOSTED:
                 return [PassThrough(dict(item))]
         return []
 
@@ -360,7 +360,7 @@ class ResponsesReader:
         return [Failed(error)]
 
 
-def _is_another(item: Mapping[str, Any], done: Mapping[str, Any], *, is_whole: bool) -> bool:
+def _is_other_item(item: Mapping[str, Any], done: Mapping[str, Any], *, is_whole: bool) -> bool:
     """Return whether ``item`` differs from the ``done`` one. ``is_whole``: its arguments can be compared too.
 
     Ids prove nothing: some backends give an item a new id in each event.

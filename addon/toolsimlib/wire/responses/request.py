@@ -29,7 +29,7 @@ from toolsimlib.wire.tools import CONSUMED, declares_tools, echo_tools, read_too
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 # Fields that refer to a question the backend holds, so that the request itself need not contain one.
-_OTHER_QUESTIONS = ("previous_response_id", "conversation", "prompt")
+_STORED_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
 # Chat fields that are translated, or mean nothing without the client's tools or stream.
 _TRANSLATED = frozenset(
@@ -38,10 +38,10 @@ _TRANSLATED = frozenset(
 )
 
 # Fields that a Response reports in full, however much of them was sent.
-_COMPLETED = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
+_COMPLETED_FIELDS = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
 
 # Fields about the conversation, or about the form, length and sampling of its answer.
-_OF_ANSWER = frozenset(
+_ANSWER_FIELDS = frozenset(
     {"input", "instructions", "previous_response_id", "conversation", "prompt", "background", "truncation", "include"}
     | {"context_management", "max_tool_calls", "text", "stream", "stream_options", "max_output_tokens", "temperature"}
     | {"top_p", "top_logprobs", "metadata"}
@@ -66,7 +66,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     parallel = optional(body, "parallel_tool_calls", bool)
     read = read_history(body.get("input"))
     optional(body, "stream", bool)
-    if tools and not body.get("input") and not any(body.get(key) for key in _OTHER_QUESTIONS):
+    if tools and not body.get("input") and not any(body.get(key) for key in _STORED_QUESTIONS):
         raise _no_question(body)
     return ClientRequest(
         dialect="responses",
@@ -104,7 +104,7 @@ def aside(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
 
     ``rule``: how to answer, "" if ``question`` says it.
     """
-    kept = {key: value for key, value in body.items() if key not in CONSUMED | _OF_ANSWER}
+    kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
     few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
     return {**kept, **({"instructions": rule} if rule else {}), "input": question, **few}
 
@@ -267,4 +267,4 @@ def echo(body: Mapping[str, Any]) -> dict[str, Any]:
         "user": None,
         "metadata": {},
     }
-    return fields | {key: value for key, value in sent.items() if key in fields and key not in _COMPLETED}
+    return fields | {key: value for key, value in sent.items() if key in fields and key not in _COMPLETED_FIELDS}

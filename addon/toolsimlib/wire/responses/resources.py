@@ -114,8 +114,8 @@ def respond(call: Call, value: bytes | None) -> Response:
         return _new_conversation(call)
     is_response = resource.kind in ("response", "input_items", "cancel")
     if record is None or ("response" in record) is not is_response:
-        what = "Response" if is_response else "Conversation"
-        raise _missing(f"{what} with id '{resource.id}' not found.")
+        noun = "Response" if is_response else "Conversation"
+        raise _missing(f"{noun} with id '{resource.id}' not found.")
     if is_response:
         return _of_response(call, record)
     conversation, items = dict(mapping(record.get("conversation"))), items_of(record)
@@ -137,8 +137,8 @@ def respond(call: Call, value: bytes | None) -> Response:
         raise _missing(f"Item with id '{resource.item}' not found.")
     if call.method == "GET":
         return Response(found)
-    left = [item for item in items if item is not found]
-    return Response(conversation, resource.id, _value(conversation, left))
+    remaining = [item for item in items if item is not found]
+    return Response(conversation, resource.id, _value(conversation, remaining))
 
 
 def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
@@ -184,8 +184,8 @@ def _new_conversation(call: Call) -> Response:
     items = _new_items(body, needed=False)
     id = f"conv_{secrets.token_hex(24)}"
     metadata = optional(body, "metadata", dict) or {}
-    made = {"id": id, "object": "conversation", "created_at": int(time.time()), "metadata": metadata}
-    return Response(made, id, _value(made, items))
+    conversation = {"id": id, "object": "conversation", "created_at": int(time.time()), "metadata": metadata}
+    return Response(conversation, id, _value(conversation, items))
 
 
 def _new_items(body: Mapping[str, Any], *, needed: bool) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.ids import responses_call_id
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, local_item
-from toolsimlib.wire.responses.event_stream import EventStream, Message, deltas_of, first_message
+from toolsimlib.wire.responses.event_stream import EventStream, Message, deltas_of, first_text_message
 from toolsimlib.wire.responses.shapes import DELTA_OF, PART_OF, failure, part_of, response_json, usage_of
 
 
@@ -75,10 +75,10 @@ class ResponsesWriter:
         self._form = form
         self._events = EventStream(is_on=form.stream)
         self._id = ""
-        self._has_begun = False
+        self._is_started = False
         self._created_at = 0
         self._service_tier: str | None = None
-        self._first = first_message() if form.stream else None
+        self._first = first_text_message() if form.stream else None
         self._output: list[dict[str, Any]] = []
         self._written: dict[int, str] = {}  # By place: the finished items of a stream, as JSON.
         # What closing the open item takes: its kind (or that of its open content part), and its text so far.
@@ -108,13 +108,13 @@ class ResponsesWriter:
             case RefusalDelta():
                 self._part_delta("refusal", event.text)
             case Opened():
-                self._begin(event)
+                self._start(event)
             case PassThrough():
                 self._pass(event.item)
             case HostedStarted() | HostedProgress() | HostedEnded():
                 self._hosted(event)
             case KeepAlive():
-                self._begin(Opened())
+                self._start(Opened())
                 self._events.emit("keepalive", {})
             case Ended():
                 self._end(event)
@@ -132,10 +132,10 @@ class ResponsesWriter:
         self._events.emit("response.queued", {"response": response})
         return response, self._events.take()
 
-    def _begin(self, event: Opened) -> None:
-        if self._has_begun:
+    def _start(self, event: Opened) -> None:
+        if self._is_started:
             return
-        self._has_begun, self._service_tier, was_queued = True, event.service_tier, bool(self._id)
+        self._is_started, self._service_tier, was_queued = True, event.service_tier, bool(self._id)
         if not was_queued:
             self._name(event)
         if self._events.is_on:
@@ -148,7 +148,7 @@ class ResponsesWriter:
         self._created_at = event.created_at if event.created_at is not None else int(time.time())
 
     def _end(self, event: Ended) -> None:
-        self._begin(Opened())
+        self._start(Opened())
         reason = event.reasons.get(0, "stop")
         cut = reason in ("length", "content_filter")
         self._close("incomplete" if cut else "completed", "final_answer" if reason == "stop" else "commentary")
@@ -159,7 +159,7 @@ class ResponsesWriter:
         self._done(f"response.{status}", response)
 
     def _fail(self, error: ApiError) -> None:
-        self._begin(Opened())
+        self._start(Opened())
         self.error = error
         self._close("incomplete")
         self._close_hosted()
@@ -223,7 +223,7 @@ class ResponsesWriter:
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
         """Start a content part, in the open message if it fits there, else in a new item."""
-        self._begin(Opened())
+        self._start(Opened())
         part = part_of(kind, "")
         if kind in ("text", "refusal") and self._open in ("text", "refusal"):
             self._close_part()
@@ -256,7 +256,7 @@ class ResponsesWriter:
         self._text = StringIO(newline="\n")
 
     def _call(self, event: CallStarted) -> None:
-        self._begin(Opened())
+        self._start(Opened())
         self._close("completed")
         if event.kind in LOCAL_TOOLS:
             # Its item cannot hold incomplete arguments: it is announced when they are complete.
@@ -287,7 +287,7 @@ class ResponsesWriter:
         return name, f"{name.partition('_')[0]}_{secrets.token_hex(24)}" if self._form.id else name
 
     def _pass(self, item: dict[str, Any]) -> None:
-        self._begin(Opened())
+        self._start(Opened())
         self._close("completed")
         self._output.append(item)
         index = len(self._output) - 1
@@ -297,7 +297,7 @@ class ResponsesWriter:
     def _hosted(self, event: HostedStarted | HostedProgress | HostedEnded) -> None:
         """Forward what a hosted item does; one that was never announced was dropped with the text around it."""
         if isinstance(event, HostedStarted):
-            self._begin(Opened())
+            self._start(Opened())
             self._close("completed")
             self._hosted_at[event.key] = len(self._output)
             self._output.append(event.item)
