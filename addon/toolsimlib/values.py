@@ -15,7 +15,7 @@ def quick[T](frozen: type[T]) -> type[T]:
     hash, ``replace`` and pickles are unchanged.
     """
     cls: Any = frozen
-    as_declared = [(each.name, each.type, each) for each in fields(cls)]
+    as_declared = [(declared.name, declared.type, declared) for declared in fields(cls)]
     thawed: Any = make_dataclass(cls.__name__, as_declared, slots=True)
     cls.__init__ = thawed.__init__
     del cls.__setattr__, cls.__delattr__

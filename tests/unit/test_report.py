@@ -13,10 +13,10 @@ def test_an_entry_is_a_code_and_perhaps_a_name() -> None:
 def test_tallies() -> None:
     """Calls are counted by name, everything else by code; what a report does not say is counted as none."""
     report = Report(calls=["f", "g"], warnings=[entry("SCHEMA_MISMATCH", "f"), entry("SCHEMA_MISMATCH", "g")])
-    told = {tally.title: tally.codes for tally in report.tallies()}
-    assert told["calls"] == ["f", "g"]
-    assert told["warnings"] == ["SCHEMA_MISMATCH"] * 2
-    assert told["parse failures"] == told["strict failures"] == told["repairs"] == []
+    data = {tally.title: tally.codes for tally in report.tallies()}
+    assert data["calls"] == ["f", "g"]
+    assert data["warnings"] == ["SCHEMA_MISMATCH"] * 2
+    assert data["parse failures"] == data["strict failures"] == data["repairs"] == []
 
 
 def test_tallies_of_a_foreign_report() -> None:
@@ -53,8 +53,8 @@ def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
 def test_a_summary_is_short_plain_data() -> None:
     """Empty fields and the places of blocks are left out, long lists are cut, and it is JSON."""
     report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])
-    told = report.summary()
-    assert told.keys() == {
+    data = report.summary()
+    assert data.keys() == {
         "client",
         "tools",
         "mode",
@@ -62,18 +62,18 @@ def test_a_summary_is_short_plain_data() -> None:
         "has_tool_calls",
         "tool_call_count",
     }
-    assert told["has_tool_calls"] is False
+    assert data["has_tool_calls"] is False
     assert Report(calls=["f"]).summary()["has_tool_calls"] is True
-    assert told["tools"][-1] == "and 5 more"
-    json.dumps(told)
+    assert data["tools"][-1] == "and 5 more"
+    json.dumps(data)
 
 
 def test_plain_data_is_a_copy() -> None:
     """Whoever changes what a report tells does not change the report."""
     report = Report(calls=["f"], tokens={"input": 1}, blocks=[{"verdicts": ["call f"], "choice": 0}])
-    for told in (report.as_dict(), report.summary()):
-        told["calls"].append("g")
-        told["tokens"]["input"] = 2
-        for block in told.get("blocks", ()):
+    for data in (report.as_dict(), report.summary()):
+        data["calls"].append("g")
+        data["tokens"]["input"] = 2
+        for block in data.get("blocks", ()):
             block["verdicts"].clear()
     assert (report.calls, report.tokens, report.blocks[0]["verdicts"]) == (["f"], {"input": 1}, ["call f"])

@@ -52,8 +52,8 @@ def only_named(tools: tuple[Tool, ...], items: Iterable[Item], policy: Policy) -
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
         return frozenset()
-    shown = tools_shown(tools, policy.transforms)
-    if len(entries(shown, form_named(policy.manifest).entry, policy.sentinel)) <= budget:
+    transformed = tools_shown(tools, policy.transforms)
+    if len(entries(transformed, form_named(policy.manifest).entry, policy.sentinel)) <= budget:
         return frozenset()
     called = {item.name for item in items if isinstance(item, Call)}
     return frozenset(tool.name for tool in tools if tool.name not in called)
@@ -74,7 +74,7 @@ def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
     folded = {name.casefold(): name for name in by_name}
     found: list[str] = []
     missing: list[str] = []
-    left: list[str] = []
+    omitted: list[str] = []
     size = 0
     for name in dict.fromkeys(_names(arguments)[:_MAX_LOOKUPS]):
         tool = by_name.get(name) or by_name.get(folded.get(name.casefold(), ""))
@@ -84,14 +84,14 @@ def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
         entry = shape.entry(tool, policy.sentinel)
         size += len(entry)
         if found and size > policy.catalog_budget:
-            left.append(tool.name)
+            omitted.append(tool.name)
         else:
             found.append(entry)
     parts = []
     if found:
         parts.append("\n".join(["These are the tools that you looked up:", *found]))
-    if left:
-        parts.append(f"Too many at once, look these up next: {', '.join(left)}.")
+    if omitted:
+        parts.append(f"Too many at once, look these up next: {', '.join(omitted)}.")
     if missing:
         parts.append(f"There is no tool {value_line(', '.join(missing)[:_MAX_LINE])}; the catalog lists all names.")
     parts.append("Go on now: call what the user's request needs, or answer it.")

@@ -109,7 +109,7 @@ class Shown:
                 value = self._slot(inner, depth + 1, optional=optional)
             pairs.append(f"{encode_basestring(name)}: {value}")
         if self.is_all:
-            self.is_all = _are_expressible_keywords(schema, depth, but="properties")
+            self.is_all = _are_expressible_keywords(schema, depth, excluding="properties")
         return f"{{{', '.join(pairs)}}}"
 
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
@@ -142,9 +142,9 @@ def _is_expressible(schema: object, depth: int = 0) -> bool:
     return isinstance(schema, dict) and depth <= _MAX_DEPTH and _are_expressible_keywords(schema, depth)
 
 
-def _are_expressible_keywords(schema: Mapping[str, Any], depth: int, *, but: str = "") -> bool:
+def _are_expressible_keywords(schema: Mapping[str, Any], depth: int, *, excluding: str = "") -> bool:
     for keyword, value in schema.items():
-        if keyword in _FREE or keyword == but or (keyword == "additionalProperties" and isinstance(value, bool)):
+        if keyword in _FREE or keyword == excluding or (keyword == "additionalProperties" and isinstance(value, bool)):
             continue
         if keyword == "type" and type(value) is str and value in _TYPES:
             continue

@@ -127,8 +127,8 @@ def rewrite_request(
         else:
             catalogue = catalogue_of(planned)
             if catalogue and backend is client and backend.is_kept and not is_round:
-                held_now, is_known = context_after(request, digest_of(catalogue, _manifest_role(planned)), held)
-                planned = planned.with_held(held_now, was_held=is_known or was_held)
+                held_now, is_held = context_after(request, digest_of(catalogue, _manifest_role(planned)), held)
+                planned = planned.with_held(held_now, was_held=is_held or was_held)
             written = compose(request, planned, report, catalogue, is_round=is_round)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
@@ -196,7 +196,7 @@ def plan(
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(offered_names)
     if named:
-        # First: where a form shows an example, it is of the first tool.
+        # First, since the example in a form is of the first tool.
         offered = (FINDER, *offered)
     return Plan(
         client=request.dialect,
@@ -280,8 +280,8 @@ def _with_operators(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
 
 def _check_weight(plan: Plan) -> None:
     """Refuse tools too large for an answer to carry along, and for a Response to repeat three times."""
-    shown = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
-    size, limit = len(dump([shown, plan.form.echo])), plan.policy.max_tools_bytes
+    carried = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
+    size, limit = len(dump([carried, plan.form.echo])), plan.policy.max_tools_bytes
     if size > limit:
         message = (
             f"The tools, and what a Response repeats of its request, are too large: got {size} bytes, expected at most "

@@ -149,13 +149,13 @@ def listed(body: Mapping[str, Any]) -> set[str]:
 def as_functions(
     body: Mapping[str, Any],
     functions: Sequence[Mapping[str, Any]],
-    shown: Callable[[str, str], str],
+    model_name: Callable[[str, str], str],
     is_ours: Callable[[str], bool],
     decided: Mapping[str, tuple[Call, CallOutput]],
 ) -> dict[str, Any]:
     """Return a request with ``functions`` in place of its MCP tools, and with its MCP items as calls of functions.
 
-    ``shown``: returns the model's name for a server's tool; ``is_ours``: whether we call the server of a label;
+    ``model_name``: returns the model's name for a server's tool; ``is_ours``: whether we call the server of a label;
     ``decided``: the outcome of each decision, by the id of its approval request.
     """
     tools = body.get("tools")
@@ -166,13 +166,13 @@ def as_functions(
     ]
     changed = {**body, "tools": [*kept, *functions]}
     if isinstance(items := body.get("input"), list):
-        changed["input"] = [new for item in items for new in _as_calls(item, shown, is_ours, decided)]
+        changed["input"] = [new for item in items for new in _as_calls(item, model_name, is_ours, decided)]
     return changed
 
 
 def _as_calls(
     item: Any,
-    shown: Callable[[str, str], str],
+    model_name: Callable[[str, str], str],
     is_ours: Callable[[str], bool],
     decided: Mapping[str, tuple[Call, CallOutput]],
 ) -> list[Any]:
@@ -185,7 +185,7 @@ def _as_calls(
         return [item]
     if kind != "mcp_call":
         return []
-    name, output = shown(label, string(item.get("name"))), item.get("output")
+    name, output = model_name(label, string(item.get("name"))), item.get("output")
     text = output if isinstance(output, str) else error_text(item.get("error"))
     call_id = string(item.get("id")) or name
     return call_items(Call(call_id, name, string(item.get("arguments"))), CallOutput(call_id, (Text(text),)))

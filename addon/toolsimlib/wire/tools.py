@@ -80,12 +80,12 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     Two declarations of one name must be equal, and count once. Only one in an item of the history (``TOOL_ITEMS``)
     replaces an earlier one. The same declarations are read as the very same tools: nobody may change them.
     """
-    kept = _declaring(body)
-    source = source_of(kept.get("tools"))
-    text = dump(kept if source is None else {**kept, "tools": None}).encode()
+    declaring = _declaring(body)
+    source = source_of(declaring.get("tools"))
+    text = dump(declaring if source is None else {**declaring, "tools": None}).encode()
     size = len(text) + (source.size if source is not None else 0)
     key = text if len(text) <= _MAX_KEY_SIZE else sha256(text).digest()
-    declared = _Declared(key, source.number if source is not None else 0, size, kept)
+    declared = _Declared(key, source.number if source is not None else 0, size, declaring)
     return _read_cached(declared) if declared.size <= _MAX_CACHED_SIZE else _read(declared)
 
 
@@ -151,11 +151,11 @@ def _echo_tool(declared: Any) -> Any:
 
 def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
     """Return the declaration of a hosted tool without the secrets for its server, which its URL may contain too."""
-    kept = {name: None if name in _SECRETS else value for name, value in declared.items()}
+    redacted = {name: None if name in _SECRETS else value for name, value in declared.items()}
     if isinstance(url := declared.get("server_url"), str):
         found = _ORIGIN.match(url)
-        kept["server_url"] = f"{found[1]}{found[2]}/<redacted>" if found else "<redacted>"
-    return kept
+        redacted["server_url"] = f"{found[1]}{found[2]}/<redacted>" if found else "<redacted>"
+    return redacted
 
 
 def offered_natively(body: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -163,11 +163,11 @@ def offered_natively(body: Mapping[str, Any], names: Collection[str]) -> dict[st
 
     For a backend that takes tools itself; hosted tools stay.
     """
-    kept = dict(body)
+    offered = dict(body)
     for param, declared in _sources(body):
         if param in body and isinstance(declared, list):
-            kept[param] = [left for tool in declared if (left := _masked(tool, names, body)) is not None]
-    return kept
+            offered[param] = [rest for tool in declared if (rest := _masked(tool, names, body)) is not None]
+    return offered
 
 
 def _masked(declared: Mapping[str, Any], names: Collection[str], body: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -204,12 +204,12 @@ def _is_source(item: object) -> bool:
 
 def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of ``body`` that determine its tools; later items of the conversation make no difference."""
-    kept = {key: body[key] for key in ("tools", "functions") if body.get(key) is not None}
+    parts = {key: body[key] for key in ("tools", "functions") if body.get(key) is not None}
     items = body.get("input")
     found = [index for index, item in enumerate(items if isinstance(items, list) else ()) if _is_source(item)]
     if isinstance(items, list) and found:
-        kept["input"] = [item if _is_source(item) else None for item in items[: found[-1] + 1]]
-    return kept | ({"messages": None} if "messages" in body else {})
+        parts["input"] = [item if _is_source(item) else None for item in items[: found[-1] + 1]]
+    return parts | ({"messages": None} if "messages" in body else {})
 
 
 def _declarations(body: Mapping[str, Any], *, exact: bool = True) -> Iterator[_Declaration | Hosted]:

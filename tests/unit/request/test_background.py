@@ -24,7 +24,7 @@ def test_the_model_is_asked_for_a_stream(stream: bool) -> None:
 
 @pytest.mark.parametrize(("sent", "echo"), [({"store": False}, {}), ({}, {"store": False})])
 def test_it_has_to_be_kept(sent: dict[str, Any], echo: dict[str, Any]) -> None:
-    """Otherwise nobody could fetch it: also where the client said so of a request that refers to something."""
+    """Otherwise nobody could fetch it: also if the client asked for that in a request that refers to stored data."""
     with pytest.raises(BadRequest, match="needs 'store'") as caught:
         in_background(RESPONSES, BODY | sent, Kept("resp_1", echo), Report())
     assert caught.value.error.param == "background"

@@ -1,4 +1,4 @@
-"""A catalogue that the backend's own context holds is told once; whenever that is uncertain it is told."""
+"""A catalogue that the backend's own context holds is sent once; whenever that is uncertain it is sent again."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_what_may_not_stay_is_not_remembered(changes: dict[str, Any]) -> None:
 
 
 def test_over_a_chat_backend_nothing_is_held() -> None:
-    """It keeps nothing; nor is a backend that takes tools itself told any catalogue."""
+    """It stores nothing; and a backend that takes tools itself gets no catalogue."""
     assert rewritten(policy=Policy(backend="chat")).plan.held is None
     assert rewritten(policy=Policy(mode="native")).plan.held is None
 

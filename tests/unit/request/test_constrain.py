@@ -87,7 +87,7 @@ def test_structural_tags(required: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "closed"),
+    ("keywords", "closed"),
     [
         ({}, True),
         ({"additionalProperties": True}, False),
@@ -96,9 +96,9 @@ def test_structural_tags(required: bool) -> None:
         ({"allOf": [{"properties": {"b": {}}}]}, False),
     ],
 )
-def test_objects_hold_what_they_name(said: dict[str, Any], closed: bool) -> None:
+def test_objects_hold_what_they_name(keywords: dict[str, Any], closed: bool) -> None:
     """No property is invented, at any depth, unless the schema provides for more than it names."""
-    inner = {"type": "object", "properties": {"a": {"type": "string"}}, **said}
+    inner = {"type": "object", "properties": {"a": {"type": "string"}}, **keywords}
     outer = {"type": "object", "properties": {"list": {"type": "array", "items": inner}}}
     schema = call_schema([Tool("f", "f", parameters=outer)])["properties"]["arguments"]
     assert schema["additionalProperties"] is False

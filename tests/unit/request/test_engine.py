@@ -157,13 +157,13 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("feature", "status", "said"), REFUSALS)
-def test_refusals(feature: Any, status: int, said: str) -> None:
+@pytest.mark.parametrize(("feature", "status", "message"), REFUSALS)
+def test_refusals(feature: Any, status: int, message: str) -> None:
     """What servers say when they cannot do it, in their own words."""
-    assert is_refusal(feature, status, said)
+    assert is_refusal(feature, status, message)
 
 
-@pytest.mark.parametrize(("feature", "status", "said"), OTHERS)
-def test_other_errors(feature: Any, status: int, said: str) -> None:
+@pytest.mark.parametrize(("feature", "status", "message"), OTHERS)
+def test_other_errors(feature: Any, status: int, message: str) -> None:
     """An error about anything else is the client's."""
-    assert not is_refusal(feature, status, said)
+    assert not is_refusal(feature, status, message)

@@ -34,7 +34,7 @@ def write(form: str, tools: tuple[Tool, ...] = TOOLS, *, one_call: bool = False)
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_tool_is_shown_and_read_back(form: str) -> None:
-    """Names, types and custom tools' grammars are in the text, and the tools can be told from it again."""
+    """Names, types and grammars of custom tools are in the text, and the tools can be parsed from it again."""
     text = write(form)
     found = find_catalog(f"Be good.\n\n{text}\n\nHello.")
     assert found is not None
@@ -103,7 +103,7 @@ def test_calls_with_slots() -> None:
 
 
 def test_a_schema_beyond_slots_is_shown_whole() -> None:
-    """References and conditions are told as JSON schema, and read back from it."""
+    """References and conditions are shown as JSON schema, and parsed from it."""
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "string"}}}
     text = write("calls", (Tool("f", "f", parameters=schema),))
     assert '"arguments": {"a": <any, optional>}' in text

@@ -43,9 +43,9 @@ def test_a_bad_schema_is_told_each_time() -> None:
     good, bad = tools(1), tools(1, properties={"a": {"$ref": "#/gone"}})
     for _ in range(2):
         check_strict(good, MAX_SCHEMA_BYTES)
-        with pytest.raises(InvalidSchema, match="does not resolve") as told:
+        with pytest.raises(InvalidSchema, match="does not resolve") as raised:
             check_strict([*good, *bad], MAX_SCHEMA_BYTES)
-        assert told.value.tool is bad[0]
+        assert raised.value.tool is bad[0]
     with pytest.raises(InvalidSchema, match="too large"):
         check_strict(good, 5)
     check_strict([Tool("f", "f", parameters=bad[0].parameters)], MAX_SCHEMA_BYTES)

@@ -40,7 +40,7 @@ def test_strict_tools_must_conform():
     ],
 )
 def test_demand(tools, choice, one_call, demand):
-    """What tool_choice demands is said; auto demands nothing."""
+    """The manifest states the demand of tool_choice; auto demands nothing."""
     text = write(*tools, choice=choice, one_call=one_call)
     assert (demand in text) if demand else ("You MUST call" not in text)
 

@@ -64,7 +64,7 @@ def test_template(schema: dict[str, Any], written: str) -> None:
     ],
 )
 def test_what_a_template_cannot_say(schema: dict[str, Any], expressible: bool) -> None:
-    """References, conditions and rules for names are told to be beyond it."""
+    """References, conditions and rules for names are reported as beyond the notation."""
     assert Shown(schema).is_all is expressible
 
 

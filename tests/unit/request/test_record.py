@@ -186,14 +186,14 @@ LINES = st.lists(
 @given(LINES)
 def test_no_line_of_a_user_is_a_record(text):
     """Whatever a user writes, no line of it reads as a record; one backslash less, and it is what the user wrote."""
-    told = as_text(text)
-    for line in told.splitlines():
+    escaped = as_text(text)
+    for line in escaped.splitlines():
         assert read_call_record(line) is None
         assert read_output_record(line) is None
         assert not re.match(r"\s*\[function_call(_output|_error)?[ \t]", line)
     marked = re.compile(r"((?:\A|[\n\r\v\x85\u2028])[ \t]*)\\(\\*\[function_call(?:_output|_error)?[ \t])")
-    assert marked.sub(r"\1\2", told) == text
-    assert told.replace("\\", "") == text.replace("\\", "")
+    assert marked.sub(r"\1\2", escaped) == text
+    assert escaped.replace("\\", "") == text.replace("\\", "")
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_history_alone():
 
 
 def test_choice_none():
-    """With tool_choice none nothing is offered, nothing is said of tools, and every tool is masked."""
+    """With tool_choice none nothing is offered, tools are not mentioned, and every tool is masked."""
     rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
     assert texts(rewritten) == [("user", "hi")]
     assert (rewritten.plan.tools, rewritten.plan.masked) == ((), {"f", "g"})
@@ -233,7 +233,7 @@ def test_one_call(parallel, policy, one_call):
 
 @pytest.mark.parametrize("make", [responses, chat])
 def test_structured_output_beside_tools(make):
-    """A demand for JSON would forbid the call block: it leaves the body and is said in the manifest."""
+    """A demand for JSON would forbid the call block: it moves from the body to the manifest."""
     schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
     flat = {"type": "json_schema", "name": "x", "schema": schema}
     nested = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
@@ -312,7 +312,7 @@ def test_path(path, exchanged):
 
 
 def test_responses_client_over_chat():
-    """A Responses client's request is said in chat: instructions and manifest in one system message."""
+    """A Responses client's request is translated to chat: instructions and manifest in one system message."""
     rewritten = responses(
         Policy(backend="chat"),
         tools=[F],
@@ -332,7 +332,7 @@ def test_responses_client_over_chat():
 
 
 def test_chat_client_over_responses():
-    """A chat client's request is said in Responses: instructions, then the manifest before the user."""
+    """A chat client's request is translated to Responses: instructions, then the manifest before the user."""
     system = {"role": "system", "content": "Be good."}
     rewritten = chat(Policy(backend="responses"), tools=[F], messages=[system, USER], max_tokens=9)
     body = sent(rewritten)
@@ -437,7 +437,7 @@ def test_reminder(items, reminded):
 
 
 def test_no_reminder_without_tools():
-    """Nothing is said of tools where none is offered."""
+    """Tools are not mentioned if none is offered."""
     assert "Reminder" not in responses(tools=[F], tool_choice="none", input=[USER, CALL, OUTPUT]).body.decode()
 
 
@@ -668,7 +668,7 @@ def test_only_tools_that_nobody_serves(kind: str, forwarded: bool) -> None:
 
 
 def test_a_call_that_the_operator_demands_is_enforced_like_a_clients_own():
-    """``tool_use_mode=enforced`` says more than words where the engine can be told; after an output it says nothing."""
+    """``tool_use_mode=enforced`` adds a constraint if the engine supports one; after an output it demands nothing."""
     policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
     assert sent(chat(policy, tools=[F]))["response_format"]["type"] == "json_schema"
     assert sent(responses(policy, tools=[F]))["text"]["format"]["type"] == "json_schema"

@@ -244,9 +244,9 @@ def test_a_hosted_item_is_a_wall(role):
 def test_thoughts_are_told_or_dropped():
     """Told, they stand in tags before the words and the call that followed from them; dropped, they are noted."""
     items = (Thought("hm"), say("assistant", "Well."), Thought("so"), Call("a", "f", "{}"))
-    [told] = flatten(items, Policy(history="record", reasoning="tell"), Report())
+    [message] = flatten(items, Policy(history="record", reasoning="tell"), Report())
     call = "[function_call id=a call_id=a name=f arguments={}]"
-    assert told == say("assistant", f"<think>\nhm\n</think>\n\nWell.\n\n<think>\nso\n</think>\n\n{call}")
+    assert message == say("assistant", f"<think>\nhm\n</think>\n\nWell.\n\n<think>\nso\n</think>\n\n{call}")
     report = Report()
     [dropped] = flatten(items, Policy(history="record"), report)
     assert dropped == say("assistant", f"Well.\n\n{call}")

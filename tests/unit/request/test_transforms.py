@@ -86,12 +86,12 @@ def test_outputs_are_compact(mode: str, dialect: Dialect) -> None:
     output = {"type": "function_call_output", "call_id": "fc_001", "output": ENVELOPE}
     asked = {"model": "m", "input": [output], "tools": [{"type": "function", "name": "f"}]}
     body = BODY if dialect == "chat" else asked
-    told = json.dumps(sent(dialect, body, mode=mode, transforms=["tool_result_compact_envelope"]))
-    assert COMPACT.replace('"', '\\"') in told
+    written = json.dumps(sent(dialect, body, mode=mode, transforms=["tool_result_compact_envelope"]))
+    assert COMPACT.replace('"', '\\"') in written
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "written"),
     [
         (ENVELOPE, COMPACT),
         ('{"ok":false,"data":null,"errors":["é"]}', '{"ok":false,"errors":["é"]}'),
@@ -100,9 +100,9 @@ def test_outputs_are_compact(mode: str, dialect: Dialect) -> None:
         ("no JSON", "no JSON"),
     ],
 )
-def test_compact(output: str, told: str) -> None:
+def test_compact(output: str, written: str) -> None:
     """Only an envelope is one; anything else stays letter by letter."""
-    assert compact(output) == told
+    assert compact(output) == written
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -10,25 +10,25 @@ from toolsimlib.wire.ahead import Ahead
 OBJECTS = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5), max_size=4).map(json.dumps)
 
 
-def told(*pieces: str) -> list[str]:
+def passed_on(*pieces: str) -> list[str]:
     ahead = Ahead()
     return [ahead.feed(piece) for piece in pieces]
 
 
 @given(OBJECTS, st.integers(1, 9))
-def test_what_is_told_begins_the_arguments(arguments: str, size: int) -> None:
+def test_pieces_passed_on_begin_the_arguments(arguments: str, size: int) -> None:
     """Piece by piece and in order; all of them, unless the first is the whole object."""
     pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
-    seen = told(*pieces)
+    seen = passed_on(*pieces)
     assert arguments.startswith("".join(seen))
     assert seen == pieces or len(pieces) == 1 or pieces[1].startswith(pieces[0])
 
 
 @given(OBJECTS, st.lists(st.integers(1, 30), min_size=1, max_size=4))
 def test_pieces_that_repeat_all_before(arguments: str, ends: list[int]) -> None:
-    """A cumulative backend sends longer and longer beginnings: what is told of them begins the last one."""
+    """A cumulative backend sends ever longer prefixes: the pieces passed on are a prefix of the last one."""
     pieces = [arguments[:end] for end in sorted({*ends, len(arguments)}) if end <= len(arguments)]
-    assert arguments.startswith("".join(told(*pieces)))
+    assert arguments.startswith("".join(passed_on(*pieces)))
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_pieces_that_repeat_all_before(arguments: str, ends: list[int]) -> None:
         ('{"a":"\ud83d', '\udc22"}'),
     ],
 )
-def test_what_may_not_stand_is_not_told(pieces: tuple[str, ...]) -> None:
+def test_uncertain_pieces_are_not_passed_on(pieces: tuple[str, ...]) -> None:
     """An object that another may replace, what is no object, and half a character."""
-    assert "".join(told(*pieces)) == ""
+    assert "".join(passed_on(*pieces)) == ""
 
 
-def test_nothing_follows_what_was_not_told() -> None:
-    """What is told is one beginning, without gaps; empty pieces say nothing."""
+def test_nothing_follows_a_withheld_piece() -> None:
+    """The pieces passed on are one prefix, without gaps; empty pieces change nothing."""
     ahead = Ahead()
     assert [ahead.feed(each) for each in ("", '{"', "", 'a":"', "\ud83d", "\udc22", '"}')] == [
         *("", '{"', "", 'a":"'),

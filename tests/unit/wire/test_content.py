@@ -112,7 +112,7 @@ def test_responses_content():
 
 
 def test_translate_item() -> None:
-    """Messages and outputs are told part by part, calls as they are; chat has system for developer."""
+    """Messages and outputs are translated part by part, calls stay as they are; chat has system for developer."""
     audio = Raw("chat", {"type": "input_audio", "input_audio": {}})
     notes: list[str] = []
     for role in ("system", "developer", "user", "assistant"):

@@ -93,12 +93,12 @@ def test_joiner(text: str, data: st.DataObject) -> None:
     """However a text is cut into deltas, even within a character, the whole text comes out."""
     units = text.encode("utf-16-le", "surrogatepass")
     joiner: Joiner[str] = Joiner()
-    told, at = "", 0
+    joined, at = "", 0
     while at < len(units):
         size = 2 * data.draw(st.integers(1, 3))
-        told += joiner.join("a", units[at : at + size].decode("utf-16-le", "surrogatepass"))
+        joined += joiner.join("a", units[at : at + size].decode("utf-16-le", "surrogatepass"))
         assert joiner.join("b", "x") == "x"
         at += size
-    assert told + joiner.end("a") == whole_text(text)
+    assert joined + joiner.end("a") == whole_text(text)
     assert joiner.end("a") == ""
     assert joiner.open_keys() == []

@@ -86,7 +86,7 @@ def test_a_search_brings_its_own_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "told"),
+    ("item", "expected"),
     [
         (
             {
@@ -116,9 +116,9 @@ def test_a_search_brings_its_own_words() -> None:
         ({"type": "shell_call_output"}, "[]"),
     ],
 )
-def test_outputs(item: dict[str, Any], told: str) -> None:
-    """The model is told what the client found out, whatever shape it has."""
-    assert OUTPUTS[item["type"]].answer(item) == told
+def test_outputs(item: dict[str, Any], expected: str) -> None:
+    """The model sees what the client found out, whatever its shape."""
+    assert OUTPUTS[item["type"]].answer(item) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""MCP on the wire: what is told, in the SDK's types, and what a request says of it."""
+"""MCP on the wire: the items written, in the SDK's types, and what a request contains about them."""
 
 from __future__ import annotations
 

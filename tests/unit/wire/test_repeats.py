@@ -172,7 +172,7 @@ def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: by
 
 
 def test_all_at_once() -> None:
-    """Frames that stand together are told together, if all of them are repeats, and nothing but them stands there."""
+    """Frames that arrive together are returned together, if all of them are repeats, and there is nothing else."""
     for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN, VLLM):
         template = learned(envelope.replace(b"%s", b"Hel"))
         assert template is not None
@@ -207,7 +207,7 @@ def test_numbers_may_change(envelope: bytes) -> None:
 
 
 def test_what_repeats_is_looked_for_first() -> None:
-    """Of several kinds of frame, the one that came last is told at once."""
+    """Of several kinds of frame, the one that came last is recognised at once."""
     decoder = RepeatDecoder()
     kinds = [envelope.replace(b"%s", b"a") for envelope in (ENVELOPES[0], ENVELOPES[7])]
     for frame in kinds * 10:

@@ -70,7 +70,7 @@ def test_read_choice(value, choice):
     ],
 )
 def test_ignored_choices_are_noted(value, choice, notes):
-    """What a choice says of tools that are not the client's own is ignored, and said."""
+    """The part of a choice about tools that are not the client's own is ignored, and noted."""
     assert read_choice(value, TOOLS, hosted=True, param="tool_choice") == (choice, notes)
 
 
@@ -150,5 +150,5 @@ def test_required_without_tools():
     ],
 )
 def test_what_a_choice_says_of_hosted_tools(choice, left):
-    """It is the backend's own business; what it says of the client's tools is said in words."""
+    """The backend handles it; the part about the client's tools is put into words."""
     assert hosted_choice(choice) == left

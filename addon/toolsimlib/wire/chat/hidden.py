@@ -31,8 +31,8 @@ def with_hidden(body: Mapping[str, Any], owner: str, find: Callable[[bytes], Seq
     messages = _messages(body)
     restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, owner), messages, strict=False):
-        is_models = isinstance(message, dict) and message.get("role") == "assistant"
-        if is_models and (calls := find(key)):
+        is_from_model = isinstance(message, dict) and message.get("role") == "assistant"
+        if is_from_model and (calls := find(key)):
             restored = called(restored, "", calls)
         restored["messages"].append(message)
     return restored

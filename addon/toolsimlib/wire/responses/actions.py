@@ -144,8 +144,8 @@ def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
     items = body.get("input")
     if not isinstance(items, list):
         return body
-    shown = [item if (summary := _summary(item)) is None else _words(summary) for item in items]
-    return body if all(map(is_, shown, items)) else {**body, "input": shown}
+    readable = [item if (summary := _summary(item)) is None else _words(summary) for item in items]
+    return body if all(map(is_, readable, items)) else {**body, "input": readable}
 
 
 def _words(summary: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer's ``body``. ``id``: of the record to write; ``value``: its new value, b"" to delete it."""
+    """The answer's ``body``. ``id``: of the record to write, "" = none; ``value``: its new value, b"" to delete it."""
 
     body: dict[str, Any]
     id: str = ""

@@ -24,11 +24,11 @@ from toolsimlib.wire.sse import ServerSentEvent
 
 def stream(*chunks: dict[str, Any] | str) -> list[BackendEvent]:
     reader = ChatReader()
-    told = []
+    emitted = []
     for chunk in chunks:
         data = chunk if isinstance(chunk, str) else json.dumps(chunk)
-        told += reader.event(ServerSentEvent("", data))
-    return [event for event in told + reader.end() if not isinstance(event, Opened)]
+        emitted += reader.event(ServerSentEvent("", data))
+    return [event for event in emitted + reader.end() if not isinstance(event, Opened)]
 
 
 def chunk(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, Any]:
@@ -38,14 +38,14 @@ def chunk(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, 
 def test_text_and_finish() -> None:
     """Deltas, the finish, the counts and the terminator, in that order."""
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 1}}
-    told = stream(
+    emitted = stream(
         chunk(role="assistant", content=""),
         chunk(content="Hi"),
         chunk("length"),
         {"choices": [], "usage": usage},
         "[DONE]",
     )
-    assert told == [TextDelta("Hi"), Finished("length"), Counted(Usage(3, 4, 7, 1)), Closed()]
+    assert emitted == [TextDelta("Hi"), Finished("length"), Counted(Usage(3, 4, 7, 1)), Closed()]
 
 
 def test_opened_once() -> None:
@@ -69,12 +69,12 @@ def test_a_second_finish_says_nothing() -> None:
 
 
 def test_structured_calls_in_fragments() -> None:
-    """Calls in fragments are told whole, in the order of their indexes, before the finish; legacy ones too."""
+    """Calls in fragments are emitted whole, in the order of their indexes, before the finish; legacy ones too."""
     one = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"a"'}}
     two = {"index": 1, "custom": {"name": "p", "input": "x"}}
     more = {"index": 0, "function": {"arguments": ":1}"}}
-    told = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk(tool_calls=[more]), chunk("tool_calls"))
-    assert told == [StructuredCall("f", '{"a":1}'), StructuredCall("p", "x", "custom"), Finished("stop"), Closed()]
+    emitted = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk(tool_calls=[more]), chunk("tool_calls"))
+    assert emitted == [StructuredCall("f", '{"a":1}'), StructuredCall("p", "x", "custom"), Finished("stop"), Closed()]
     legacy = stream(chunk(function_call={"name": "f"}), chunk(function_call={"arguments": "{}"}), "[DONE]")
     assert legacy == [StructuredCall("f", "{}"), Closed()]
 
@@ -119,8 +119,8 @@ def test_whole() -> None:
 @pytest.mark.parametrize("body", [{"error": {"message": "out", "code": 429}}, {"error": "out"}])
 def test_failures(body: dict[str, Any]) -> None:
     """An error is the end, streamed or whole; a numeric code becomes text."""
-    for told in (stream(chunk(content="a"), body, chunk(content="b"), "[DONE]")[1:], ChatReader().whole(body)):
-        (failed,) = told
+    for emitted in (stream(chunk(content="a"), body, chunk(content="b"), "[DONE]")[1:], ChatReader().whole(body)):
+        (failed,) = emitted
         assert isinstance(failed, Failed)
         assert failed.error.message == "out"
         assert failed.error.code in (None, "429")
@@ -152,8 +152,8 @@ def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
     """Some backends call every call of an answer the first: a new name with a new id is a call of its own."""
     one, two = call("f", '{"a":1}', id="x", **place), call("f", '{"a":2}', id="y", **place)
     more = {**place, "id": "y", "function": {"arguments": " "}}
-    told = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk("tool_calls", tool_calls=[more]))
-    assert told == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2} '), Finished("stop"), Closed()]
+    emitted = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk("tool_calls", tool_calls=[more]))
+    assert emitted == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2} '), Finished("stop"), Closed()]
 
 
 @pytest.mark.parametrize(
@@ -172,10 +172,10 @@ def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], calls
 
 @pytest.mark.parametrize("reason", [None, "", 5])
 def test_a_whole_answer_that_leaves_open_why_it_ended(reason: object) -> None:
-    """It has ended, so its calls are told."""
+    """It has ended, so its calls are emitted."""
     message = {"content": "Hi\ud83d", "tool_calls": [call("f", "{}")]}
-    told = ChatReader().whole({"choices": [{"message": message, "finish_reason": reason}]})
-    assert told[1:] == [
+    emitted = ChatReader().whole({"choices": [{"message": message, "finish_reason": reason}]})
+    assert emitted[1:] == [
         TextDelta("Hi"),
         TextDelta("\ufffd"),
         StructuredCall("f", "{}"),
@@ -197,21 +197,21 @@ def test_arguments_that_are_an_object() -> None:
 def test_a_call_that_was_cut_off() -> None:
     """Where the answer was cut, the last call may not be whole."""
     calls = [call("f", '{"a":1}', index=0), call("f", '{"a":2', index=1)]
-    told = stream(chunk("length", tool_calls=calls))
-    assert told[:2] == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2', whole=False)]
+    emitted = stream(chunk("length", tool_calls=calls))
+    assert emitted[:2] == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2', whole=False)]
 
 
 @pytest.mark.parametrize("reason", ["length", "model_length", "insufficient_system_resource", "abort"])
 def test_other_words_for_cut(reason: str) -> None:
-    """An answer that was cut is never told as one that is complete, whatever the backend calls it."""
+    """An answer that was cut off is never reported as complete, whatever the backend calls it."""
     assert stream(chunk(reason)) == [Finished("length"), Closed()]
 
 
 def test_a_choice_that_ends_in_an_error() -> None:
     """The finish reason "error" fails the answer, streamed or whole, with what the backend says of it."""
     choice = {"finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
-    for told in (stream({"choices": [choice]}, "[DONE]"), ChatReader().whole({"choices": [choice]})[1:]):
-        (failed,) = told
+    for emitted in (stream({"choices": [choice]}, "[DONE]"), ChatReader().whole({"choices": [choice]})[1:]):
+        (failed,) = emitted
         assert isinstance(failed, Failed)
         assert failed.error.message == "upstream died"
     assert isinstance(stream(chunk("error"))[0], Failed)
@@ -249,8 +249,8 @@ def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) 
     streamed or whole."""
     whole = ChatReader().whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
     streamed = stream({"choices": [{"delta": message}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
-    for told in (whole, streamed):
-        found = [(call.name, call.arguments) for call in told if isinstance(call, StructuredCall)]
+    for emitted in (whole, streamed):
+        found = [(call.name, call.arguments) for call in emitted if isinstance(call, StructuredCall)]
         assert found == calls
 
 
@@ -272,15 +272,15 @@ def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
     deltas = [
         {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": each}}]} for each in pieces
     ]
-    told = stream(*({"choices": [{"delta": delta}]} for delta in deltas), "[DONE]")
-    assert [call.arguments for call in told if isinstance(call, StructuredCall)] == [arguments]
+    emitted = stream(*({"choices": [{"delta": delta}]} for delta in deltas), "[DONE]")
+    assert [call.arguments for call in emitted if isinstance(call, StructuredCall)] == [arguments]
 
 
 def test_halves_of_a_character() -> None:
     """A pair that is cut between two deltas is joined; half a one at the end is U+FFFD, before the finish."""
     chunks = ({"choices": [{"delta": {"content": each}}]} for each in ("a\ud83d", "\ude00b", "\ud83d"))
-    told = stream(*chunks, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
-    assert [each.text for each in told if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]
+    emitted = stream(*chunks, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    assert [each.text for each in emitted if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
 def test_a_call_behind_the_finish_reason_is_told() -> None:
@@ -291,11 +291,11 @@ def test_a_call_behind_the_finish_reason_is_told() -> None:
     assert stream(chunk("stop"), late) == [Finished("stop"), call, Closed()]
 
 
-def told_ahead(*chunks: dict[str, Any]) -> list[BackendEvent]:
+def streamed_ahead(*chunks: dict[str, Any]) -> list[BackendEvent]:
     reader = ChatReader()
     reader.streams_ahead = True
-    told = [event for each in chunks for event in reader.event(ServerSentEvent("", json.dumps(each)))]
-    return [event for event in told if not isinstance(event, Opened)]
+    emitted = [event for each in chunks for event in reader.event(ServerSentEvent("", json.dumps(each)))]
+    return [event for event in emitted if not isinstance(event, Opened)]
 
 
 def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
@@ -304,18 +304,18 @@ def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
 
 def test_the_first_call_is_told_ahead() -> None:
     """Piece by piece if that is asked for, until there is another call; the whole one follows under the same key."""
-    told = told_ahead(
+    emitted = streamed_ahead(
         fragment(0, "", name="f"), fragment(0, '{"a"'), fragment(0, ":"), fragment(1, "{", name="g"), fragment(0, "1}"),
         fragment(1, "}"), chunk("tool_calls"),
     )  # fmt: skip
-    assert told[:2] == [StructuredDelta("0", "f", '{"a"', True), StructuredDelta("0", "f", ":", False)]
-    assert told[2:] == [StructuredCall("f", '{"a":1}'), StructuredCall("g", "{}"), Finished("stop")]
-    assert [each.key for each in told if isinstance(each, StructuredCall)] == ["0", ""]
+    assert emitted[:2] == [StructuredDelta("0", "f", '{"a"', True), StructuredDelta("0", "f", ":", False)]
+    assert emitted[2:] == [StructuredCall("f", '{"a":1}'), StructuredCall("g", "{}"), Finished("stop")]
+    assert [each.key for each in emitted if isinstance(each, StructuredCall)] == ["0", ""]
 
 
 def test_what_is_not_told_ahead() -> None:
     """A call that is not the first, one without a name yet, a custom tool's, and any where it is not asked for."""
-    assert told_ahead(fragment(1, "{", name="g")) == []
-    assert told_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []
-    assert told_ahead(chunk(tool_calls=[{"index": 0, "custom": {"name": "f", "input": "{"}}])) == []
+    assert streamed_ahead(fragment(1, "{", name="g")) == []
+    assert streamed_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []
+    assert streamed_ahead(chunk(tool_calls=[{"index": 0, "custom": {"name": "f", "input": "{"}}])) == []
     assert stream(fragment(0, "{", name="f")) == []

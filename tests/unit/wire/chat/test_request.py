@@ -219,7 +219,7 @@ def responses(**fields):
     ],
 )
 def test_responses_fields(sent, gives):
-    """A Responses client's fields are said in this API's words; nothing else goes out."""
+    """A Responses client's fields are translated to this API's; nothing else goes out."""
     assert written(responses(**sent)) == {"model": "m", "messages": [], **gives}
 
 
@@ -283,7 +283,7 @@ def test_stored_things_are_refused(sent, code):
 
 
 def test_malformed_instructions():
-    """Instructions have to be said, so they have to be text."""
+    """Instructions become a message, so they have to be text."""
     with pytest.raises(BadRequest) as caught:
         adopt(responses(instructions=["x"]))
     assert caught.value.error.param == "instructions"
@@ -300,13 +300,13 @@ def test_tools_without_a_conversation():
 def test_thoughts(field):
     """An assistant's thoughts come before the calls that followed from them; a field of another shape is none."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    said = {"role": "assistant", "content": None, "tool_calls": [call]}
-    items = read_request({"messages": [{**said, field: "hm"}, {**said, field: {"x": 1}}]}).items
+    assistant = {"role": "assistant", "content": None, "tool_calls": [call]}
+    items = read_request({"messages": [{**assistant, field: "hm"}, {**assistant, field: {"x": 1}}]}).items
     assert items == (Thought("hm"), Call("c", "f", "{}"), Call("c", "f", "{}"))
 
 
 def test_a_request_beside_the_conversation() -> None:
-    """The same model, as the server is told to run it, with a question of its own and a short, certain answer."""
+    """The same model with the same settings, and with its own question and a short, deterministic answer."""
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],

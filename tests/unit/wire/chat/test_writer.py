@@ -165,8 +165,8 @@ def test_failed() -> None:
     assert chunks[-1] == {"error": {"message": "out", "type": "server_error", "param": None, "code": "c"}}
     assert not done
     assert writer.error is not None
-    told = (TextDelta("a"), Failed(ApiError("out", code="c")))
-    frames = [frame for event in told for frame in ChatWriter(FORM).write(event)]
+    failing = (TextDelta("a"), Failed(ApiError("out", code="c")))
+    frames = [frame for event in failing for frame in ChatWriter(FORM).write(event)]
     assert read("chat", True, frames).error == "c"
 
 
@@ -194,8 +194,8 @@ def test_any_answer(parts: list[str | None], usage: bool) -> None:
     _, _, writer = write(events, dataclasses.replace(FORM, stream=False))
     assert writer.body is not None
     ChatCompletion.model_validate(writer.body)
-    said = "".join(delta.get("content") or "" for delta in deltas(chunks))
-    assert said == (writer.body["choices"][0]["message"]["content"] or "")
+    streamed = "".join(delta.get("content") or "" for delta in deltas(chunks))
+    assert streamed == (writer.body["choices"][0]["message"]["content"] or "")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Counting and compacting: their paths, what a backend is asked, and an item that holds what was said."""
+"""Counting and compacting: their paths, the requests to a backend, and the item that holds a summary."""
 
 from __future__ import annotations
 

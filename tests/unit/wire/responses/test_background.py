@@ -51,15 +51,15 @@ def test_what_it_is_now(kept: str, state: str, cancel: bool, now: str) -> None:
     assert response_now(response, state, cancel=cancel)["status"] == now
     value = value_of(json.dumps(response).encode(), b'[{"id":"i"}]', stream=True)
     call = Call(Resource("cancel" if cancel else "response", "r"), "POST" if cancel else "GET", state=state)
-    told = respond(call, value)
-    assert told.body["status"] == now
-    assert (told.id == "r") is (kept == "queued" and now in ("failed", "cancelled"))
-    if told.id:
-        record: Any = parse_object(told.value)
-        assert (record["response"], record["input"]) == (told.body, [{"id": "i"}])
-        assert is_streamed(told.value)
+    answered = respond(call, value)
+    assert answered.body["status"] == now
+    assert (answered.id == "r") is (kept == "queued" and now in ("failed", "cancelled"))
+    if answered.id:
+        record: Any = parse_object(answered.value)
+        assert (record["response"], record["input"]) == (answered.body, [{"id": "i"}])
+        assert is_streamed(answered.value)
     if kept == "queued" and not state:
-        assert told.body["error"]["message"] == LEFT_ALONE.message
+        assert answered.body["error"]["message"] == LEFT_ALONE.message
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -107,6 +107,6 @@ def test_events_that_are_kept() -> None:
 
 def test_the_event_of_an_error() -> None:
     """It is flat and nested, since each client reads only one of them."""
-    told = json.loads(error_frame(LEFT_ALONE, 7).partition(b"data: ")[2])
-    assert (told["type"], told["message"], told["sequence_number"]) == ("error", LEFT_ALONE.message, 7)
-    assert told["error"]["message"] == LEFT_ALONE.message
+    answered = json.loads(error_frame(LEFT_ALONE, 7).partition(b"data: ")[2])
+    assert (answered["type"], answered["message"], answered["sequence_number"]) == ("error", LEFT_ALONE.message, 7)
+    assert answered["error"]["message"] == LEFT_ALONE.message

@@ -22,13 +22,13 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 
 @given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
-def test_all_events_are_counted(told: list[list[str] | str]) -> None:
+def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
     """By one counter from 0, whether they are made one by one or together, and however they are taken."""
     events = EventStream(is_on=True)
     events.start_deltas(deltas_of("d", {"item_id": "m"}, ',"logprobs":[]'))
     frames: list[bytes] = []
     expected: list[dict[str, Any]] = []
-    for each in told:
+    for each in batches:
         if isinstance(each, str):
             events.emit("e", {"fields": each}, ',"more":[1]')
             expected.append({"type": "e", "fields": each, "more": [1]})
@@ -55,7 +55,7 @@ def test_deltas_that_come_together_leave_together() -> None:
 
 
 def test_an_answer_that_is_not_streamed_has_no_events() -> None:
-    """Whatever is told."""
+    """Whatever the events."""
     events = EventStream(is_on=False)
     events.start_deltas(deltas_of("d", {}))
     events.deltas(["a"])

@@ -32,11 +32,11 @@ END: list[BackendEvent] = [Finished("stop"), Closed()]
 
 def stream(*events: dict[str, Any] | str) -> list[BackendEvent]:
     reader = ResponsesReader()
-    told = []
+    emitted = []
     for event in events:
         data = event if isinstance(event, str) else json.dumps(event)
-        told += reader.event(ServerSentEvent("", data))
-    return told + reader.end()
+        emitted += reader.event(ServerSentEvent("", data))
+    return emitted + reader.end()
 
 
 def delta(text: str, output_index: int = 0, **fields: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def delta(text: str, output_index: int = 0, **fields: Any) -> dict[str, Any]:
 
 
 def test_text_is_said_once() -> None:
-    """A text that came in deltas is not said again by any of the events and objects that hold it whole."""
+    """A text that came in deltas is not repeated for any of the events and objects that hold it whole."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Hi"}
     item = {"type": "response.output_item.done", "output_index": 0, "item": MESSAGE}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE]}}
@@ -71,7 +71,7 @@ def test_items_without_an_index_are_told_apart_by_their_ids() -> None:
     message = {**MESSAGE, "id": "msg"}
     calls = [{"type": "function_call", "call_id": f"fc_{n}", "name": "f", "arguments": f"[{n}]"} for n in (1, 2)]
     items = [reasoning, message, *calls]
-    told = stream(
+    emitted = stream(
         {"type": "response.created", "response": {"id": "resp"}},
         {"type": "response.output_item.added", "item": {**reasoning, "content": []}},
         {"type": "response.reasoning_text.delta", "item_id": "rs", "delta": "hm"},
@@ -82,7 +82,7 @@ def test_items_without_an_index_are_told_apart_by_their_ids() -> None:
         {"type": "response.completed", "response": {"status": "completed", "output": items}},
     )
     expected = [ReasoningDelta("hm", "text"), TextDelta("Hi"), StructuredCall("f", "[1]"), StructuredCall("f", "[2]")]
-    assert told[1:] == [*expected, *END]
+    assert emitted[1:] == [*expected, *END]
 
 
 def test_the_event_line_names_what_the_data_does_not() -> None:
@@ -119,9 +119,9 @@ def of_item(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_hosted_item_is_told_step_by_step() -> None:
-    """What is announced is told as it comes, events that nobody knows included, and once; numbers are not ours."""
+    """An announced item is emitted as it comes, including unknown events, and once; numbers are not passed on."""
     done = {**MCP, "arguments": "{}", "output": "x", "status": "completed"}
-    told = stream(
+    emitted = stream(
         {"type": "response.output_item.added", "output_index": 0, "item": MCP},
         of_item("response.mcp_call_arguments.delta", delta="{}"),
         of_item("response.mcp_call_arguments.done", arguments="{}"),
@@ -133,7 +133,7 @@ def test_a_hosted_item_is_told_step_by_step() -> None:
         delta("Hi", 1),
         {"type": "response.completed", "response": {"status": "completed", "output": [done, MESSAGE]}},
     )
-    assert told == [
+    assert emitted == [
         HostedStarted("0", MCP),
         HostedProgress("0", "response.mcp_call_arguments.delta", {"delta": "{}"}),
         HostedProgress("0", "response.mcp_call_arguments.done", {"arguments": "{}"}),
@@ -184,7 +184,7 @@ def test_reasoning() -> None:
 
 
 def test_refusal() -> None:
-    """A refusal is told as one."""
+    """A refusal is emitted as one."""
     assert stream({"type": "response.refusal.delta", "delta": "No"}) == [RefusalDelta("No")]
     assert stream({"type": "response.refusal.done", "refusal": "No"}) == [RefusalDelta("No")]
 
@@ -231,7 +231,7 @@ def test_failures(event: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_an_answer_that_is_still_to_come_is_none(status: str) -> None:
-    """An empty output that the backend has not filled yet is not told as a whole answer."""
+    """An empty output that the backend has not filled yet does not count as a whole answer."""
     (failed,) = ResponsesReader().whole({"id": "r", "status": status, "output": []})
     assert isinstance(failed, Failed)
     assert (failed.error.code, failed.error.status) == ("backend_bad_answer", 502)
@@ -246,14 +246,14 @@ def test_garbage() -> None:
 
 
 def test_a_final_object_that_counts_anew() -> None:
-    """What the stream told is not told again, though the final object leaves out an item that stood before it."""
+    """Streamed items are not emitted again, although the final object omits an item before them."""
     call = {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}", "status": "completed"}
     thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "Hm"}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE, call]}}
-    told = stream(thought, delta("Hi", 1), completed)
-    assert told == [ReasoningDelta("Hm", "text"), TextDelta("Hi"), StructuredCall("f", "{}"), *END]
+    emitted = stream(thought, delta("Hi", 1), completed)
+    assert emitted == [ReasoningDelta("Hm", "text"), TextDelta("Hi"), StructuredCall("f", "{}"), *END]
     done = {"type": "response.output_item.done", "output_index": 2, "item": call}
-    assert stream(thought, delta("Hi", 1), done, completed) == told
+    assert stream(thought, delta("Hi", 1), done, completed) == emitted
 
 
 def test_arguments_in_deltas_alone() -> None:
@@ -269,7 +269,7 @@ def test_arguments_in_deltas_alone() -> None:
 
 
 def test_a_call_that_was_cut_off() -> None:
-    """A call whose item says that it is incomplete, or never said that it is done, may not be whole."""
+    """A call whose item is marked as incomplete, or was never reported as done, may not be whole."""
     item = {"type": "function_call", "name": "f", "arguments": '{"a":1', "status": "incomplete"}
     body = {"status": "incomplete", "output": [item]}
     assert ResponsesReader().whole(body)[1] == StructuredCall("f", '{"a":1', whole=False)
@@ -291,8 +291,8 @@ def test_halves_of_a_character() -> None:
     """A pair that is cut between two deltas is joined; half a one at the end is U+FFFD, whatever ends the text."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "whatever"}
     for end in ([done, DONE], [DONE]):
-        told = stream(delta("a\ud83d"), delta("\ude00b"), delta("\ud83d"), *end)
-        assert [each.text for each in told if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]
+        emitted = stream(delta("a\ud83d"), delta("\ude00b"), delta("\ud83d"), *end)
+        assert [each.text for each in emitted if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
 def test_unknown_events_are_named() -> None:
@@ -310,7 +310,7 @@ def done(item: dict[str, Any], **place: int) -> dict[str, Any]:
 @pytest.mark.parametrize("place", [{"output_index": 0}, {}], ids=["index 0", "no index"])
 @pytest.mark.parametrize("is_repeated", [True, False], ids=["all again at the end", "nothing at the end"])
 def test_items_that_share_an_index(place: dict[str, int], is_repeated: bool) -> None:
-    """Where every item is the first, none is lost and none is told twice; one that is done twice is told once."""
+    """If every item has the first index, none is lost or emitted twice; one that is done twice is emitted once."""
     calls = [{"type": "function_call", "name": name, "arguments": "{}"} for name in "fg"]
     calls.append({**calls[1], "call_id": "c"})
     final = {"type": "response.completed", "response": {"output": [MESSAGE, *calls] if is_repeated else []}}
@@ -327,7 +327,7 @@ def test_items_that_share_an_index_and_grow() -> None:
     ]
     arguments = {"type": "response.function_call_arguments.delta", "output_index": 0}
     done = {"type": "response.output_item.done", "output_index": 0}
-    told = stream(
+    emitted = stream(
         added[0],
         {**arguments, "delta": '{"a":1}'},
         {**done, "item": added[0]["item"]},
@@ -336,7 +336,7 @@ def test_items_that_share_an_index_and_grow() -> None:
         {**done, "item": added[1]["item"]},
         DONE,
     )
-    assert told == [StructuredCall("f", '{"a":1}'), StructuredCall("g", '{"a":2}'), *END]
+    assert emitted == [StructuredCall("f", '{"a":1}'), StructuredCall("g", '{"a":2}'), *END]
 
 
 def test_content_that_is_a_string() -> None:
@@ -352,10 +352,10 @@ def test_events_without_data_and_space_around_the_terminator() -> None:
     assert stream("", " [DONE] ", delta("Hi"), " ", DONE) == [TextDelta("Hi"), *END]
 
 
-def told_ahead(*events: dict[str, Any]) -> list[BackendEvent]:
+def streamed_ahead(*events: dict[str, Any]) -> list[BackendEvent]:
     reader = ResponsesReader()
     reader.streams_ahead = True
-    return [told for event in events for told in reader.event(ServerSentEvent("", json.dumps(event)))]
+    return [emitted for event in events for emitted in reader.event(ServerSentEvent("", json.dumps(event)))]
 
 
 def added(index: int, kind: str = "function_call", **fields: str) -> dict[str, Any]:
@@ -371,15 +371,15 @@ def test_calls_are_told_ahead() -> None:
     """Piece by piece if that is asked for, one after the other; the whole one follows under the same key."""
     item = {"type": "function_call", "name": "f", "namespace": "n", "arguments": '{"a":1}'}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
-    told = told_ahead(added(0, namespace="n"), piece(0, '{"a"'), piece(0, ":1}"), done, added(1), piece(1, "{"))
+    emitted = streamed_ahead(added(0, namespace="n"), piece(0, '{"a"'), piece(0, ":1}"), done, added(1), piece(1, "{"))
     first = [StructuredDelta("0", "f", '{"a"', True, "n"), StructuredDelta("0", "f", ":1}", False, "n")]
-    assert told == [*first, StructuredCall("f", '{"a":1}', namespace="n"), StructuredDelta("1", "f", "{", True)]
-    assert [each.key for each in told if isinstance(each, StructuredCall)] == ["0"]
+    assert emitted == [*first, StructuredCall("f", '{"a":1}', namespace="n"), StructuredDelta("1", "f", "{", True)]
+    assert [each.key for each in emitted if isinstance(each, StructuredCall)] == ["0"]
 
 
 def test_what_is_not_told_ahead() -> None:
     """A call that began while another was open, a custom tool's, one nobody announced, and any if nobody asks."""
-    assert told_ahead(added(0), added(1), piece(1, "{")) == []
-    assert told_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
-    assert told_ahead(piece(0, "{"), added(0), piece(0, "}")) == []
+    assert streamed_ahead(added(0), added(1), piece(1, "{")) == []
+    assert streamed_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
+    assert streamed_ahead(piece(0, "{"), added(0), piece(0, "}")) == []
     assert stream(added(0), piece(0, "{")) == []

@@ -142,7 +142,7 @@ def chat(**fields):
     ],
 )
 def test_chat_fields(sent, gives):
-    """A chat client's fields are said in this API's words; nothing else goes out."""
+    """A chat client's fields are translated to this API's; nothing else goes out."""
     assert written(chat(**sent)) == {"model": "m", "input": [], "store": False, **gives}
 
 
@@ -230,7 +230,7 @@ def test_echo_defaults():
 
 
 def test_echo_restores_what_was_sent():
-    """What was stripped for the backend comes back as the client said it."""
+    """Fields stripped for the backend come back as the client sent them."""
     sent = {
         "model": "m",
         "instructions": "Be good.",
@@ -287,7 +287,7 @@ def test_a_tool_is_chosen_by_its_type(kind):
 
 
 def test_a_request_beside_the_conversation() -> None:
-    """The same model, as the server is told to run it, with a question of its own that nobody keeps."""
+    """The same model with the same settings, and with its own question, which nobody stores."""
     body = {
         "model": "m",
         "input": "hi",

@@ -26,11 +26,11 @@ def test_a_failure_has_a_code_that_clients_know(code: str | None, final: str) ->
 
 
 def test_an_answer_that_failed_after_all_was_not_completed() -> None:
-    """Neither its status nor a time says that it was; the rest is as it was told before."""
+    """Neither status nor time show it as completed; the rest is unchanged."""
     response = {"id": "resp_1", "status": "completed", "error": None, "completed_at": 7, "output": [1]}
-    told = failed(response, ApiError("Why.", code="store_unavailable"))
+    final = failed(response, ApiError("Why.", code="store_unavailable"))
     error = {"code": "server_error", "message": "Why."}
-    assert told == {"id": "resp_1", "status": "failed", "error": error, "completed_at": None, "output": [1]}
+    assert final == {"id": "resp_1", "status": "failed", "error": error, "completed_at": None, "output": [1]}
 
 
 def test_parts_hold_their_text() -> None:

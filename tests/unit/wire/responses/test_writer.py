@@ -59,33 +59,33 @@ DELTAS = (
 def write(events: Sequence[ClientEvent], stream: bool = True) -> tuple[list[dict[str, Any]], ResponsesWriter]:
     """Return the events that the frames hold, each frame held against its form, and the writer."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
-    told = []
+    sent = []
     for event in events:
         for frame in writer.write(event):
             if frame == b"data: [DONE]\n\n":
                 continue
             name, data, *end = frame.decode().split("\n")
-            told.append(json.loads(data.removeprefix("data: ")))
-            assert name == f"event: {told[-1]['type']}"
+            sent.append(json.loads(data.removeprefix("data: ")))
+            assert name == f"event: {sent[-1]['type']}"
             assert end == ["", ""]
-    return told, writer
+    return sent, writer
 
 
 def call(number: int, text: str = '{"a":1}', **fields: Any) -> list[ClientEvent]:
     return [CallStarted(number, "f", **fields), *([CallDelta(text)] if text else []), CallEnded()]
 
 
-def check(told: list[dict[str, Any]]) -> None:
+def check(sent: list[dict[str, Any]]) -> None:
     """Hold a stream against the API's rules: numbers, order, ids, deltas that add up, and the generated types."""
-    assert [event["sequence_number"] for event in told] == list(range(len(told)))
-    assert [event["type"] for event in told[:2]] == ["response.created", "response.in_progress"]
-    assert told[0]["response"]["output"] == []
-    assert told[0]["response"]["usage"] is None
-    ids = {event["response"]["id"] for event in told if "response" in event}
+    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
+    assert [event["type"] for event in sent[:2]] == ["response.created", "response.in_progress"]
+    assert sent[0]["response"]["output"] == []
+    assert sent[0]["response"]["usage"] is None
+    ids = {event["response"]["id"] for event in sent if "response" in event}
     assert len(ids) == 1
-    final = told[-1]["response"]
-    added = [event for event in told if event["type"] == "response.output_item.added"]
-    done = [event for event in told if event["type"] == "response.output_item.done"]
+    final = sent[-1]["response"]
+    added = [event for event in sent if event["type"] == "response.output_item.added"]
+    done = [event for event in sent if event["type"] == "response.output_item.done"]
     assert [event["output_index"] for event in added] == list(range(len(added)))
     assert [event["item"] for event in done] == final["output"]
     assert [event["item"]["id"] for event in added] == [item["id"] for item in final["output"]]
@@ -96,7 +96,7 @@ def check(told: list[dict[str, Any]]) -> None:
             assert item["status"] == "in_progress"
             assert not any(item.get(key) for key in ("arguments", "input", "content"))
     texts: dict[tuple[str, str], str] = {}
-    for event in told:
+    for event in sent:
         kind, _, step = event["type"].removeprefix("response.").rpartition(".")
         if kind in DELTAS and step == "delta":
             assert event["delta"]
@@ -123,14 +123,14 @@ WORDS: st.SearchStrategy[list[ClientEvent]] = st.one_of(
 
 @given(st.lists(WORDS, max_size=8), st.sampled_from(["stop", "length", "tool_calls", "content_filter"]), st.booleans())
 def test_any_answer_keeps_the_rules(parts: list[list[ClientEvent]], reason: Any, usage: bool) -> None:
-    """Whatever is said, the stream keeps the API's order and types, and the whole answer is its final object."""
+    """Whatever the events, the stream keeps the API's order and types, and the whole answer is its final object."""
     events: list[ClientEvent] = [Opened("resp_1", 5)]
     for number, part in enumerate(parts, 1):
         events += [dataclasses.replace(e, number=number) if isinstance(e, CallStarted) else e for e in part]
     events.append(Ended({0: reason}, Usage(1, 2, 3) if usage else None))
-    told, writer = write(events)
-    check(told)
-    assert writer.body == told[-1]["response"]
+    sent, writer = write(events)
+    check(sent)
+    assert writer.body == sent[-1]["response"]
     _, whole = write(events, stream=False)
 
     def anonymous(body: dict[str, Any] | None) -> dict[str, Any]:
@@ -142,9 +142,9 @@ def test_any_answer_keeps_the_rules(parts: list[list[ClientEvent]], reason: Any,
 
 
 def test_a_sign_of_life_may_come_first() -> None:
-    """A backend may begin without saying so: whatever is told first, the response was announced before it."""
-    told, _ = write([KeepAlive(), *call(1), Ended({0: "tool_calls"})])
-    check(told)
+    """A backend may start without an event for it: whatever comes first, the response is announced before it."""
+    sent, _ = write([KeepAlive(), *call(1), Ended({0: "tool_calls"})])
+    check(sent)
 
 
 def test_a_long_text_takes_little_more_room_than_itself() -> None:
@@ -170,8 +170,8 @@ def test_ids() -> None:
 
 def test_namespace_is_told() -> None:
     """A namespaced call carries its namespace from the first event on."""
-    told, _ = write([*call(1, namespace="ns"), Ended()])
-    items = [event["item"] for event in told if "item" in event]
+    sent, _ = write([*call(1, namespace="ns"), Ended()])
+    items = [event["item"] for event in sent if "item" in event]
     assert [item["namespace"] for item in items] == ["ns", "ns"]
 
 
@@ -184,41 +184,41 @@ def test_text_after_a_call_is_a_new_item() -> None:
 
 def test_the_first_message_is_like_any_other() -> None:
     """Though its frames are made before there is text: the same events with the same members, in the same order."""
-    told, _ = write([TextDelta("a"), *call(1), TextDelta("a"), Ended()])
-    begins = [at for at, event in enumerate(told) if event.get("item", {}).get("type") == "message"][::2]
-    names = [told[at]["item"]["id"] for at in begins]
+    sent, _ = write([TextDelta("a"), *call(1), TextDelta("a"), Ended()])
+    begins = [at for at, event in enumerate(sent) if event.get("item", {}).get("type") == "message"][::2]
+    names = [sent[at]["item"]["id"] for at in begins]
     assert names[0] != names[1]
-    first, later = (json.dumps(told[at : at + 5]).replace(name, "") for at, name in zip(begins, names, strict=True))
+    first, later = (json.dumps(sent[at : at + 5]).replace(name, "") for at, name in zip(begins, names, strict=True))
     numbers = re.compile(r'"(?:sequence_number|output_index)": \d+')
     assert numbers.sub("", first) == numbers.sub("", later)
 
 
 def test_refusal_and_text_share_a_message() -> None:
     """Text and refusal are parts of one message, with indexes of their own."""
-    told, writer = write([TextDelta("a"), RefusalDelta("b"), TextDelta("c"), Ended()])
-    check(told)
+    sent, writer = write([TextDelta("a"), RefusalDelta("b"), TextDelta("c"), Ended()])
+    check(sent)
     assert writer.body is not None
     assert [part["type"] for part in writer.body["output"][0]["content"]] == ["output_text", "refusal", "output_text"]
 
 
 def test_incomplete() -> None:
     """A cut answer is incomplete, with its reason, and so is the item that was being written."""
-    told, _ = write([TextDelta("a"), Ended({0: "length"}, None)])
-    assert told[-1]["type"] == "response.incomplete"
-    assert told[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
-    assert told[-1]["response"]["output"][0]["status"] == "incomplete"
-    assert told[-1]["response"]["completed_at"] is None
+    sent, _ = write([TextDelta("a"), Ended({0: "length"}, None)])
+    assert sent[-1]["type"] == "response.incomplete"
+    assert sent[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert sent[-1]["response"]["output"][0]["status"] == "incomplete"
+    assert sent[-1]["response"]["completed_at"] is None
 
 
 def test_failed() -> None:
-    """A failure closes the open item, is said flat and nested, and ends the response; the client raises it."""
+    """A failure closes the open item, is sent flat and nested, and ends the response; the client raises it."""
     error = ApiError("out", "server_error", "rate_limit_exceeded", "p")
-    told, writer = write([TextDelta("a"), Failed(error)])
-    check(told)
-    assert [event["type"] for event in told[-3:]] == ["response.output_item.done", "error", "response.failed"]
+    sent, writer = write([TextDelta("a"), Failed(error)])
+    check(sent)
+    assert [event["type"] for event in sent[-3:]] == ["response.output_item.done", "error", "response.failed"]
     flat = {"type": "error", "code": "rate_limit_exceeded", "message": "out", "param": "p"}
-    assert told[-2] == {**flat, "error": error.body(), "sequence_number": len(told) - 2}
-    assert told[-1]["response"]["error"] == {"code": "rate_limit_exceeded", "message": "out"}
+    assert sent[-2] == {**flat, "error": error.body(), "sequence_number": len(sent) - 2}
+    assert sent[-1]["response"]["error"] == {"code": "rate_limit_exceeded", "message": "out"}
     assert writer.error == error
     again = ResponsesWriter(FORM)
     frames = [frame for event in (TextDelta("a"), Failed(error)) for frame in again.write(event)]
@@ -231,17 +231,17 @@ def test_failed() -> None:
 )
 def test_codes_of_the_final_object(code: str | None, final: str) -> None:
     """A strict failure must not be sent again, a broken stream may be: the final object's code says so."""
-    told, _ = write([Failed(ApiError("out", code=code))])
-    assert told[-2]["code"] == code
-    assert told[-1]["response"]["error"]["code"] == final
-    check(told)
+    sent, _ = write([Failed(ApiError("out", code=code))])
+    assert sent[-2]["code"] == code
+    assert sent[-1]["response"]["error"]["code"] == final
+    check(sent)
 
 
 def test_items_of_built_in_tools_pass() -> None:
     """An item that is not ours is announced and ended as it is."""
     item = {"id": "mcp_1", "type": "mcp_call", "name": "x", "arguments": "{}", "server_label": "s"}
-    told, writer = write([TextDelta("a"), PassThrough(item), TextDelta("b"), Ended()])
-    check(told)
+    sent, writer = write([TextDelta("a"), PassThrough(item), TextDelta("b"), Ended()])
+    check(sent)
     assert writer.body is not None
     assert writer.body["output"][1] == item
 
@@ -265,24 +265,24 @@ def test_hosted_items_are_told_step_by_step(stream: bool) -> None:
         HostedStarted("b", other),
         Ended(),
     ]
-    told, writer = write(events, stream)
+    sent, writer = write(events, stream)
     assert writer.body is not None
     assert writer.body["output"][1] == done
     assert writer.body["output"][3] == {**other, "status": "incomplete"}
     if not stream:
         return
-    assert [each["sequence_number"] for each in told] == list(range(len(told)))
-    for each in told:
+    assert [each["sequence_number"] for each in sent] == list(range(len(sent)))
+    for each in sent:
         EVENT.validate_python(each)
-    about = [each for each in told if each["type"].startswith("response.mcp_call")]
+    about = [each for each in sent if each["type"].startswith("response.mcp_call")]
     assert [(each["item_id"], each["output_index"]) for each in about] == [("mcp_1", 1)] * 2
-    assert [each["output_index"] for each in told if each["type"] == "response.output_item.done"] == [0, 1, 2, 3]
+    assert [each["output_index"] for each in sent if each["type"] == "response.output_item.done"] == [0, 1, 2, 3]
 
 
 def test_lone_surrogates_are_replaced() -> None:
     """What UTF-8 cannot carry becomes U+FFFD, in deltas and in the final object."""
-    told, writer = write([TextDelta("a\ud83d"), Ended()])
-    assert told[4]["delta"] == "a\ufffd"
+    sent, writer = write([TextDelta("a\ud83d"), Ended()])
+    assert sent[4]["delta"] == "a\ufffd"
     assert writer.body is not None
     assert writer.body["output"][0]["content"][0]["text"] == "a\ud83d"
 
@@ -336,29 +336,29 @@ def test_a_message_says_whether_the_answer_goes_on(
     events: list[ClientEvent], phases: list[str | None], stream: bool
 ) -> None:
     """Its phase, in its last event and in the response; none where it was cut, and none before it is over."""
-    told, writer = write(events, stream)
+    sent, writer = write(events, stream)
     assert writer.body is not None
     assert [item.get("phase") for item in writer.body["output"] if item["type"] == "message"] == phases
     for name, expected in (("done", phases), ("added", [None] * len(phases))):
-        items = [event["item"] for event in told if event["type"] == f"response.output_item.{name}"]
+        items = [event["item"] for event in sent if event["type"] == f"response.output_item.{name}"]
         if stream:
             assert [item.get("phase") for item in items if item["type"] == "message"] == expected
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_waits_for_its_model(stream: bool) -> None:
-    """It has its name and is told to wait; what follows has the same name, is said once, and counts on."""
+    """It has its id and is queued; what follows has the same id, is sent once, and continues the numbers."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     response, frames = writer.queue()
     assert (response["status"], response["output"], response["usage"]) == ("queued", [], None)
     for event in KeepAlive(), Opened("other", 5), TextDelta("Hi"), Ended({0: "stop"}):
         frames += writer.write(event)
-    told = [json.loads(line[6:]) for line in b"".join(frames).decode().split("\n") if line.startswith("data: {")]
-    kinds = [event["type"] for event in told]
+    sent = [json.loads(line[6:]) for line in b"".join(frames).decode().split("\n") if line.startswith("data: {")]
+    kinds = [event["type"] for event in sent]
     begins = ["response.created", "response.queued", "response.in_progress", "keepalive", "response.output_item.added"]
     assert kinds[:5] == (begins if stream else [])
-    assert [event["sequence_number"] for event in told] == list(range(len(told)))
+    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
     assert writer.body is not None
     assert (writer.body["id"], writer.body["created_at"]) == (response["id"], response["created_at"])
-    for event in told:
+    for event in sent:
         EVENT.validate_python(event) if event["type"] != "keepalive" else None
