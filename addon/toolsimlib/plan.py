@@ -237,7 +237,7 @@ class Plan:
     was_held: bool = False
 
     def with_held(self, held: HeldCatalogue | None, *, was_held: bool) -> Plan:
-        """Return the plan with other values of the last two fields; faster than ``replace``."""
+        """Return the plan with other values for the last two fields; faster than ``replace``."""
         return Plan(*_DECIDED(self), held, was_held)  # type: ignore[call-arg]
 
     @property

@@ -73,8 +73,8 @@ def settle(
 ) -> tuple[Policy, frozenset[Feature]]:
     """Return the policy for one request, with ``auto`` resolved where the engine decides, and the attempts in it.
 
-    An attempt is a feature that the backend may refuse, and that the request can do without. ``refused``: the refused
-    ones, by model.
+    An attempt is a feature that the backend may refuse, and that the request can do without. ``refused``: pairs of
+    model and refused feature.
     """
     model = request.form.model
     mode, constrain = policy.mode, policy.constrain

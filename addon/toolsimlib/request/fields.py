@@ -1,4 +1,4 @@
-"""Fields that the operator adds to a backend's body: the client's override the defaults, the overrides the client's."""
+"""Fields that the operator adds to a backend's body: defaults yield to the client's fields, overrides replace them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Grammars for llama.cpp (GBNF): text without a call, and then calls by their tools' schemas.
 
-    root  := text calls?                  or calls, where the answer must call
-    calls := block (newline block)*       or bare or fenced, where the answer must call
+    root  := text calls?                  or calls, if the answer must call
+    calls := block (newline block)*       or bare or fenced, if the answer must call
     block := "<tag>" newline? (call | list) newline? "</tag>"
     bare  := call (newline call)* | list
     list  := "[" call ("," call)* "]"     the form that the manifest asks for
@@ -155,7 +155,7 @@ class _Values:
         return target if reference.startswith("#") and target != {"$ref": reference} else None
 
     def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:
-        """Return one schema for an ``allOf``; if several parts have the same keyword, the last one counts."""
+        """Return one schema for an ``allOf``: properties are merged, for other keywords the last part counts."""
         whole: dict[str, Any] = {}
         for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):

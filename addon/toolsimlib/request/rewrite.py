@@ -2,7 +2,7 @@
 
 Three stages, each with one input and one output, so that a loop over several model turns can repeat only the last::
 
-    read      body bytes ─▶ ClientRequest        the client's API; 400s for what it got wrong
+    read      body bytes ─▶ ClientRequest        the client's API; 400s for its errors
     plan      ClientRequest, Policy ─▶ Plan      which tools are on offer, how many calls, which number is the first
     compose   ClientRequest, Plan ─▶ body bytes  the backend's API; tools and history as text
 
@@ -96,7 +96,7 @@ def rewrite_request(
     one. ``held``: the catalogues that the backend's contexts hold, by the id of their last answer; ``was_held``: this
     request's context holds its own, according to a recording.
     Returns None for a request that is not ours and passes byte for byte: not a JSON object, or without tools, a history
-    of calls and anything to store, for a backend of the same dialect. Raises BadRequest for what deserves a 400.
+    of calls and anything to store, for a backend of the same dialect. Raises BadRequest for the client's errors.
     """
     client = APIS[dialect]
     backend = client if policy.backend == "auto" else APIS[policy.backend]

@@ -68,7 +68,7 @@ def place(
     """Return ``messages`` with the manifest ``text`` in its place, before the conversation itself.
 
     As ``system`` it is appended to the first of the leading system messages, the one that a chat template knows. As
-    ``developer`` it is appended to all leading instructions. As ``user`` it is prepended to the first user message.
+    ``developer`` it follows all leading instructions. As ``user`` it is prepended to the first user message.
     """
     placed = list(messages)
     head = 0
@@ -132,7 +132,7 @@ def _closed(message: Message, text: str) -> Message:
 
 
 def _with_parts(message: Message, *parts: Part) -> Message:
-    """Return a message with other parts: as ``replace``, which takes five times as long."""
+    """Return a message with other parts; ``replace`` takes five times as long."""
     return Message(message.role, parts, message.name)
 
 

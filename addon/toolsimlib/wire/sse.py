@@ -123,7 +123,7 @@ class SSEDecoder:
 
 
 def _values(data: bytes) -> int:
-    """Return an estimate, never too high, of how many values a JSON text holds."""
+    """Return roughly how many values a JSON text holds; separators in strings count only below the limit."""
     marks = (b",", b"[", b"{")
     if sum(map(data.count, marks)) > MAX_EVENT_VALUES:
         data = _STRING.sub(b"", data)

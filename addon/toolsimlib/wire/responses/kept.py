@@ -183,7 +183,7 @@ def not_found(references: References, missing: str) -> ApiError:
 def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
     """Return a whole answer, or the last frames of one, adapted to the outcome of storing it.
 
-    ``outcome``: whether it was stored; an error replaces the end of a stream (or elsewhere, the whole answer).
+    ``outcome``: whether it was stored. An error replaces the end of a stream; a caller replaces a whole answer itself.
     """
     if isinstance(outcome, ApiError):
         return as_failed(data, outcome)
@@ -225,7 +225,7 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
 
 
 def _check_whole(previous: str, records: Sequence[Mapping[str, Any] | None]) -> None:
-    """Raise BadRequest if a request continues a background answer that is unfinished, or will never be finished."""
+    """Raise BadRequest if a request continues a background answer that is unfinished, failed or cancelled."""
     status = mapping((records[-1] or {}).get("response")).get("status") if previous and records else None
     if status in ("queued", "in_progress", "failed", "cancelled"):
         message = f"Previous response with id '{previous}' cannot be continued: its status is '{status}'."

@@ -22,7 +22,7 @@ DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reas
 
 
 def failure(error: ApiError) -> dict[str, Any]:
-    """Return the error of a final object. Some clients take its codes for a closed set, without our own codes."""
+    """Return the error of a final object. Some clients accept only a closed set of codes, without our own ones."""
     code = _FINAL_CODE if error.code == "invalid_tool_call" else error.code
     is_ours = not code or code.startswith(("backend_", "response_"))
     return {"code": "server_error" if is_ours else code, "message": error.message}
