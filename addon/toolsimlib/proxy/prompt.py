@@ -63,7 +63,8 @@ class PromptStream(HttpStream):
             return False
         flow, task = self.flow, dispatch.begin(hook)
         is_answered = flow.response is not None and type(hook) is not HttpResponseHeadersHook
-        if task.done() and not (task.exception() or is_answered or flow.error or flow.intercepted):
+        is_through = task.done() and not task.cancelled() and task.exception() is None
+        if is_through and not (is_answered or flow.error or flow.intercepted):
             return True
         dispatch.begun[hook] = task
         return False

@@ -165,6 +165,10 @@ def halt(flow: HTTPFlow) -> None:
     raise AddonHalt
 
 
+def cancel(flow: HTTPFlow) -> None:
+    raise asyncio.CancelledError  # As ``future.result()`` does.
+
+
 def stream(flow: HTTPFlow) -> None:
     (flow.response or flow.request).stream = True
 
@@ -174,7 +178,7 @@ async def wait_and_answer(flow: HTTPFlow) -> None:
     answer(flow)
 
 
-ACTS = (nothing, wait, wait_for_nothing, answer, kill, intercept, fail, halt, stream, wait_and_answer)
+ACTS = (nothing, wait, wait_for_nothing, answer, kill, intercept, fail, halt, cancel, stream, wait_and_answer)
 
 
 @pytest.fixture(autouse=True)
