@@ -126,8 +126,9 @@ class _Seen:
         self._chain = [*chain]
         self._everyone: list[list[object]] = [[*traverse([addon])] for addon in chain]  # type: ignore[no-untyped-call]
         flat = [each for held in self._everyone for each in held]
-        self._holders = [each for each in flat if hasattr(each, "addons")]
-        self._held = [[*holder.addons] for holder in self._holders]
+        # One that is not plain may come to hold addons without our counting it.
+        self._holders = [each for each in flat if hasattr(each, "addons") or not _is_plain(each)]
+        self._held = self._held_now()
         self._attributes: list[Mapping[str, object]] = [vars(each) for each in flat if _is_plain(each)]
         self._count = self._counted()
         self._hearers: dict[str, list[_Hearers]] = {}
@@ -136,7 +137,7 @@ class _Seen:
         """Return whether the addons of a chain are these, with as many attributes as they had."""
         if chain != self._chain or self._counted() != self._count:
             return False
-        return [[*holder.addons] for holder in self._holders] == self._held
+        return self._held_now() == self._held
 
     def hearers(self, hook: str) -> list[_Hearers]:
         """Return which objects may handle a hook, for each addon of the chain by itself."""
@@ -145,6 +146,9 @@ class _Seen:
             everyone = ([*_hearers(held, hook)] for held in self._everyone)
             found = self._hearers[hook] = [hearers for hearers in everyone if hearers]
         return found
+
+    def _held_now(self) -> list[list[object]]:
+        return [[*getattr(holder, "addons", ())] for holder in self._holders]
 
     def _counted(self) -> int:
         return sum(map(len, self._attributes))

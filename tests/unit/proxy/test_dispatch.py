@@ -230,6 +230,20 @@ async def test_a_handler_that_comes_later_is_heard() -> None:
     assert await heard() == ["held"]
 
 
+async def test_addons_that_a_script_gets_later_are_called() -> None:
+    """A script is asked at each hook, also for the addons that it holds."""
+    told: list[str] = []
+    script = ModuleType("a_script")
+    manager = Master(Options(), with_termlog=False).addons
+    manager.add(script)
+    Dispatch().load(Loader(manager.master))
+    await manager.trigger_event(HttpRequestHook(tflow.tflow()))
+    assert told == []
+    vars(script)["addons"] = [_Addon("held", told)]
+    await manager.trigger_event(HttpRequestHook(tflow.tflow()))
+    assert told == ["held"]
+
+
 async def test_who_looks_up_attributes_in_its_own_way_is_asked() -> None:
     """Its class and its own attributes do not say what it hears."""
     told: list[str] = []
