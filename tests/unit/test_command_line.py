@@ -32,21 +32,21 @@ def parser() -> Parser:
         ("serve u v", "tool: no such argument: v"),
     ],
 )
-def test_a_wrong_line_is_told_in_one(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It names what was got, and the nearest word; the exit code is that of wrong usage."""
+def test_a_wrong_line_is_reported_in_one(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the actual value, and the closest match; the exit code is that of wrong usage."""
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(words.split())
     assert capsys.readouterr().err == f"{line}\n"
 
 
 def test_nearest() -> None:
-    """Whatever the case; nothing where nothing is near."""
+    """In any case; nothing if no word is close."""
     assert nearest("SERV", ["serve", "record"]) == "; did you mean serve?"
     assert nearest("xyz", ["serve", "record"]) == ""
 
 
 def test_what_is_missing_is_named_with_its_interpreter() -> None:
-    """With all that is likely to be missing beside it."""
+    """With everything else that is likely to be missing."""
     line = missing(ModuleNotFoundError(name="jsonschema.exceptions"), "/opt/python")
     assert line.startswith("toolsim needs the package jsonschema, which /opt/python does not have: /opt/python -m pip")
     assert all(f"'{each}'" in line for each in REQUIREMENTS)
@@ -55,7 +55,7 @@ def test_what_is_missing_is_named_with_its_interpreter() -> None:
 
 
 def test_requirements_are_those_of_the_package() -> None:
-    """They stand in pyproject.toml too, which is not there where the addon runs."""
+    """They are in pyproject.toml too, which is missing where the addon runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert sorted(REQUIREMENTS) == sorted(set(project["dependencies"]) - {"mitmproxy>=12.2,<13"})
     for extra, requirements in EXTRAS.items():

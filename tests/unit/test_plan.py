@@ -1,4 +1,4 @@
-"""What the values that say what was decided do beyond holding it."""
+"""What the values of a plan do beyond holding data."""
 
 from dataclasses import fields, replace
 
@@ -17,7 +17,7 @@ def test_a_policy_is_found_by_all_of_its_fields() -> None:
 
 
 @pytest.mark.parametrize("held", [None, HeldCatalogue("digest")])
-def test_a_plan_with_what_was_told(held: HeldCatalogue | None) -> None:
+def test_a_plan_with_the_catalogue_that_is_held(held: HeldCatalogue | None) -> None:
     """All else stays."""
     plan = Plan("chat", "responses", tools=(Tool("a", "a"),), policy=Policy(retry=2), begun="begun", first_number=7)
     for was_held in (False, True):

@@ -6,12 +6,12 @@ from toolsimlib.report import MAX_NAMES, Report, code_of, entry, tallies
 
 
 def test_an_entry_is_a_code_and_perhaps_a_name() -> None:
-    """The code comes back, whatever the tool is called."""
+    """The code comes back, whatever the tool's name."""
     assert code_of(entry("SCHEMA_MISMATCH", "ns__f:0")) == code_of(entry("SCHEMA_MISMATCH")) == "SCHEMA_MISMATCH"
 
 
 def test_tallies() -> None:
-    """Calls are counted by name, everything else by code; what a report does not say is counted as none."""
+    """Calls are counted by name, everything else by code; a missing field counts as none."""
     report = Report(calls=["f", "g"], warnings=[entry("SCHEMA_MISMATCH", "f"), entry("SCHEMA_MISMATCH", "g")])
     data = {tally.title: tally.codes for tally in report.tallies()}
     assert data["calls"] == ["f", "g"]
@@ -40,7 +40,7 @@ def test_a_call_that_is_dropped() -> None:
 
 
 def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
-    """How many calls, whether one was kept from the client, and what would have ended the turn: always there."""
+    """How many calls, whether one was withheld from the client, and what would have ended the turn: always present."""
     report = Report(client="chat", calls=["f"])
     fields = {"tool_call_count": 1, "tool_call_truncated": False, "stop_after_tools_mode": "off"}
     assert fields.items() <= report.for_clients().items()
@@ -69,7 +69,7 @@ def test_a_summary_is_short_plain_data() -> None:
 
 
 def test_plain_data_is_a_copy() -> None:
-    """Whoever changes what a report tells does not change the report."""
+    """Changing what a report returned does not change the report."""
     report = Report(calls=["f"], tokens={"input": 1}, blocks=[{"verdicts": ["call f"], "choice": 0}])
     for data in (report.as_dict(), report.summary()):
         data["calls"].append("g")

@@ -33,7 +33,7 @@ class Quick:
     [(("a",), {}), (("a", ("b",)), {"more": {"c": 1}}), ((), {"name": "a", "seconds": 1.0}), (("a", (), {}), {})],
 )
 def test_a_quick_value_is_made_as_a_frozen_one(positional, named):
-    """The same arguments make the same fields, by all defaults."""
+    """The same arguments set the same fields, including all defaults."""
     one, other = Frozen(*positional, **named), Quick(*positional, **named)
     assert [getattr(one, each.name) for each in fields(one)] == [getattr(other, each.name) for each in fields(other)]
     assert repr(other) == repr(one).replace("Frozen", "Quick")

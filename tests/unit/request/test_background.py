@@ -16,7 +16,7 @@ BODY: dict[str, Any] = {"model": "m", "input": "hi", "background": True}
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_model_is_asked_for_a_stream(stream: bool) -> None:
-    """Whatever the client asked for, which its answer still says; no backend hears of the background, or of a store."""
+    """Whatever the client asked for, which its answer still reports; no backend sees the background, or a store."""
     form, asked = in_background(RESPONSES, {**BODY, "stream": stream, "metadata": {"a": "b"}}, Kept("resp_1"), Report())
     assert asked == {"model": "m", "input": "hi", "stream": True, "store": False, "metadata": {"a": "b"}}
     assert (form.stream, form.id, form.echo["background"], form.echo["store"]) == (stream, "resp_1", True, True)

@@ -36,7 +36,7 @@ assert FIRST is not None
 AFTER = {"held": {"r1": FIRST}, "previous_response_id": "r1"}
 
 
-def test_the_same_catalogue_is_not_told_again() -> None:
+def test_the_same_catalogue_is_not_sent_again() -> None:
     """The model is reminded of it instead, and the context holds it as before; a call is numbered as ever."""
     made = rewritten(**AFTER)
     assert not is_shown(made)
@@ -63,8 +63,8 @@ def test_the_same_catalogue_is_not_told_again() -> None:
     ],
     ids=str,
 )
-def test_what_has_changed_is_told_anew(changes: dict[str, Any]) -> None:
-    """A tool, the choice, the form of answer, an option: and that is what the context holds from then on."""
+def test_a_changed_catalogue_is_sent_again(changes: dict[str, Any]) -> None:
+    """A tool, the choice, the answer format, an option: and the context holds the new catalogue from then on."""
     made = rewritten(**AFTER, **changes)
     assert is_shown(made)
     assert made.plan.held not in (None, FIRST)
@@ -85,7 +85,7 @@ def test_what_has_changed_is_told_anew(changes: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_is_uncertain_is_told(changes: dict[str, Any]) -> None:
+def test_in_doubt_the_catalogue_is_sent(changes: dict[str, Any]) -> None:
     """Another answer, or none, one that is forgotten, a context that may have lost its beginning or is others' too."""
     assert is_shown(rewritten(**{**AFTER, **changes}))
 
@@ -94,7 +94,7 @@ def test_what_is_uncertain_is_told(changes: dict[str, Any]) -> None:
     "changes", [{"store": False}, {"truncation": "auto"}, {"context_management": [{}]}, {"conversation": "c"}], ids=str
 )
 def test_what_may_not_stay_is_not_remembered(changes: dict[str, Any]) -> None:
-    """A context that is not kept, or not whole."""
+    """A context that is not stored, or not complete."""
     assert rewritten(**changes).plan.held is None
 
 
@@ -104,8 +104,8 @@ def test_over_a_chat_backend_nothing_is_held() -> None:
     assert rewritten(policy=Policy(mode="native")).plan.held is None
 
 
-def test_a_round_is_told_each_time() -> None:
-    """Of several turns of the model the client knows one alone."""
+def test_a_round_gets_the_catalogue_each_time() -> None:
+    """Of several turns of the model the client knows only one."""
     body = json.dumps({"model": "m", "input": "x", "tools": [TOOL], "previous_response_id": "r1"}).encode()
     made = rewrite_request(
         "responses", "/r", body, Policy(), output_mode=None, report=Report(), is_round=True, held={"r1": FIRST}
@@ -114,7 +114,7 @@ def test_a_round_is_told_each_time() -> None:
     assert (is_shown(made), made.plan.held) == (True, None)
 
 
-def test_a_recording_says_what_was_told() -> None:
+def test_a_recording_shows_what_was_sent() -> None:
     """Nothing else knows it when it is replayed."""
     body = json.dumps({"model": "m", "input": "x", "tools": [TOOL], "previous_response_id": "r1"}).encode()
     made = rewrite_request(

@@ -67,7 +67,7 @@ def test_the_name_comes_first() -> None:
     ],
 )
 def test_where_a_form_is_enforced(kind: Any, choice: Choice, type_: str | None) -> None:
-    """A whole answer is forced to be a call only where it must be one; a tag leaves text free."""
+    """A whole answer is forced to be a call only if it must be one; a tag leaves text free."""
     form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
     assert (form and form["type"]) == type_
 
@@ -151,7 +151,7 @@ def test_what_an_engine_makes_of_a_structural_tag(text: str, free: bool, require
     ],
 )
 def test_where_several_calls_may_be_enforced(engine: Any, named: bool, one_call: bool, several: bool) -> None:
-    """Not of a named function, nor where one is the limit, nor where a schema's root may have to be an object."""
+    """Not for a named function, nor if one call is the limit, nor if a schema's root may have to be an object."""
     choice = Choice("required", frozenset({"get_weather"}) if named else None)
     policy = Policy(constrain="json_schema", engine=engine, tool_block_max=2)
     form = constraint([WEATHER, TIME], choice, policy=policy, one_call=one_call)

@@ -1,4 +1,4 @@
-"""Which server answers, and what that decides."""
+"""Recognising a server, and what follows from it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("server", PAGES)
-def test_servers_are_told_apart_by_their_pages(server: str) -> None:
+def test_servers_are_distinguished_by_their_pages(server: str) -> None:
     """Each server is recognised by one page at least, and by none as another."""
     missing: tuple[int, dict[str, str], dict[str, Any]] = (404, {}, {})
     found = {engine_of(probe, *PAGES[server].get(probe.path, missing)) for probe in PROBES} - {None}
@@ -63,7 +63,7 @@ def request(model: str = "m", *, required: bool = False, strict: bool = False) -
     ],
 )
 def test_the_tag(engine: Any, model: str, tag: str) -> None:
-    """A private one where Ollama's own parser would read the usual one, and fail; a name that was set always counts."""
+    """A private one if Ollama's own parser would read the usual one, and fail; a configured name always counts."""
     settled, _ = settle(replace(AUTO, engine=engine), request(model), CHAT, ())
     assert settled.sentinel == tag
     assert settled.manifest == "auto"
@@ -73,7 +73,7 @@ def test_the_tag(engine: Any, model: str, tag: str) -> None:
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "lmstudio", "vllm", "sglang"])
 def test_a_demanded_call_is_enforced(engine: Any) -> None:
-    """By a schema at every server that is known to enforce one, over either API, and as an attempt."""
+    """By a schema at every server known to enforce one, over either API, and as an attempt."""
     policy = replace(AUTO, engine=engine, mode="inject")
     for api in (CHAT, RESPONSES):
         assert settle(policy, request(required=True), api, ())[0].constrain == "json_schema"
@@ -99,7 +99,7 @@ def test_nothing_is_presumed_of_an_unknown_server() -> None:
 
 
 def test_what_was_refused_is_not_attempted_again() -> None:
-    """For that model; what the operator chose is sent all the same, and is no attempt."""
+    """For that model; the operator's choice is sent all the same, and is not an attempt."""
     policy = replace(AUTO, engine="llama.cpp")
     refused = {("m", "tools"), ("m", "constraint")}
     settled, attempts = settle(policy, request(required=True), CHAT, refused)
@@ -129,7 +129,7 @@ def test_native_tools_need_a_backend_of_the_same_api() -> None:
     ],
 )
 def test_special_tokens(engine: str, model: str, kept: bool) -> None:
-    """They are kept for models that write their calls between them, at servers that would drop them."""
+    """They are kept for models that write their calls between them, on servers that would drop them."""
     assert engine_fields(engine, model) == ({"skip_special_tokens": False} if kept else {})
 
 
@@ -159,7 +159,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("feature", "status", "message"), REFUSALS)
 def test_refusals(feature: Any, status: int, message: str) -> None:
-    """What servers say when they cannot do it, in their own words."""
+    """The errors of servers that cannot do it, in their own words."""
     assert is_refusal(feature, status, message)
 
 

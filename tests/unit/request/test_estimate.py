@@ -59,7 +59,7 @@ def test_it_is_near_a_real_count(name: str) -> None:
 
 
 def test_both_apis_are_read() -> None:
-    """The same conversation is about the same, whatever form it has; instructions and demands count too."""
+    """The same conversation is about the same in any form; instructions and demands count too."""
     text = COUNTED["prose"][1]
     whole = estimated_tokens({"messages": [message(text)]})
     assert whole == estimated_tokens({"input": text})

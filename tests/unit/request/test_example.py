@@ -78,6 +78,6 @@ junk = st.recursive(
 @example({"minLength": -(2**63) - 1})
 @example({"properties": {"a": {"minLength": 2**64, "maxLength": 2**64}}})
 def test_any_schema_gives_an_object_that_json_can_hold(schema):
-    """Whatever a client declares, an example is made of it without an exception."""
+    """Any schema that a client declares gets an example without an exception."""
     json.dumps(example_arguments(schema), allow_nan=False)
     assert isinstance(example_arguments(schema), dict)

@@ -7,7 +7,7 @@ from toolsimlib.request.fields import RESERVED, read_fields, with_fields
 
 
 def test_defaults_stand_below_and_overrides_above() -> None:
-    """What the client says counts above a default and below an override; null takes its field away."""
+    """A client's field overrides a default and yields to an override; null removes its field."""
     body: dict[str, Any] = {"model": "m", "temperature": 1, "top_p": 0.5, "seed": 1}
     assert with_fields(body, defaults="", overrides="") is body
     defaults, overrides = '{"temperature": 0, "top_k": 5}', '{"top_p": 0.9, "seed": null, "stop": null}'

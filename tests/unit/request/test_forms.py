@@ -1,4 +1,4 @@
-"""The forms as data: what holds for each of them, and what each shows of a tool."""
+"""The forms as data: the rules for all of them, and what each shows of a tool."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_no_form_shows_what_is_not_to_be_written(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_no_phrase_that_a_gateway_hijacks(form: str) -> None:
-    """Some gateways take prompts with these phrases for chores of their own."""
+    """Some gateways mistake prompts with these phrases for their own utility requests."""
     assert not re.search("output format|concise title|conversation:", write(form), re.IGNORECASE)
 
 
@@ -78,7 +78,7 @@ def test_the_words_are_few(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_one_call_is_a_limit(form: str) -> None:
-    """Without parallel calls each form says so, and does not ask for several."""
+    """Without parallel calls each form states it, and does not ask for several."""
     assert FORMS[form].single in write(form, one_call=True)
     assert FORMS[form].single not in write(form)
     assert not FORMS[form].several or FORMS[form].several not in write(form, one_call=True)
@@ -127,7 +127,7 @@ def test_a_schema_beyond_slots_is_shown_whole() -> None:
     ],
 )
 def test_typescript(schema: object, written: str) -> None:
-    """Objects are written out, all else as in a slot."""
+    """Objects are written out, everything else as in a slot."""
     assert typescript(schema) == written
 
 

@@ -156,7 +156,7 @@ def engine(*, required: bool = False, untagged: bool = True, limit: int = 0) -> 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_is_free_up_to_a_call(text: str) -> None:
-    """Any text, before a call or alone; where a call is demanded, none; behind a call never."""
+    """Any text, before a call or alone; none if a call is demanded; never after a call."""
     free, demanded = engine(), engine(required=True)
     assert free(text)
     assert free(text + WEATHER)
@@ -197,7 +197,7 @@ def test_several_calls(between: str) -> None:
 
 @pytest.mark.parametrize("around", ["{}", "{}\n", "```\n{}\n```", "```json\n{}\n```\n"])
 def test_a_demanded_call_without_the_tag(around: str) -> None:
-    """The model may choose its form, if calls without the tag count: a list, objects on lines of their own, a fence."""
+    """The model may choose its form, if calls without the tag count: a list, objects on separate lines, a fence."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     for calls, number in ((call, 1), (f"[{call}]", 1), (f"[{call}, {time}]", 2), (f"{time}\n{call}", 2)):
         text = around.format(calls)
@@ -219,7 +219,7 @@ def test_whitespace_of_a_call() -> None:
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
 def test_any_text_without_the_tag(text: str) -> None:
-    """Whatever does not hold the opening tag is text; what does is not, unless it is a call."""
+    """Anything without the opening tag is text; anything with it is not, unless it is a call."""
     assert engine()(text) == ("<tool_call>" not in text)
 
 

@@ -14,7 +14,7 @@ CHARS = st.sampled_from("ab\\\"'-]^[{}<>\t\n\r /é😀")
 
 @given(st.text(CHARS, min_size=1, max_size=8), st.text(CHARS, max_size=8))
 def test_a_literal_is_its_text(text: str, other: str) -> None:
-    """It stands for that text and for no other."""
+    """It matches that text and no other."""
     accepts = engine_grammar.gbnf(f"root ::= {literal(text)}\n")
     assert accepts(text)
     assert accepts(other) == (other == text)

@@ -13,7 +13,7 @@ def tools(count: int = 3, **schema: object) -> list[Tool]:
 
 
 def test_what_is_known_is_not_written_again() -> None:
-    """The very same tools are written once, in whatever list they come; equal ones that are others are written."""
+    """The very same tools are written once, in any list; equal tools that are other objects are written again."""
     written: list[str] = []
 
     def write(tool: Tool, sentinel: str) -> str:
@@ -30,7 +30,7 @@ def test_what_is_known_is_not_written_again() -> None:
 
 
 def test_no_tool_is_taken_for_one_that_is_gone() -> None:
-    """What is kept keeps its tools: a new object cannot have their identity."""
+    """A cached result holds its tools: a new object cannot get their identity."""
     for round_number in range(200):
         one = [Tool(f"g{round_number}", "g")]
         assert entries(one, lambda tool, _: tool.name, "t") == f"g{round_number}"
@@ -38,7 +38,7 @@ def test_no_tool_is_taken_for_one_that_is_gone() -> None:
         gc.collect(0)
 
 
-def test_a_bad_schema_is_told_each_time() -> None:
+def test_a_bad_schema_is_reported_each_time() -> None:
     """With the first tool that has it; tools that are not strict may have any."""
     good, bad = tools(1), tools(1, properties={"a": {"$ref": "#/gone"}})
     for _ in range(2):
@@ -52,7 +52,7 @@ def test_a_bad_schema_is_told_each_time() -> None:
 
 
 def test_the_patterns_of_strict_tools_count_together() -> None:
-    """Each tool's are within what one schema may have; all of them would hold up everyone for a second."""
+    """Each tool's are within the limit of one schema; all of them would block everyone for a second."""
     for strict, count, problem in ((True, 4, False), (True, 8, True), (False, 8, False)):
         named = [{"properties": {"a": {"pattern": f"^(?:{count}{at}{strict}){{600}}"}}} for at in range(count)]
         offered = [Tool(f"f{at}", "f", parameters=schema, strict=strict) for at, schema in enumerate(named)]

@@ -1,4 +1,4 @@
-"""What a manifest says in every form: what the request demands, and that it is found again in a text."""
+"""The content of a manifest in every form: the request's demands, and that it is found in a text."""
 
 import pytest
 from hypothesis import given
@@ -70,7 +70,7 @@ FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
 @pytest.mark.parametrize("around", [("", ""), ("You are terse.\n\n", "\n\nWhat now?")], ids=["alone", "amid"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_manifest_is_read_back(form, choice, answer_format, around):
-    """A manifest is found as a whole, wherever it stands, with its tools, its tag and its demand."""
+    """A manifest is found as a whole, anywhere in a text, with its tools, its tag and its demand."""
     text = manifest(
         (FORGING, PAY, PATCH), choice, sentinel="my_call", one_call=True, answer_format=answer_format, form=form
     )
@@ -93,7 +93,7 @@ def test_a_manifest_is_read_back(form, choice, answer_format, around):
     "text", ["", "no manifest", HEADING, f"{HEADING}\n\n- a\n", f"as in {HEADING}\n[function_call name="]
 )
 def test_what_is_no_manifest(text):
-    """A heading alone is none, nor is one that is cut off or quoted inside of a line."""
+    """A heading alone is not one, nor is one that is cut off or quoted inside a line."""
     assert find_catalog(text) is None
 
 

@@ -1,4 +1,4 @@
-"""Arguments with slots: what a template says of a schema, and that it can be read back."""
+"""Arguments with slots: what a template shows of a schema, and that it can be parsed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_descriptions_stand_below_by_path() -> None:
 
 
 def test_notes_follow_the_template() -> None:
-    """A path that is noted leads to a value of the template, even where a schema is an object and a list at once."""
+    """The path of a note leads to a value of the template, even if a schema is an object and a list at once."""
     q = {"type": "number", "description": "Quantity"}
     shown = Shown(an_object(["a"], a=an_object(["q"], q=q) | {"items": an_object(p=q)}))
     assert shown.template == '{"a": {"q": <number>}}'

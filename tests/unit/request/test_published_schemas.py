@@ -37,7 +37,7 @@ _IMPORTS = ("pydantic", "typing", "typing_extensions", "dataclasses")
 
 
 def source(package: str) -> str:
-    """Return the source of a package's request models; skips where it is not at hand."""
+    """Return the source of a package's request models; skip if it is not available."""
     roots = [Path(each) / package for each in os.environ.get("TOOLSIM_ENGINE_SOURCES", "").split(os.pathsep) if each]
     spec = importlib.util.find_spec(package)
     roots += [Path(each) for each in (spec.submodule_search_locations or ()) if spec is not None] if spec else []
@@ -59,7 +59,7 @@ def defined(node: ast.stmt) -> Iterator[str]:
 
 
 def response_format(package: str) -> Any:
-    """Return the type of ``response_format``, made of nothing but the models that it needs."""
+    """Return the type of ``response_format``, built from only the models that it needs."""
     tree = ast.parse(source(package))
     by_name = {name: node for node in tree.body for name in defined(node)}
     wanted = ast.parse(PUBLISHED[package][1], mode="eval")
@@ -127,7 +127,7 @@ def test_forms_fit_the_published_models(package: str, constrain: str, required: 
 
 @pytest.mark.parametrize("package", PUBLISHED)
 def test_the_models_refuse_other_forms(package: str) -> None:
-    """The oracle itself: what is no form of theirs is refused."""
+    """The oracle itself: anything that is not a form of theirs is refused."""
     adapter = pydantic.TypeAdapter(response_format(package))
     for wrong in ({"type": "gbnf"}, {"type": "json_schema", "json_schema": {"schema": {}}}, {"type": "structural_tag"}):
         with pytest.raises(pydantic.ValidationError):

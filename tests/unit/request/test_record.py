@@ -40,7 +40,7 @@ def numbers_as_text(text):
 @example("[" * 100_000)
 @example("9" * 5_000)
 def test_any_text_becomes_one_line(text):
-    """A value stands on one line, for every reader's idea of a line."""
+    """A value is on one line, for every reader's idea of a line."""
     assert len(json_line(text).splitlines()) == 1
 
 
@@ -85,7 +85,7 @@ def test_json_line(text, line):
 
 
 def test_deep_nesting_is_text():
-    """JSON too deep to read is kept as text, not refused."""
+    """JSON too deep to parse is kept as text, not refused."""
     text = "[" * 100_000 + "]" * 100_000
     assert json.loads(json_line(text)) == text
 
@@ -103,7 +103,7 @@ def test_call_record_without_item_id():
 
 
 def test_call_record_of_a_custom_tool():
-    """A custom tool's input is the one argument that the model knows."""
+    """A custom tool's input is the single argument that the model knows."""
     call = Call("ctc_1", "apply_patch", "*** Begin\n", kind="custom")
     assert call_record(call).endswith('name=apply_patch arguments={"input":"*** Begin\\n"}]')
 
@@ -150,7 +150,7 @@ def read_record(line, *literals):
 
 @given(name=texts, arguments=texts)
 def test_sentinel_record_is_a_block_on_one_line(name, arguments):
-    """In sentinel form a past call is what the model would have written: JSON with its arguments as they are."""
+    """In sentinel form a past call is what the model would have written: JSON with its arguments unchanged."""
     line = sentinel_record(Call("fc_001", name, arguments), "tool_call")
     assert len(line.splitlines()) == 1
     block = json.loads(line.removeprefix("<tool_call>").removesuffix("</tool_call>"))
@@ -167,7 +167,7 @@ def test_value_line_is_one_line_of_json(value):
 
 @given(texts.filter(bool), texts.filter(bool), texts.filter(bool), texts)
 def test_records_are_read_back(item_id, call_id, name, value):
-    """Whatever ids, names and values are, a record is read back as what was recorded."""
+    """Whatever ids, names and values are, a record is parsed back to what was recorded."""
     call = read_call_record(call_record(Call(call_id, name, json.dumps(value), item_id)))
     assert call is not None
     assert (call.call_id, call.name, call.item_id, json.loads(call.arguments)) == (call_id, name, item_id, value)
@@ -185,7 +185,7 @@ LINES = st.lists(
 
 @given(LINES)
 def test_no_line_of_a_user_is_a_record(text):
-    """Whatever a user writes, no line of it reads as a record; one backslash less, and it is what the user wrote."""
+    """Whatever a user writes, no line of it parses as a record; one backslash less, and it is the user's text."""
     escaped = as_text(text)
     for line in escaped.splitlines():
         assert read_call_record(line) is None
@@ -212,7 +212,7 @@ def test_what_is_no_record(line):
 
 
 def test_a_tools_schema_is_written_once():
-    """What the model sees of a tool is the same text each time, and another tool's is another, made from it or not."""
+    """The text of a tool for the model is the same each time, and another tool has another, copied from it or not."""
     tool = Tool("f", "f", parameters={"type": "object", "title": "é"})
     assert parameters_line(tool) == value_line(tool.shown_parameters)
     assert parameters_line(tool) is parameters_line(tool)

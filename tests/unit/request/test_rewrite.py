@@ -81,14 +81,14 @@ def param_of(make, *arguments, **fields):
     ],
 )
 def test_not_ours(dialect, body):
-    """What is no JSON object, or has no tools and no calls, passes untouched, whatever else is wrong with it."""
+    """A body that is not a JSON object, or has no tools and no calls, passes untouched, whatever else is wrong."""
     report = Report()
     assert rewrite(dialect, body, report=report) is None
     assert report == Report()
 
 
 def test_responses_request():
-    """Tools become a manifest, history lines of text, and the plan has all that the answer needs."""
+    """Tools become a manifest, history lines of text, and the plan has everything that the answer needs."""
     report = Report()
     rewritten = responses(
         tools=[F, G, SEARCH],
@@ -175,7 +175,7 @@ def test_choice_none():
     ],
 )
 def test_offered_and_masked(choice, policy, offered):
-    """Choice, allow and deny lists mask tools: not in the manifest, and known as masked to the answer."""
+    """Choice, allow and deny lists mask tools: not in the manifest, and reported as masked to the answer."""
     namespace = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "h"}]}
     rewritten = responses(policy, tools=[F, G, namespace], tool_choice=choice)
     assert [tool.name for tool in rewritten.plan.tools] == offered
@@ -354,7 +354,7 @@ def test_no_tools_over_the_other_dialect():
 
 @pytest.mark.parametrize("key", ["previous_response_id", "conversation"])
 def test_stored_history_over_responses(key):
-    """What the backend's store holds goes through, and ids start where they meet no others."""
+    """References to the backend's store pass through, and ids start where they cannot clash."""
     first = responses(tools=[F], **{key: "resp_1"})
     assert sent(first)[key] == "resp_1"
     assert 1_000 <= first.plan.first_number < 901_000
@@ -388,7 +388,7 @@ def test_stored_history_over_chat():
     ],
 )
 def test_first_number(ids, number):
-    """Numbers go on after the highest that we can have given out, in calls, outputs and references."""
+    """Numbers continue after the highest that we can have assigned, in calls, outputs and references."""
     items = [
         item
         for each in ids
@@ -415,7 +415,7 @@ def test_first_number(ids, number):
     ],
 )
 def test_manifest_role(role, dialect, roles):
-    """The manifest's role follows the backend, unless the operator says otherwise."""
+    """The manifest's role follows the backend, unless the operator sets one."""
     make = responses if dialect == "responses" else chat
     assert [each for each, _ in texts(make(Policy(manifest_role=role), tools=[F]))] == roles
 
@@ -464,7 +464,7 @@ def test_an_unknown_output_mode():
 
 
 def test_each_api_has_its_output_mode():
-    """The operator's mode for one API says nothing of the other's."""
+    """The operator's mode for one API does not affect the other's."""
     for policy, modes in (
         (Policy(output_mode="obsidian-xml"), ["obsidian-xml", "openai-json"]),
         (Policy(responses_output_mode="obsidian-xml"), ["openai-json", "obsidian-xml"]),
@@ -481,7 +481,7 @@ def test_the_client_goes_before_the_operator():
 
 @pytest.mark.parametrize("model", [None, 3])
 def test_no_model(model):
-    """The backend may have a model of its own: an absent one is no fault of the request."""
+    """The backend may have its own default model: a missing one is not an error."""
     assert responses(tools=[F], model=model).plan.form.model == ""
 
 
@@ -492,7 +492,7 @@ def test_text_is_kept():
 
 
 def test_deep_nesting():
-    """A body too deep to walk is a 400; where nothing of a schema has to be left out, nobody needs to walk it."""
+    """A body too deep to walk is a 400; if nothing of a schema has to be left out, nothing walks it."""
     deep = b'{"a":' * 3_000 + b"1" + b"}" * 3_000
     for title, is_walked in ((b'"title":"T",', True), (b"", False)):
         body = b'{"tools":[{"type":"function","name":"f","parameters":{' + title + b'"properties":' + deep + b"}}],"
@@ -585,7 +585,7 @@ def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role)
 @pytest.mark.parametrize("make", [responses, chat], ids=["responses", "chat"])
 @pytest.mark.parametrize("backend", ["responses", "chat"])
 def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
-    """The form of a call stands where the backend's API has structured output, in the place of the client's own."""
+    """The form of a call takes the place of the client's own structured output in the backend's API."""
     own = {"type": "json_schema", "name": "mine", "schema": {"type": "object"}}
     fields = {"text": {"format": own, "verbosity": "low"}} if make is responses else {"response_format": own}
     policy = Policy(constrain="json_schema", backend=backend)
@@ -603,7 +603,7 @@ def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
 
 @pytest.mark.parametrize("dialect", PATHS)
 def test_native_tools(dialect):
-    """A backend that takes tools itself gets the very bytes; the plan still knows the tools, to read its answer."""
+    """A backend that takes tools itself gets the very bytes; the plan still has the tools, to read its answer."""
     body = {"model": "m", "input": [USER, CALL, OUTPUT], "messages": [USER], "tools": [F, G, SEARCH]}
     content = json.dumps(body, indent=2).encode()
     rewritten = rewrite(dialect, content, Policy(mode="native"))
@@ -625,8 +625,8 @@ def test_native_tools_need_the_same_api():
     assert "tools" not in sent(responses(Policy(mode="native", backend="chat"), tools=[F]))
 
 
-def test_a_call_without_an_output_is_told():
-    """The model then reads of a call that came to nothing, which the log should say."""
+def test_a_call_without_an_output_is_reported():
+    """The model then reads about a call without a result, which the log should show."""
     report = Report()
     responses(tools=[F], input=[USER, CALL, {**CALL, "call_id": "x", "name": "g"}, OUTPUT], report=report)
     assert report.warnings == ["UNANSWERED_CALL:g"]
@@ -642,8 +642,8 @@ def test_a_call_without_an_output_is_told():
         (responses, Policy(stop_after_tools="on"), "burst"),
     ],
 )
-def test_what_would_end_the_turn_is_told(make, policy, mode):
-    """As it is in force for this request, whatever the options say apart."""
+def test_what_would_end_the_turn_is_reported(make, policy, mode):
+    """As it applies to this request, whatever the single options are."""
     report = Report()
     make(policy, tools=[F], report=report)
     assert report.stop_after_tools_mode == mode
@@ -695,7 +695,7 @@ def test_how_many_calls_are_enforced(fields, root):
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("tools", [[], [F]])
 def test_background_that_was_not_seen_is_refused(stream, backend, tools):
-    """Nobody would make the answer then, whatever the backend; not being asked for changes nothing."""
+    """Nobody would make the answer then, whatever the backend; false changes nothing."""
     body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
     policy, kept = Policy(backend=backend), Kept("resp_1")
 

@@ -33,7 +33,7 @@ def test_calls_and_outputs_become_lines():
 
 
 def test_neighbours_of_one_role_become_one_message():
-    """Texts are parted by an empty line, records stand on lines of their own, and all keep their order."""
+    """Texts are separated by an empty line, records are on separate lines, and all stay in order."""
     messages = flat(
         say("assistant", "Let me look."),
         Call("a", "f", "{}"),
@@ -71,7 +71,7 @@ def test_a_user_cannot_forge_a_record():
 
 
 def test_a_record_of_an_error_is_ours_in_a_round():
-    """A user cannot tell the model that a call was refused; in a further round of an answer that is what we do."""
+    """A user cannot make the model believe that a call was refused; in a further round of an answer we report that."""
     refused = say("user", error_record("MALFORMED_JSON", "f", "JSON"))
     assert flatten([refused], Policy(), Report(), is_round=True) == [refused]
     assert flat(refused) == [say("user", "\\" + refused.parts[0].text)]
@@ -85,7 +85,7 @@ def test_parts_of_one_message_stay_apart():
 
 
 def test_images_of_a_message_stay_in_place():
-    """What is not text keeps its place among the texts, also where two messages become one."""
+    """Parts other than text keep their place among the texts, also if two messages become one."""
     image = Image("https://example.com/a.png")
     messages = [say("user", "one"), Message("user", (image, Text("two"))), say("user", "three")]
     assert flat(*messages) == [Message("user", (Text("one"), image, Text("two\n\nthree")))]
@@ -104,7 +104,7 @@ def test_an_empty_message_stays():
 
 
 def test_output_without_its_call_is_kept():
-    """An output whose call stands elsewhere (in a backend's store) still reaches the model."""
+    """An output whose call is elsewhere (in a backend's store) still reaches the model."""
     assert flat(CallOutput("x", (Text("1"),))) == [say("user", "[function_call_output call_id=x output=1]")]
 
 
@@ -129,7 +129,7 @@ def test_too_large_outputs_are_replaced():
 
 
 def test_calls_are_counted():
-    """The report knows how many calls the client sent back."""
+    """The report counts the calls that the client sent back."""
     report = Report()
     flatten([Call("a", "f", "{}"), Call("b", "f", "{}")], Policy(), report)
     assert report.echoed_calls == 2
@@ -211,7 +211,7 @@ USER, ASSISTANT = say("user", "u"), say("assistant", "a")
     ],
 )
 def test_place(role, messages, placed):
-    """The manifest stands before the talk itself, merged into a neighbour of its own role."""
+    """The manifest precedes the conversation, merged into an adjacent message of its own role."""
     assert place(messages, "M", role) == placed
 
 
@@ -225,7 +225,7 @@ def test_place(role, messages, placed):
     ],
 )
 def test_remind(messages, reminded):
-    """The reminder closes the last user message, wherever that stands."""
+    """The reminder closes the last user message, wherever that is."""
     assert remind(messages, "R") == reminded
 
 
@@ -241,8 +241,8 @@ def test_a_hosted_item_is_a_wall(role):
     assert remind([USER, hosted], "R") == [say("user", "u\n\nR"), hosted]
 
 
-def test_thoughts_are_told_or_dropped():
-    """Told, they stand in tags before the words and the call that followed from them; dropped, they are noted."""
+def test_thoughts_are_shown_or_dropped():
+    """If shown, they are in tags before the text and the call that followed from them; if dropped, they are noted."""
     items = (Thought("hm"), say("assistant", "Well."), Thought("so"), Call("a", "f", "{}"))
     [message] = flatten(items, Policy(history="record", reasoning="tell"), Report())
     call = "[function_call id=a call_id=a name=f arguments={}]"

@@ -29,7 +29,7 @@ BODY: dict[str, Any] = {
 
 
 def sent(dialect: Dialect = "chat", body: dict[str, Any] = BODY, **policy: Any) -> dict[str, Any]:
-    """Return what the backend gets."""
+    """Return the backend's request."""
     policy["transforms"] = expand(policy.get("transforms", ()))
     data = json.dumps(body).encode()
     rewritten = rewrite_request(dialect, "/v1", data, Policy(**policy), output_mode=None, report=Report())
@@ -57,7 +57,7 @@ def test_blank_content_is_null() -> None:
 
 
 def test_missing_reasoning_is_empty() -> None:
-    """DeepSeek demands it beside calls; what is there stays."""
+    """DeepSeek demands it beside calls; an existing one is unchanged."""
     _, called, _, spoke = native("assistant_tool_calls_reasoning_content_empty_if_missing")["messages"]
     assert called["reasoning_content"] == ""
     assert "reasoning_content" not in spoke
@@ -82,7 +82,7 @@ def test_descriptions_are_left_out(mode: str) -> None:
 
 @pytest.mark.parametrize(("dialect", "mode"), [("chat", "native"), ("chat", "inject"), ("responses", "inject")])
 def test_outputs_are_compact(mode: str, dialect: Dialect) -> None:
-    """What an envelope does not say is left out of it, in a record as in a message."""
+    """Empty fields of an envelope are left out, in a record and in a message."""
     output = {"type": "function_call_output", "call_id": "fc_001", "output": ENVELOPE}
     asked = {"model": "m", "input": [output], "tools": [{"type": "function", "name": "f"}]}
     body = BODY if dialect == "chat" else asked
@@ -107,7 +107,7 @@ def test_compact(output: str, written: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_are_known_names(preset: str) -> None:
-    """Each stands for transforms that there are."""
+    """Each contains only existing transforms."""
     assert expand([preset]) == frozenset(PRESETS[preset])
     assert expand([preset]) <= set(NAMES)
 
@@ -120,7 +120,7 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_the_operators_fields_reach_the_backend() -> None:
-    """In both modes, above and below what the client says."""
+    """In both modes, below and above the client's fields."""
     for mode in ("native", "inject"):
         body = sent(mode=mode, request_overrides='{"top_p": 0.5}', llm_options_defaults='{"top_k": 3}')
         assert (body["top_p"], body["top_k"], body["model"]) == (0.5, 3, "m")

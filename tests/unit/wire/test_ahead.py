@@ -17,7 +17,7 @@ def passed_on(*pieces: str) -> list[str]:
 
 @given(OBJECTS, st.integers(1, 9))
 def test_pieces_passed_on_begin_the_arguments(arguments: str, size: int) -> None:
-    """Piece by piece and in order; all of them, unless the first is the whole object."""
+    """All pieces in order, unless the first one is the whole object."""
     pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
     seen = passed_on(*pieces)
     assert arguments.startswith("".join(seen))
@@ -43,7 +43,7 @@ def test_pieces_that_repeat_all_before(arguments: str, ends: list[int]) -> None:
     ],
 )
 def test_uncertain_pieces_are_not_passed_on(pieces: tuple[str, ...]) -> None:
-    """An object that another may replace, what is no object, and half a character."""
+    """An object that another may replace, a value that is not an object, and half a character."""
     assert "".join(passed_on(*pieces)) == ""
 
 

@@ -1,4 +1,4 @@
-"""A history whose beginning was read before says what a parser would make of it, and what a reader would."""
+"""A history with a cached beginning is read like any other, by the parser and by the readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = {CHAT: "messages", RESPONSES: "input"}
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let short histories be kept as well, and begin with none."""
+    """Cache short histories as well, and start with none."""
     histories = KeptArrays(8, 2, 999)
     for room in (beginnings, request_body):
         monkeypatch.setattr(room, "histories", histories)
@@ -31,7 +31,7 @@ def parsed(data: bytes) -> dict[str, Any] | None:
 
 
 def read_before(*items: Any, key: str = "messages") -> list[Any]:
-    """Return the items that are kept, once they have been read."""
+    """Return the cached items, after reading them."""
     body = read_body(json.dumps({key: items}).encode())
     assert body is not None
     read: list[Any] = body[key]
@@ -41,8 +41,8 @@ def read_before(*items: Any, key: str = "messages") -> list[Any]:
 
 @pytest.mark.parametrize("key", ["messages", "input"])
 @pytest.mark.parametrize("body", ['{"%s": [{"a": 1}, %s], "x": 1}', '{"x": [], "%s":\n[{"a": 1}, %s]}'])
-def test_what_a_history_goes_on_from_is_not_parsed_again(key: str, body: str) -> None:
-    """The items that were read before are the very same objects; what goes on from them is kept in their place."""
+def test_the_beginning_of_a_history_is_not_parsed_again(key: str, body: str) -> None:
+    """Cached items are the very same objects; a history that continues them replaces them in the cache."""
     for more in ("2", '2, {"b": [3]}', '2, {"b": [3]}', '2, {"b": [3]}, "]"'):
         before = read_before({"a": 1}, 2, key=key)
         data = (body % (key, more)).encode()
@@ -55,7 +55,7 @@ def test_what_a_history_goes_on_from_is_not_parsed_again(key: str, body: str) ->
 
 
 def test_what_was_made_of_a_beginning_is_inherited() -> None:
-    """By the history that goes on from it, and by no other one."""
+    """By the history that continues it, and by no other one."""
     before = beginning_of(read_before({"a": 1}))
     assert before is not None
     before.read = "what a reader made"
@@ -93,7 +93,7 @@ def test_what_was_made_of_a_beginning_is_inherited() -> None:
     ],
 )
 def test_anything_else_is_for_the_parser(body: str) -> None:
-    """Where a source is not the beginning of the body's own history, or a body no JSON, nothing known counts."""
+    """If a source is not the beginning of the body's own history, or a body is not JSON, the cache is not used."""
     read_before({"a": 1})
     read_before({"a": 1}, key="input")
     for _ in range(2):
@@ -113,7 +113,7 @@ VALUES = st.recursive(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(VALUES, max_size=5), st.lists(st.integers(0, 5), max_size=4), st.data())
 def test_a_conversation_is_read_as_parsed(items: list[Any], lengths: list[int], data: st.DataObject) -> None:
-    """However a history grows, shrinks or is damaged between requests, each body says what the parser says."""
+    """However a history grows, shrinks or is damaged between requests, each body equals the parser's result."""
     for length in lengths:
         key = data.draw(st.sampled_from(["messages", "input"]))
         text = json.dumps({"m": 1, key: items[:length], "tools": []}, ensure_ascii=False)
@@ -124,7 +124,7 @@ def test_a_conversation_is_read_as_parsed(items: list[Any], lengths: list[int], 
 
 
 def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the histories that were read, the last 8 are known, if they are neither short nor very long."""
+    """The last 8 histories are cached, if they are neither short nor very long."""
     monkeypatch.undo()
     read = [read_before("x" * 4_092, number) for number in range(11)]
     assert [beginning_of(each) is not None for each in read] == [False] * 3 + [True] * 8
@@ -136,7 +136,7 @@ def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fresh(api: Api, body: bytes) -> Any:
-    """Return what a reader makes of a body that nobody has read before, or the place of its 400."""
+    """Return a reader's result for a body that is not in the cache, or the param of its 400."""
     document = parsed(body)
     assert document is not None
     return outcome(api, document)
@@ -188,7 +188,7 @@ INPUT: list[Any] = [
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_what_was_read_before_is_read_the_same(data: st.DataObject) -> None:
-    """Both readers make the same of a history, its errors included, whatever of it they have read before."""
+    """Both readers return the same for a history, errors included, whatever part of it is cached."""
     api, known = data.draw(st.sampled_from([(CHAT, MESSAGES), (RESPONSES, INPUT)]))
     items = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=12))
     tools = [{"type": "function", "function": {"name": "f"}}] if api is CHAT else [{"type": "local_shell"}]

@@ -32,7 +32,7 @@ def test_read_parts(content, parts, dialect):
 
 @pytest.mark.parametrize("part", [FILE, AUDIO, STORED_IMAGE, {"type": "new_kind"}, {}, {"type": 3}])
 def test_other_parts_keep_their_shape(part):
-    """What is neither text nor an image by URL stays as sent."""
+    """A part that is neither text nor an image by URL stays as sent."""
     assert read_parts([part], "responses", "content") == (Raw("responses", part),)
 
 
@@ -75,7 +75,7 @@ def test_malformed_content(content, param):
     ],
 )
 def test_translate_parts(part, to, translated):
-    """Files and audio change their shape with the dialect; what the other one lacks is noted."""
+    """Files and audio change their shape with the dialect; parts that the other one lacks are noted."""
     notes = []
     expected = () if translated is None else (translated,)
     assert translate_parts((part, Text("y")), to, notes) == (*expected, Text("y"))
@@ -84,7 +84,7 @@ def test_translate_parts(part, to, translated):
 
 @pytest.mark.parametrize("item", [Message("user", (Text("x"), Image("u"))), CallOutput("c", (Text("x"),))])
 def test_translate_item_unchanged(item):
-    """An item that says the same in both dialects is passed on as the very same object."""
+    """An item that is the same in both dialects is passed on as the very same object."""
     assert translate_item(item, "chat", []) is item
 
 

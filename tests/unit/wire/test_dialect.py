@@ -3,7 +3,7 @@ from toolsimlib.wire.dialect import APIS, CHAT, RESPONSES, api_of_answer, api_of
 
 
 def test_every_api_goes_by_its_name():
-    """The mapping is by the very name that the object says."""
+    """The keys are the objects' own names."""
     assert {name: api.name for name, api in APIS.items()} == {"responses": "responses", "chat": "chat"}
 
 
@@ -18,7 +18,7 @@ def test_every_api_goes_by_its_name():
     ],
 )
 def test_api_of_path(path, api):
-    """The end of a path tells the API, whatever precedes it and whatever its query says."""
+    """The end of a path identifies the API, whatever precedes it and whatever its query."""
     assert api_of_path(path) is api
 
 
@@ -49,7 +49,7 @@ def test_api_of_answer(body, api):
     ],
 )
 def test_api_of_event(event, data, api):
-    """The first event that says something tells the API of its stream."""
+    """The first event that is specific to one API identifies the API of its stream."""
     assert api_of_event(event, data) is api
 
 

@@ -14,7 +14,7 @@ HALVES = "\ud83d", "\ude00"
 
 @given(st.text())
 def test_a_string(text: str) -> None:
-    """Any string: one line, UTF-8, and the same string when it is read, but for halves of surrogate pairs."""
+    """Any string: one line, UTF-8, and the same string when it is read, except for halves of surrogate pairs."""
     written = dump_string(text)
     assert json.loads(written.encode().decode()) == whole_text(text)
     assert "\n" not in written
@@ -35,7 +35,7 @@ def test_a_value(value: dict[str, object]) -> None:
     )
 )
 def test_a_value_is_encoded_as_by_json_itself(value: object) -> None:
-    """The encoder that is kept writes what one that is made anew writes: big numbers, floats, halves and all."""
+    """The cached encoder writes the same as a new one: big numbers, floats, halves and all."""
     expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     assert encode(value) == expected
     assert dump(value) == whole_text(expected)
@@ -56,7 +56,7 @@ def test_what_is_no_json_is_refused() -> None:
     [("", ""), ("a", "a"), ("ü", "ü"), (GRIN, GRIN), ("".join(HALVES), GRIN), ("a\ud83d", "a�"), ("\ude00b", "�b")],
 )
 def test_whole_text(text: str, whole: str) -> None:
-    """Halves of a pair that stand together are joined, one that stands alone is no text."""
+    """Adjacent halves of a pair are joined, a lone one is replaced."""
     assert whole_text(text) == whole
 
 

@@ -1,4 +1,4 @@
-"""What is kept of earlier arrays is found by its source, or by the very array, and by nothing else."""
+"""A cached array is found by its source, or by the very array, and by nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def keep(store: KeptArrays, each: KeptArray) -> None:
 
 
 def test_what_was_cut_out_is_put_back() -> None:
-    """The array itself stands where its source stood, beside everything else."""
+    """The array itself replaces its source; everything else is unchanged."""
     store, array = KeptArrays(1, 1, 9), kept("[1, 2]")
     cut = store.cut("x", '{"a": 0, "x": [1, 2], "b": 3}', 14, 20, array)
     document = json.loads(cut.text)
@@ -33,7 +33,7 @@ def test_what_was_cut_out_is_put_back() -> None:
 
 @pytest.mark.parametrize("document", [{}, {"x": "word"}, {"y": None}, {"x": None}])
 def test_nothing_is_kept_that_stood_elsewhere(document: dict[str, object]) -> None:
-    """Where the word is not the value of the key, the document stays as it is, and the array is not known."""
+    """If the word is not the value of the key, the document is unchanged, and the array is not cached."""
     store, array, before = KeptArrays(1, 1, 9), kept("[1]"), dict(document)
     assert not store.put_back(Cut("x", "", array), document)
     assert document == before
@@ -49,8 +49,8 @@ def test_the_latest_are_kept() -> None:
     assert [store.find(each.source, 0) is each for each in arrays] == [True, False, True, True]
 
 
-def test_one_that_goes_on_takes_the_place_of_its_beginning() -> None:
-    """As one of the same source does: neither the older source nor the older array is known any more."""
+def test_an_array_replaces_the_one_that_it_continues() -> None:
+    """So does one with the same source: neither the older source nor the older array is cached any more."""
     store, first, second, third, other = KeptArrays(2, 1, 9), kept("[1"), kept("[1,2"), kept("[1,2"), kept("[3")
     for each in (other, first, second, third):
         keep(store, each)
@@ -69,7 +69,7 @@ def test_what_is_small_or_huge_is_not_kept(source: str, is_kept: bool) -> None:
 
 
 def test_what_is_empty_is_not_kept() -> None:
-    """The source of an empty history would be the beginning of what is none."""
+    """The source of an empty history would also be the beginning of arrays that are not histories."""
     store, array = KeptArrays(9, 1, 9), KeptArray("[    ]", [])
     keep(store, array)
     assert store.of(array.array) is None
@@ -83,7 +83,7 @@ def test_only_the_array_itself_is_known() -> None:
 
 
 def test_no_two_have_the_same_number() -> None:
-    """By its number an array is known elsewhere, longer than it is kept."""
+    """By its number other modules identify an array, even after it has left the cache."""
     assert len({kept("[1]").number for _ in range(9)}) == 9
 
 
@@ -98,7 +98,7 @@ def hasty() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hasty")
 def test_threads_may_read_bodies_at_the_same_time() -> None:
-    """Where no worker process can be started, a thread does the large jobs: every body says what a parser says."""
+    """If no worker process can be started, a thread does the large jobs: every body equals the parser's result."""
     tools = [[{"type": "function", "name": f"f_{number}", "description": "x" * 1_000}] for number in range(40)]
     bodies = [json.dumps({"tools": each, "input": [{"content": "x" * 4_096}, each]}).encode() for each in tools]
 

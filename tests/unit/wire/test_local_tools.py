@@ -1,4 +1,4 @@
-"""Tools that are declared by their type alone, as calls and as items; the SDK's types say what an item is."""
+"""Tools that are declared by type alone, as calls and as items, checked against the SDK's types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CASES = [(kind, arguments) for kind, each in ARGUMENTS.items() for arguments in 
 
 @pytest.mark.parametrize(("kind", "arguments"), CASES)
 def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any]) -> None:
-    """The SDK reads it; taken back from a history it has the same arguments, but for what an item has no place for."""
+    """The SDK reads it; read from a history it has the same arguments, except those that an item cannot hold."""
     jsonschema.Draft202012Validator(LOCAL_TOOLS[kind].parameters).validate(arguments)
     fields = {"id": "x_1", "call_id": "x_1", "type": f"{kind}_call", "status": "completed"}
     item = {**fields, **local_item(kind, json.dumps(arguments))}
@@ -44,7 +44,7 @@ def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any])
 
 @pytest.mark.parametrize("kind", LOCAL_TOOLS)
 def test_schemas_are_sound(kind: str) -> None:
-    """Each is a schema that refuses what has no item."""
+    """Each is a schema that refuses arguments without a field in the item."""
     validator = jsonschema.Draft202012Validator(dict(LOCAL_TOOLS[kind].parameters))
     validator.check_schema(validator.schema)
     for wrong in ({}, {"commands": "ls"}, {"command": []}, {"operation": "move", "path": "a"}, {"query": 1}):
@@ -71,12 +71,12 @@ def test_schemas_are_sound(kind: str) -> None:
     ],
 )
 def test_what_the_client_runs(declared: dict[str, Any], local: bool) -> None:
-    """By type, and by environment or execution: all else is the backend's own."""
+    """By type, and by environment or execution: all others belong to the backend."""
     assert is_local(declared) is local
 
 
 def test_a_search_brings_its_own_words() -> None:
-    """Its description and schema are the client's, where it gives any."""
+    """Its description and schema are the client's, if it sends any."""
     own = {"type": "object", "properties": {"goal": {"type": "string"}}}
     tool = local_tool({"type": "tool_search", "execution": "client", "description": "Find.", "parameters": own})
     assert (tool.name, tool.kind, tool.description, tool.parameters) == ("tool_search", "tool_search", "Find.", own)
@@ -126,5 +126,5 @@ def test_outputs(item: dict[str, Any], expected: str) -> None:
 )
 @pytest.mark.parametrize("kind", LOCAL_TOOLS)
 def test_an_odd_item_of_a_history_is_read(kind: str, item: dict[str, Any]) -> None:
-    """Histories are whatever clients kept."""
+    """Clients may have stored anything in a history."""
     json.dumps(dict(LOCAL_TOOLS[kind].arguments(item)))

@@ -81,7 +81,7 @@ def test_the_sdk_reads_every_event() -> None:
     ],
 )
 def test_errors_in_words(error: Any, words: str) -> None:
-    """Whatever shape a client has kept."""
+    """Whatever shape a client has stored."""
     assert error_text(error) == words
 
 
@@ -104,7 +104,7 @@ FUNCTION = {"type": "function", "name": "files__read"}
 
 
 def test_a_request_becomes_one_of_functions() -> None:
-    """Its MCP tools are functions, its MCP items are calls and outputs; what is about other servers stays as sent."""
+    """Its MCP tools become functions, its MCP items calls and outputs; those of other servers stay as sent."""
     body = {"input": HISTORY, "tools": [MCP, THEIRS, {"type": "function", "name": "f"}]}
     decided = {"mcpr_1": (Call("mcp_9", "files__drop", '{"a":1}'), CallOutput("mcp_9", (Text("done"),)))}
     plain = as_functions(body, [FUNCTION], shown, lambda label: label == "files", decided)
@@ -128,7 +128,7 @@ def test_a_request_becomes_one_of_functions() -> None:
 
 
 def test_decisions() -> None:
-    """Those that no call has followed, with the request that they answer where it is echoed."""
+    """Those that no call has followed, with the request that they answer if the client echoes it."""
     [decision] = decisions({"input": HISTORY})
     assert (decision.id, decision.approve, decision.asked) == ("mcpr_1", True, HISTORY[4])
     made = {**HISTORY[2], "approval_request_id": "mcpr_1"}
@@ -170,7 +170,7 @@ FUNCTIONS = [{"type": "function", "name": name} for name in ALL.values()]
     ],
 )
 def test_a_choice_of_mcp_tools(choice: Any, becomes: Any) -> None:
-    """It is one of the functions that stand for them."""
+    """It becomes a choice of the functions in place of these tools."""
     assert choice_of_functions(choice, lambda label: ALL if label == "files" else {}) == becomes
     with pytest.raises(BadRequest):
         choice_of_functions({**MCP, "name": "unknown"}, lambda label: ALL)

@@ -1,4 +1,4 @@
-"""Repeats of a frame: whatever comes, cut anywhere, they say what reading every frame in full says."""
+"""Repeats of a frame: for any stream, cut anywhere, the same result as reading every frame in full."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def slowly(api: Dialect, chunks: Iterable[bytes]) -> list[BackendEvent]:
 
 
 def quickly(api: Dialect, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], int]:
-    """Return what the reader says, and how many frames were repeats."""
+    """Return the reader's events, and how many frames were repeats."""
     decoder, reader = RepeatDecoder(), APIS[api].reader()
     events: list[BackendEvent] = []
     repeats = 0
@@ -57,7 +57,7 @@ def test_a_stream_is_nearly_all_repeats() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_every_single_cut(api: Dialect) -> None:
-    """A stream that comes in two pieces says the same wherever the cut is."""
+    """A stream that comes in two pieces has the same result wherever the cut is."""
     _, body = backend_answer(api, True, TEXTS * 2)
     expected = slowly(api, [body, b""])
     for cut in range(1, len(body)):
@@ -143,7 +143,7 @@ INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd",
     st.lists(st.integers(1, 200)),
 )
 def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: list[int]) -> None:
-    """Runs of frames that are alike, nearly alike or broken: the readers of both APIs say the same."""
+    """Runs of frames that are alike, nearly alike or broken: both readers return the same events as without repeats."""
     body = b"".join(
         (envelope % inside if b"%" in envelope else envelope)
         for envelope, count, insides in runs
@@ -161,7 +161,7 @@ def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: l
 @pytest.mark.parametrize("envelope", ENVELOPES)
 @pytest.mark.parametrize("inside", INSIDES)
 def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: bytes) -> None:
-    """What a learned frame makes of its neighbours is what `json.loads` makes of them, or nothing."""
+    """The result of a learned frame for its neighbours is that of `json.loads`, or none."""
     template = learned(envelope.replace(b"%s", b"Hel"))
     frame = envelope.replace(b"%s", inside)
     texts = template and template.texts(frame)
@@ -187,7 +187,7 @@ def test_all_at_once() -> None:
 
 
 def still(document: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a document without what may change from repeat to repeat."""
+    """Return a document without the values that may change from repeat to repeat."""
     assert document is not None
     return {key: value for key, value in document.items() if key not in ("sequence_number", "obfuscation")}
 
@@ -206,7 +206,7 @@ def test_numbers_may_change(envelope: bytes) -> None:
         assert template.texts(frame + frame.replace(b"8,", number)) is None
 
 
-def test_what_repeats_is_looked_for_first() -> None:
+def test_the_latest_repeat_is_tried_first() -> None:
     """Of several kinds of frame, the one that came last is recognised at once."""
     decoder = RepeatDecoder()
     kinds = [envelope.replace(b"%s", b"a") for envelope in (ENVELOPES[0], ENVELOPES[7])]
@@ -221,7 +221,7 @@ def test_what_repeats_is_looked_for_first() -> None:
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=5), st.sampled_from(INSIDES))))
 def test_numbers_that_go_on_are_read_as_those_that_do_not(writes: list[tuple[list[int], bytes]]) -> None:
-    """One after the other, with gaps or again: a template that expects a number says what one that does not says."""
+    """Consecutive, with gaps or repeated: a template that expects a number has the same result as one that does not."""
     for envelope in (ENVELOPES[13], ENVELOPES[20], ENVELOPES[20].replace(b',"obfuscation":"7"', b""), VLLM):
         template, number = learned(envelope.replace(b"%s", b"Hel")), 8
         assert template is not None

@@ -1,4 +1,4 @@
-"""A body whose tools were read before says what a parser would make of it, whatever stands around them."""
+"""A body with cached tools equals the parser's result, whatever surrounds them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE = json.dumps(TOOLS)
 
 
 def known() -> list[Any]:
-    """Return the array that is kept for SOURCE."""
+    """Return the array that is cached for SOURCE."""
     body = read_body(f'{{"tools": {SOURCE}}}'.encode())
     assert body is not None
     assert source_of(body["tools"]) is not None
@@ -38,7 +38,7 @@ def known() -> list[Any]:
     ],
 )
 def test_the_same_tools_are_the_same_object(body: str) -> None:
-    """Behind the body's own key a source that was read before gives the very same array, and all else is as parsed."""
+    """A cached source behind the body's own key gives the very same array; everything else is parsed."""
     tools = known()
     data = (body % SOURCE).encode()
     read = read_body(data)
@@ -71,7 +71,7 @@ def test_the_same_tools_are_the_same_object(body: str) -> None:
 )
 @pytest.mark.parametrize("is_known", [True, False])
 def test_anything_else_is_for_the_parser(body: str, is_known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a source is not the value of the body's own tools, or a body no JSON, nothing that is known counts."""
+    """If a source is not the value of the body's own tools, or a body is not JSON, the cache is not used."""
     monkeypatch.setattr(request_body, "_tools", KeptArrays(1, 1, 9_999))
     if is_known:
         known()
@@ -89,7 +89,7 @@ VALUES = st.recursive(
 
 @given(st.lists(st.tuples(st.sampled_from(["tools", "messages", "x"]), VALUES), max_size=4), st.booleans())
 def test_any_body_is_read_as_parsed(pairs: list[tuple[str, Any]], ascii_only: bool) -> None:
-    """Whatever a body holds and however often, read again and again it says what the parser says."""
+    """Whatever a body holds and however often it is read, it equals the parser's result."""
     parts = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=ascii_only)}" for key, value in pairs]
     for members in (parts, [*parts, f'"tools":{SOURCE}']):
         data = f"{{{', '.join(members)}}}".encode("utf-8", "surrogatepass")
@@ -99,7 +99,7 @@ def test_any_body_is_read_as_parsed(pairs: list[tuple[str, Any]], ascii_only: bo
 
 
 def test_a_bounded_number_is_kept() -> None:
-    """Of the arrays that were read, the last 32 are known, if they are neither short nor very long."""
+    """The last 32 arrays are cached, if they are neither short nor very long."""
     read = [read_body(json.dumps({"tools": [*TOOLS, number]}).encode()) for number in range(35)]
     assert [source_of(each["tools"]) is not None for each in read if each] == [False] * 3 + [True] * 32
     for size, is_kept in ((1_023, False), (1_024, True), (262_144, True), (262_145, False)):
@@ -109,7 +109,7 @@ def test_a_bounded_number_is_kept() -> None:
         assert (source_of(body["tools"]) is not None) == is_kept
 
 
-def test_only_the_first_arrays_of_a_name_are_looked_at() -> None:
+def test_only_the_first_arrays_of_a_name_are_tried() -> None:
     """A body's own behind more of them is parsed like any other."""
     tools, other = known(), '{"tools": []}'
     for count, is_same in ((request_body._MAX_KEYS - 1, True), (request_body._MAX_KEYS, False)):

@@ -119,7 +119,7 @@ def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: s
 
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 200, b"data: xxxx\n" * 20], ids=["line", "lines"])
 def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
-    """An event over the limit is dispatched as it is, and nothing more of it is kept; others are not touched."""
+    """An event over the limit is dispatched as it is, and no more of it is buffered; other events are not affected."""
     decoder = SSEDecoder(limit=100)
     events = [event for n in range(len(stream)) for event in decoder.feed(stream[n : n + 1])]
     assert len(events) == 1 + (len(stream) == 220)
@@ -140,7 +140,7 @@ def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
     ],
 )
 def test_an_event_of_too_many_values_is_cut_off(inside: bytes, whole: bool) -> None:
-    """Values are counted, not what looks like them in texts."""
+    """Values are counted, not similar characters in texts."""
     event, behind = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\ndata: ok\n\n")
     assert event.whole is whole
     assert (parse_object(event.data.encode()) is not None) is whole

@@ -84,7 +84,7 @@ def test_required_may_be_met_by_a_hosted_tool():
     [("auto", Choice()), ("none", Choice("none")), ({"name": "f"}, Choice("required", frozenset({"f"})))],
 )
 def test_legacy_function_call(value, choice):
-    """The legacy field has a shape of its own."""
+    """The legacy field has its own shape."""
     assert read_choice(value, TOOLS, hosted=False, param="function_call") == (choice, [])
 
 
@@ -129,7 +129,7 @@ def test_malformed_function_call(value, param):
 
 
 def test_required_without_tools():
-    """A call cannot be demanded where there is nothing to call."""
+    """A call cannot be demanded if there is nothing to call."""
     assert param_of(read_choice, "required", (), hosted=False, param="tool_choice") == "tool_choice"
 
 

@@ -101,7 +101,7 @@ def test_read_tools(body, tools):
 
 
 def test_hosted_tools_stay_as_sent():
-    """Tools that the client does not run are kept apart, in order."""
+    """Tools that the client does not run are returned separately, in order."""
     mcp = {"type": "mcp", "server_label": "x"}
     assert read_tools({"tools": [SEARCH, FLAT, mcp, NAMESPACE]})[1] == (SEARCH, mcp, SEARCH)
 
@@ -156,7 +156,7 @@ def test_malformed_tools(body, param):
 
 
 def test_message_names_what_was_got_and_expected():
-    """The message says both, and quotes no more of a name than can be read."""
+    """The message names both, and quotes no more of a name than is readable."""
     with pytest.raises(BadRequest, match=r"expected a string that matches .* but got 'a b' instead"):
         read_tools({"tools": [{"type": "function", "name": "a b"}]})
     with pytest.raises(BadRequest) as caught:
@@ -200,7 +200,7 @@ def test_declares_tools(body, declares):
     ],
 )
 def test_declares_unserved(body, unserved):
-    """Tools that hardly any server has make a request ours; a search of the web may be the backend's."""
+    """Tools that hardly any server has make a request ours; a web search may be the backend's."""
     assert declares_unserved(body) is unserved
 
 
@@ -241,14 +241,14 @@ def test_schema_param():
 
 
 def test_echo_tools():
-    """In a Response functions are flat with all their keys, and all else is as sent."""
+    """In a Response functions are flat with all their keys, everything else is as sent."""
     bare = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": None}
     assert echo_tools([NESTED, {"name": "g"}, SEARCH, NAMESPACE]) == [FLAT, bare, SEARCH, NAMESPACE]
     assert echo_tools(None) == []
 
 
 def test_a_name_outside_its_function():
-    """Some clients nest the parameters and leave the name outside; what is nested goes first."""
+    """Some clients nest the parameters and leave the name outside; nested fields take precedence."""
     declared = {"type": "function", "name": "f", "strict": True, "function": {"description": "d", "parameters": SCHEMA}}
     assert read_tools({"tools": [declared]}) == ((F,), ())
     both = {"type": "function", "name": "outer", "function": {"name": "f"}}
@@ -263,7 +263,7 @@ def test_tools_that_a_search_has_found():
 
 
 def test_the_same_declarations_are_the_very_same_tools() -> None:
-    """Read once, whatever else the body says; any difference in them, even of order or place, makes other tools."""
+    """Read once, whatever else is in the body; any difference in them, even of order or place, makes other tools."""
     one = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}}
     other = copy.deepcopy(one)
     first, _ = read_tools({"tools": [one], "messages": [{"role": "user", "content": "a"}]})

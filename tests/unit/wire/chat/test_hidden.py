@@ -1,4 +1,4 @@
-"""Calls in the place where they were made."""
+"""Calls restored where they were made."""
 
 from __future__ import annotations
 

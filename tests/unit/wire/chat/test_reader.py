@@ -49,7 +49,7 @@ def test_text_and_finish() -> None:
 
 
 def test_opened_once() -> None:
-    """The first chunk opens the answer, with what it says of itself."""
+    """The first chunk opens the answer, with its own metadata."""
     reader = ChatReader()
     first = json.dumps({"created": 5, "model": "m", "system_fingerprint": "fp", "choices": []})
     assert reader.event(ServerSentEvent("", first)) == [Opened(None, 5, "m", "fp")]
@@ -97,7 +97,7 @@ def test_parts_that_are_reasoning(thinking: object) -> None:
 
 
 def test_whole() -> None:
-    """A whole completion is read like a stream that comes at once; each choice ends even if it does not say why."""
+    """A whole completion is read like a stream in one piece; each choice ends even without a finish reason."""
     body = {
         "choices": [
             {"message": {"content": "a"}},
@@ -128,7 +128,7 @@ def test_failures(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("body", [{"object": "error", "message": "out", "code": 500}, {"detail": "out"}])
 def test_a_bare_error_in_a_stream(body: dict[str, Any]) -> None:
-    """An error object that stands where a chunk should is a failure, though the terminator follows (older vLLM)."""
+    """An error object in place of a chunk is a failure, though the terminator follows (older vLLM)."""
     text, failed = stream(chunk(content="a"), body, "[DONE]")
     assert text == TextDelta("a")
     assert isinstance(failed, Failed)
@@ -149,7 +149,7 @@ def call(name: str, arguments: Any, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("place", [{"index": 0}, {}], ids=["all at index 0", "without an index"])
 def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
-    """Some backends call every call of an answer the first: a new name with a new id is a call of its own."""
+    """Some backends give every call of an answer the first index: a new name with a new id is another call."""
     one, two = call("f", '{"a":1}', id="x", **place), call("f", '{"a":2}', id="y", **place)
     more = {**place, "id": "y", "function": {"arguments": " "}}
     emitted = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk("tool_calls", tool_calls=[more]))
@@ -208,7 +208,7 @@ def test_other_words_for_cut(reason: str) -> None:
 
 
 def test_a_choice_that_ends_in_an_error() -> None:
-    """The finish reason "error" fails the answer, streamed or whole, with what the backend says of it."""
+    """The finish reason "error" fails the answer, streamed or whole, with the backend's own error."""
     choice = {"finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
     for emitted in (stream({"choices": [choice]}, "[DONE]"), ChatReader().whole({"choices": [choice]})[1:]):
         (failed,) = emitted
@@ -268,7 +268,7 @@ def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) 
     ],
 )
 def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
-    """Fragments that repeat what came before are one call, the last; an empty object before them says nothing."""
+    """Fragments that repeat all before them are one call, the last; an empty object before them does not count."""
     deltas = [
         {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": each}}]} for each in pieces
     ]
@@ -283,7 +283,7 @@ def test_halves_of_a_character() -> None:
     assert [each.text for each in emitted if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
-def test_a_call_behind_the_finish_reason_is_told() -> None:
+def test_a_call_after_the_finish_reason_is_emitted() -> None:
     """Whoever reads the events decides over it, with the terminator and without."""
     late = chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}])
     call = StructuredCall("f", "{}", call_id="c")
@@ -302,7 +302,7 @@ def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
     return chunk(tool_calls=[{"index": index, "function": {"arguments": arguments, **function}}])
 
 
-def test_the_first_call_is_told_ahead() -> None:
+def test_the_first_call_is_streamed_ahead() -> None:
     """Piece by piece if that is asked for, until there is another call; the whole one follows under the same key."""
     emitted = streamed_ahead(
         fragment(0, "", name="f"), fragment(0, '{"a"'), fragment(0, ":"), fragment(1, "{", name="g"), fragment(0, "1}"),
@@ -313,8 +313,8 @@ def test_the_first_call_is_told_ahead() -> None:
     assert [each.key for each in emitted if isinstance(each, StructuredCall)] == ["0", ""]
 
 
-def test_what_is_not_told_ahead() -> None:
-    """A call that is not the first, one without a name yet, a custom tool's, and any where it is not asked for."""
+def test_what_is_not_streamed_ahead() -> None:
+    """A call that is not the first, one without a name yet, a custom tool's, and any if it is not requested."""
     assert streamed_ahead(fragment(1, "{", name="g")) == []
     assert streamed_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []
     assert streamed_ahead(chunk(tool_calls=[{"index": 0, "custom": {"name": "f", "input": "{"}}])) == []

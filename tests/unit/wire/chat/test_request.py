@@ -152,7 +152,7 @@ def test_fields():
 
 
 def test_legacy_functions():
-    """``functions`` asks for the legacy shape of calls, unless ``tools`` stand beside it."""
+    """``functions`` asks for the legacy shape of calls, unless there are ``tools`` as well."""
     legacy = read(functions=[{"name": "f"}], function_call={"name": "f"})
     assert (legacy.form.legacy_functions, legacy.choice) == (True, Choice("required", frozenset({"f"})))
     assert not read(functions=[{"name": "f"}], tools=[F]).form.legacy_functions
@@ -170,7 +170,7 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_leaves_every_other_field_alone():
-    """What is about tools goes, the messages are replaced, all else is the client's own."""
+    """Fields about tools go, the messages are replaced, everything else is the client's own."""
     kept = {"model": "m", "seed": 1, "x_vendor": None, "stream_options": {"include_usage": True}, "n": 1}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, functions=[], function_call="auto")
     assert written(request, say("user", "hi", name="Ann")) == {
@@ -224,7 +224,7 @@ def test_responses_fields(sent, gives):
 
 
 def test_responses_format_can_be_left_out():
-    """Structured output is left out when the manifest says it."""
+    """Structured output is left out if the manifest asks for it."""
     request = responses(text={"format": {"type": "json_object"}})
     assert "response_format" not in written(request, keep_format=False)
 

@@ -85,7 +85,7 @@ def test_order_of_a_stream() -> None:
 
 
 def test_usage_only_when_asked() -> None:
-    """Asked for, usage is null on every chunk and comes in one of its own; it is never made up."""
+    """If requested, usage is null in every chunk and comes in its own chunk; it is never made up."""
     asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3
@@ -96,7 +96,7 @@ def test_usage_only_when_asked() -> None:
 
 
 def test_choices() -> None:
-    """The first chunk is choice 0's, even if choice 1 speaks first; a choice that says nothing has role and finish."""
+    """The first chunk is choice 0's, even if choice 1 has text first; a choice without content has role and finish."""
     chunks, _, _ = write([TextDelta("b", 1), *call(1, 0), Ended({0: "tool_calls", 1: "length", 2: "stop"})])
     assert chunks[0]["choices"][0]["index"] == 0
     assert deltas(chunks, 1)[1] == {"content": "b"}
@@ -181,7 +181,7 @@ PARTS = st.lists(st.text(min_size=1, max_size=5) | st.none(), max_size=6)
 
 @given(PARTS, st.booleans())
 def test_any_answer(parts: list[str | None], usage: bool) -> None:
-    """Any text with calls between: chunks and completion are of the generated types, and say the same."""
+    """Any text with calls between: chunks and completion are of the generated types, and equivalent."""
     events: list[ClientEvent] = []
     for number, part in enumerate(parts, 1):
         events += [TextDelta(part)] if part else call(number)

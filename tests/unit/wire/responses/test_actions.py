@@ -68,7 +68,7 @@ def test_a_backend_is_asked_with_the_fields_that_it_knows() -> None:
 
 
 def test_an_estimate_says_that_it_is_one() -> None:
-    """The real SDK reads it, and keeps what it does not know."""
+    """The real SDK reads it, and keeps fields that it does not know."""
     read = InputTokenCountResponse.model_validate_json(estimate(5))
     assert (read.input_tokens, read.object, read.model_extra) == (5, "response.input_tokens", {"estimated": True})
 
@@ -93,7 +93,7 @@ def test_who_has_counted(status: int, body: dict[str, Any], expected: bool | Non
 
 
 def test_a_summary_is_asked_for_behind_the_conversation() -> None:
-    """With what the request says of its model, and nothing that a turn alone has."""
+    """With the request's fields about its model, and nothing that only a turn has."""
     turn = summary_request({"model": "m", "input": "Hello", "instructions": "Be brief.", "tools": [{}], "stream": True})
     assert turn == {
         "model": "m",
@@ -114,7 +114,7 @@ def test_what_cannot_be_compacted(body: dict[str, Any]) -> None:
 
 
 def test_messages_of_all_but_the_model_remain() -> None:
-    """In order and with all that they hold; calls, outputs and the model's own words go."""
+    """In order and complete; calls, outputs and the model's own messages go."""
     picture = {"role": "user", "content": [{"type": "input_image", "image_url": "u"}], "id": "msg_1"}
     items = [
         {"role": "developer", "content": "Be kind."},
@@ -154,7 +154,7 @@ def test_no_whole_summary_is_an_error(body: bytes) -> None:
 
 
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
-def test_an_item_holds_what_was_said(text: str) -> None:
+def test_an_item_holds_the_summary(text: str) -> None:
     """Whatever it was, a later request shows it to the model as words of the user's."""
     item = compacted(text)["output"][-1]
     shown = with_summaries({"input": [HELLO, item]})["input"]

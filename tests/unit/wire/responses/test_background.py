@@ -1,4 +1,4 @@
-"""What an answer in the background says of itself, by what is kept and by who makes it."""
+"""The status of a background answer, by what is stored and by its producer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from toolsimlib.wire.responses.writer import ResponsesWriter
     ],
 )
 def test_what_it_is_now(kept: str, state: str, cancel: bool, now: str) -> None:
-    """What is over stays as it is; what nobody makes has failed; and it is written once it is over, and only then."""
+    """A finished one is unchanged; one without a producer has failed; and it is written only once it is over."""
     response = {"id": "r", "status": kept, "output": []}
     assert response_now(response, state, cancel=cancel)["status"] == now
     value = value_of(json.dumps(response).encode(), b'[{"id":"i"}]', stream=True)
@@ -64,7 +64,7 @@ def test_what_it_is_now(kept: str, state: str, cancel: bool, now: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_is_kept(stream: bool) -> None:
-    """It is a record as any other, which says of itself that it was made in the background, and whether streamed."""
+    """It is a record like any other, marked as made in the background, and as streamed or not."""
     value = value_of(b'{"id":"r","status":"queued","output":[{"id":"o"}]}', b'[{"id":"i"}]', stream=stream)
     record = parse_object(value)
     assert record is not None
@@ -76,7 +76,7 @@ def test_what_is_kept(stream: bool) -> None:
 
 
 def test_queries() -> None:
-    """Whether events are wanted, and from where on."""
+    """Whether events are requested, and from which one on."""
     assert wants_stream("stream=true&starting_after=3")
     assert not wants_stream("stream=false")
     assert not wants_stream("")
@@ -88,7 +88,7 @@ def test_queries() -> None:
 
 
 def test_events_that_are_kept() -> None:
-    """They have their numbers by their places, and say whether they go to the end; what is damaged has none."""
+    """Their position is their number, and the last one shows whether the answer is complete; damaged ones have none."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
     frames = frames_of(writer.queue()[1])
     whole = [*frames, *frames_of([*writer.write(TextDelta("Hi")), *writer.write(Ended({0: "stop"}))])]

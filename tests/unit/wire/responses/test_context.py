@@ -1,4 +1,4 @@
-"""What only the backend holds of a conversation, and whether that is certainly all of it."""
+"""The part of a conversation that only the backend holds, and whether it is certainly complete."""
 
 from __future__ import annotations
 

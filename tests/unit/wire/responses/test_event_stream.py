@@ -23,7 +23,7 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 @given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
 def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
-    """By one counter from 0, whether they are made one by one or together, and however they are taken."""
+    """By one counter from 0, whether they are made one by one or together, and however often they are taken."""
     events = EventStream(is_on=True)
     events.start_deltas(deltas_of("d", {"item_id": "m"}, ',"logprobs":[]'))
     frames: list[bytes] = []
@@ -44,7 +44,7 @@ def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
 
 
 def test_deltas_that_come_together_leave_together() -> None:
-    """As one piece; behind the last event stands the word that ends the stream."""
+    """As one chunk; the terminator follows the last event."""
     events = EventStream(is_on=True)
     events.start_deltas(deltas_of("d", {}))
     events.deltas(["a", "b"])

@@ -123,7 +123,7 @@ def test_output_by_name():
     ],
 )
 def test_unknown_items(item, read_as, note):
-    """What we do not know is kept as text or dropped, always noted, never fatal."""
+    """Unknown items are kept as text or dropped, always noted, never fatal."""
     request = read(item)
     assert request.items == (() if read_as is None else (read_as,))
     assert request.notes == (note,)
@@ -140,13 +140,13 @@ def test_unknown_items(item, read_as, note):
     ],
 )
 def test_what_hosted_tools_left_stays_as_sent(item):
-    """Only a backend of the same API may take it; whether it does is not the reader's to say."""
+    """Only a backend of the same API may take it; the reader does not decide that."""
     assert read(item).items == (HostedItem(item),)
     assert read(item).notes == ()
 
 
 def test_resolved_reference():
-    """A reference to an item of the same request says nothing new, before and after that item."""
+    """A reference to an item of the same request adds nothing, before and after that item."""
     message = {"type": "message", "id": "msg_1", "role": "assistant", "content": "hi"}
     reference = {"type": "item_reference", "id": "msg_1"}
     request = read(reference, message, reference)
@@ -160,7 +160,7 @@ def test_call_ids():
 
 
 def test_bare_parts_are_messages():
-    """Parts that stand among the items, outside a message, are the user's; none is lost."""
+    """Parts among the items, outside a message, are the user's; none is lost."""
     image = {"type": "input_image", "image_url": "data:image/png;base64,x"}
     items = read({"type": "input_text", "text": "see"}, image).items
     assert items == (say("user", "see"), Message("user", (Image("data:image/png;base64,x"),)))
@@ -219,7 +219,7 @@ def test_hosted_calls_and_their_outputs_are_no_calls():
 
 
 def test_thoughts():
-    """The text of a thought where there is one, else its summary, parts as paragraphs."""
+    """The text of a reasoning item if there is one, else its summary, parts as paragraphs."""
     summary = [{"type": "summary_text", "text": "short"}, {"type": "summary_text", "text": "words"}]
     request = read(
         {"type": "reasoning", "summary": summary},

@@ -1,4 +1,4 @@
-"""What is kept of an answer, and a request with what it refers to in the place of its references."""
+"""Stored answers, and requests with their references replaced by the content."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def record(own: list[Any], output: list[Any]) -> bytes:
     ],
 )
 def test_what_a_request_refers_to(body: dict[str, Any], expected: References) -> None:
-    """Each reference once; what stands in the request itself is none."""
+    """Each reference once; an item in the request itself is not one."""
     assert references(body) == expected
     if expected:
         assert kept.mentions_kept(json.dumps(body).encode())
@@ -100,7 +100,7 @@ def test_damaged_records_raise_nothing(wrong: bytes) -> None:
 
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4), st.booleans())
 def test_what_is_added_to_a_conversation_is_in_it(before: list[str], after: list[str], spaced: bool) -> None:
-    """Without being read anew: whatever it held, and whatever is added."""
+    """Without parsing it again: whatever it held, and whatever is added."""
     items = [item(f"b{number}", text) for number, text in enumerate(before)]
     own = [item(f"o{number}", text) for number, text in enumerate(after)]
     separators = (", ", ": ") if spaced else (",", ":")
@@ -124,7 +124,7 @@ def events(frames: bytes) -> list[Any]:
 
 
 def test_an_answer_that_is_not_kept_says_so() -> None:
-    """Nothing else changes, streamed or whole; a kept one stays as it is, byte for byte."""
+    """Nothing else changes, streamed or whole; a stored one is unchanged, byte for byte."""
     for stream in False, True:
         data, body = answer(stream=stream)
         assert with_outcome(data, True, stream=stream) == data

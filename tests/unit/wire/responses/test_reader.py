@@ -49,7 +49,7 @@ def delta(text: str, output_index: int = 0, **fields: Any) -> dict[str, Any]:
     }
 
 
-def test_text_is_said_once() -> None:
+def test_text_is_emitted_once() -> None:
     """A text that came in deltas is not repeated for any of the events and objects that hold it whole."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Hi"}
     item = {"type": "response.output_item.done", "output_index": 0, "item": MESSAGE}
@@ -59,13 +59,13 @@ def test_text_is_said_once() -> None:
         assert stream(*late) == [TextDelta("Hi"), *END]
 
 
-def test_what_names_no_index_is_said_once_too() -> None:
+def test_text_without_an_index_is_emitted_once_too() -> None:
     """Plain servers leave the indexes out."""
     bare = {"type": "response.output_text.delta", "delta": "Hi"}
     assert stream(bare, {"type": "response.completed", "response": {"output": [MESSAGE]}}) == [TextDelta("Hi"), *END]
 
 
-def test_items_without_an_index_are_told_apart_by_their_ids() -> None:
+def test_items_without_an_index_are_distinguished_by_their_ids() -> None:
     """llama.cpp names no index at all, and refers to a call by its call_id, having given it no id."""
     reasoning = {"type": "reasoning", "id": "rs", "content": [{"type": "reasoning_text", "text": "hm"}]}
     message = {**MESSAGE, "id": "msg"}
@@ -86,19 +86,19 @@ def test_items_without_an_index_are_told_apart_by_their_ids() -> None:
 
 
 def test_the_event_line_names_what_the_data_does_not() -> None:
-    """``type`` may stand in the event line alone."""
+    """``type`` may be in the event line alone."""
     reader = ResponsesReader()
     assert reader.event(ServerSentEvent("response.output_text.delta", '{"delta":"x"}')) == [TextDelta("x")]
 
 
 def test_opened() -> None:
-    """The response's id, time, model and tier are kept: its store may be asked for it."""
+    """The response's id, time, model and tier are passed on: its store may be asked for it."""
     response = {"id": "resp_1", "created_at": 5.0, "model": "m", "service_tier": "flex"}
     assert stream({"type": "response.created", "response": response}) == [Opened("resp_1", 5, "m", service_tier="flex")]
 
 
 def test_items_of_other_kinds() -> None:
-    """Structured calls are calls, phantom outputs are dropped, all else is passed through, each once."""
+    """Structured calls are calls, phantom outputs are dropped, everything else is passed through, each once."""
     call = {"type": "function_call", "name": "f", "arguments": "{}", "namespace": "ns", "call_id": "c"}
     custom = {"type": "custom_tool_call", "name": "p", "input": "x"}
     phantom = {"type": "function_call_output", "call_id": "c", "output": "unknown MCP server"}
@@ -118,7 +118,7 @@ def of_item(kind: str, **fields: Any) -> dict[str, Any]:
     return {"type": kind, "output_index": 0, "item_id": "mcp_1", "sequence_number": 9, **fields}
 
 
-def test_a_hosted_item_is_told_step_by_step() -> None:
+def test_a_hosted_item_is_emitted_step_by_step() -> None:
     """An announced item is emitted as it comes, including unknown events, and once; numbers are not passed on."""
     done = {**MCP, "arguments": "{}", "output": "x", "status": "completed"}
     emitted = stream(
@@ -166,7 +166,7 @@ def test_a_type_that_nobody_knows_is_named() -> None:
 
 
 def test_calls_that_are_never_done() -> None:
-    """A call that was announced, with its arguments in an event of their own, counts without ``output_item.done``."""
+    """An announced call, with its arguments in a separate event, counts without ``output_item.done``."""
     added = {"type": "response.output_item.added", "item": {"type": "function_call", "name": "f", "arguments": ""}}
     done = {"type": "response.function_call_arguments.done", "arguments": "{}"}
     assert stream(added, done, DONE) == [StructuredCall("f", "{}"), *END]
@@ -199,7 +199,7 @@ def test_refusal() -> None:
     ],
 )
 def test_finish(response: dict[str, Any], reason: str) -> None:
-    """The reason of an incomplete response is kept; nothing is read behind the terminal event."""
+    """The reason of an incomplete response is passed on; nothing is read after the terminal event."""
     kind = f"response.{response.get('status', 'completed')}"
     assert stream({"type": kind, "response": response}, delta("more"), "[DONE]") == [Finished(reason), Closed()]  # type: ignore[arg-type]
 
@@ -239,13 +239,13 @@ def test_an_answer_that_is_still_to_come_is_none(status: str) -> None:
 
 
 def test_garbage() -> None:
-    """An event that is not JSON fails the answer, unless the stream's end cut it; what is no event is passed over."""
+    """An event that is not JSON fails the answer, unless the end of the stream cut it off; other values are ignored."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ResponsesReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert stream("[1]", "null", '{"type":5}', {"type": "unknown"}, delta("")) == []
 
 
-def test_a_final_object_that_counts_anew() -> None:
+def test_a_final_object_with_other_indexes() -> None:
     """Streamed items are not emitted again, although the final object omits an item before them."""
     call = {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}", "status": "completed"}
     thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "Hm"}
@@ -257,7 +257,7 @@ def test_a_final_object_that_counts_anew() -> None:
 
 
 def test_arguments_in_deltas_alone() -> None:
-    """Arguments that only deltas hold are not lost, nor those that the backend forgot to encode."""
+    """Arguments that only deltas contain are not lost, nor those that the backend forgot to encode."""
     item = {"type": "function_call", "name": "f", "arguments": ""}
     added = {"type": "response.output_item.added", "output_index": 0, "item": item}
     deltas = [
@@ -282,13 +282,13 @@ def test_a_body_that_is_no_response(body: dict[str, Any]) -> None:
 
 
 def test_counts_come_before_what_is_only_in_the_final_object() -> None:
-    """They are known then, even if the turn ends within the text."""
+    """They are reported then, even if the turn ends within the text."""
     body = {"status": "completed", "output": [MESSAGE], "usage": {"input_tokens": 1, "output_tokens": 2}}
     assert ResponsesReader().whole(body)[1:] == [Counted(Usage(1, 2, 3)), TextDelta("Hi"), *END]
 
 
 def test_halves_of_a_character() -> None:
-    """A pair that is cut between two deltas is joined; half a one at the end is U+FFFD, whatever ends the text."""
+    """A pair split between two deltas is joined; a half at the end is U+FFFD, whatever ends the text."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "whatever"}
     for end in ([done, DONE], [DONE]):
         emitted = stream(delta("a\ud83d"), delta("\ude00b"), delta("\ud83d"), *end)
@@ -296,7 +296,7 @@ def test_halves_of_a_character() -> None:
 
 
 def test_unknown_events_are_named() -> None:
-    """An event that nobody knows is ignored, not in silence; progress of hosted tools is known."""
+    """An unknown event is ignored, but not silently; progress of hosted tools is known."""
     reader = ResponsesReader()
     for kind in ("response.mcp_call.in_progress", "response.in_progress", "response.new_thing.delta", "x" * 500):
         assert reader.event(ServerSentEvent(kind, json.dumps({"type": kind}))) == []
@@ -320,7 +320,7 @@ def test_items_that_share_an_index(place: dict[str, int], is_repeated: bool) -> 
 
 
 def test_items_that_share_an_index_and_grow() -> None:
-    """What is announced where another item is done has that item's events from then on."""
+    """An item announced at the index of a finished one gets that index's events from then on."""
     added = [
         {"type": "response.output_item.added", "output_index": 0, "item": {"type": "function_call", "name": name}}
         for name in "fg"
@@ -340,7 +340,7 @@ def test_items_that_share_an_index_and_grow() -> None:
 
 
 def test_content_that_is_a_string() -> None:
-    """A message's words may stand where their parts belong."""
+    """A message's content may be a string instead of parts."""
     assert stream({"type": "response.completed", "response": {"output": [{**MESSAGE, "content": "Hi"}]}}) == [
         TextDelta("Hi"),
         *END,
@@ -367,7 +367,7 @@ def piece(index: int, text: str) -> dict[str, Any]:
     return {"type": "response.function_call_arguments.delta", "output_index": index, "delta": text}
 
 
-def test_calls_are_told_ahead() -> None:
+def test_calls_are_streamed_ahead() -> None:
     """Piece by piece if that is asked for, one after the other; the whole one follows under the same key."""
     item = {"type": "function_call", "name": "f", "namespace": "n", "arguments": '{"a":1}'}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
@@ -377,8 +377,8 @@ def test_calls_are_told_ahead() -> None:
     assert [each.key for each in emitted if isinstance(each, StructuredCall)] == ["0"]
 
 
-def test_what_is_not_told_ahead() -> None:
-    """A call that began while another was open, a custom tool's, one nobody announced, and any if nobody asks."""
+def test_what_is_not_streamed_ahead() -> None:
+    """A call that started while another was open, a custom tool's, an unannounced one, and any without a request."""
     assert streamed_ahead(added(0), added(1), piece(1, "{")) == []
     assert streamed_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
     assert streamed_ahead(piece(0, "{"), added(0), piece(0, "}")) == []

@@ -89,7 +89,7 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_leaves_every_other_field_alone():
-    """What is about tools goes, the items are replaced, all else is the client's own."""
+    """Fields about tools go, the items are replaced, everything else is the client's own."""
     kept = {"model": "m", "instructions": None, "x_vendor": {"a": 1}, "store": False, "include": [], "text": {}}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, max_tool_calls=3)
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -147,7 +147,7 @@ def test_chat_fields(sent, gives):
 
 
 def test_chat_format_can_be_left_out():
-    """Structured output is left out when the manifest says it."""
+    """Structured output is left out if the manifest asks for it."""
     assert "text" not in written(chat(response_format={"type": "json_object"}), keep_format=False)
 
 
@@ -168,7 +168,7 @@ def test_adopt_own_dialect():
 
 
 def test_adopt_chat():
-    """A chat client's parts change their shape; what has none, and fields without a translation, are noted."""
+    """A chat client's parts change their shape; those without one, and fields without a translation, are noted."""
     content = [
         {"type": "text", "text": "a"},
         {"type": "file", "file": {"file_id": "f"}},
@@ -194,7 +194,7 @@ def test_adopt_chat():
 
 
 def test_one_choice_only():
-    """Several choices cannot be had from this API, and one is not what was asked for."""
+    """This API cannot return several choices, and one is not what the client asked for."""
     with pytest.raises(BadRequest) as caught:
         adopt(chat(n=2))
     assert caught.value.error.param == "n"
@@ -220,7 +220,7 @@ FROM_REQUEST = {
 
 
 def test_echo_defaults():
-    """Without the client's word, the API's defaults: all keys, no null where a number or a string is required."""
+    """Without the client's fields, the API's defaults: all keys, no null where a number or a string is required."""
     fields = echo({"model": "m", "input": "hi", "temperature": None, "tool_choice": None})
     assert fields.keys() == FROM_REQUEST
     assert (fields["temperature"], fields["top_p"], fields["service_tier"]) == (1.0, 1.0, "default")
@@ -264,7 +264,7 @@ def test_echo_restores_what_was_sent():
     ],
 )
 def test_tools_without_a_conversation(body, param):
-    """There is nothing to answer: a 400 that says where the question belongs, unless the backend holds it."""
+    """There is nothing to answer: a 400 that names the place of the question, unless the backend holds it."""
     with pytest.raises(BadRequest) as caught:
         read_request({"model": "m", "tools": [F], **body})
     assert caught.value.error.param == param

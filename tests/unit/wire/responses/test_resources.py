@@ -1,4 +1,4 @@
-"""Kept answers and conversations as resources: paths, pages, and what a call makes of a record."""
+"""Stored answers and conversations as resources: paths, pages, and the effect of a call on a record."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_pages_together_are_all(count: int, limit: int, order: str) -> None:
     ],
 )
 def test_errors(call: Call, value: bytes | None, words: str) -> None:
-    """Each says what is wrong; what is not there is a 404."""
+    """Each names the error; a missing resource is a 404."""
     with pytest.raises(BadRequest, match=words.rstrip(".")) as caught:
         respond(call, value)
     assert caught.value.error.status == (404 if "not found" in words else 400)

@@ -21,7 +21,7 @@ from toolsimlib.wire.responses.shapes import failed, failure, part_of, response_
     ],
 )
 def test_a_failure_has_a_code_that_clients_know(code: str | None, final: str) -> None:
-    """Ours are not among them; the one of a broken schema is one after which nobody asks again."""
+    """Ours are not among them; after the one for a broken schema no client retries."""
     assert failure(ApiError("Why.", code=code)) == {"code": final, "message": "Why."}
 
 
@@ -40,14 +40,14 @@ def test_parts_hold_their_text() -> None:
 
 
 def test_counts_are_null_until_they_are_known() -> None:
-    """And then all that the API's type demands."""
+    """With everything else that the API's type requires."""
     assert usage_of(None) is None
     assert ResponseUsage.model_validate(usage_of(Usage(1, 2, 3, 1, 2))).total_tokens == 3
 
 
 @pytest.mark.parametrize("output", [[], [{"id": "msg_1"}], [{"id": str(number), "x": "é\n"} for number in range(12)]])
 def test_a_final_object_repeats_its_items(output: list[dict[str, Any]]) -> None:
-    """What is written of items that were written before is what a whole encoding would be, byte for byte."""
+    """The JSON with items serialised before equals a complete encoding, byte for byte."""
     response = {"id": "resp_1", "metadata": {"output": "[]"}, "output": output, "error": None, "usage": {"a": 1}}
     items = {place: dump(item) for place, item in reversed(list(enumerate(output)))}
     assert response_json(response, items) == dump(response)

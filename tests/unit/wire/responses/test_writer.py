@@ -148,7 +148,7 @@ def test_a_sign_of_life_may_come_first() -> None:
 
 
 def test_a_long_text_takes_little_more_room_than_itself() -> None:
-    """The text of the open item is kept for its end, but not as the thousands of deltas that it came in."""
+    """The text of the open item is kept for its end, but not as the thousands of deltas of which it consists."""
     _, writer = write([Opened("resp_1")])
     tracemalloc.start()
     try:
@@ -161,14 +161,14 @@ def test_a_long_text_takes_little_more_room_than_itself() -> None:
 
 
 def test_ids() -> None:
-    """A call's id is its call_id, made of its number; the backend's response id is kept."""
+    """A call's id is its call_id, made from its number; the backend's response id is kept."""
     _, writer = write([Opened("resp_1"), *call(7), *call(8, kind="custom"), Ended({0: "tool_calls"})])
     assert writer.body is not None
     assert writer.body["id"] == "resp_1"
     assert [(item["id"], item["call_id"]) for item in writer.body["output"]] == [("fc_007",) * 2, ("ctc_008",) * 2]
 
 
-def test_namespace_is_told() -> None:
+def test_namespace_is_sent() -> None:
     """A namespaced call carries its namespace from the first event on."""
     sent, _ = write([*call(1, namespace="ns"), Ended()])
     items = [event["item"] for event in sent if "item" in event]
@@ -176,14 +176,14 @@ def test_namespace_is_told() -> None:
 
 
 def test_text_after_a_call_is_a_new_item() -> None:
-    """Items stand in the order of their appearance, each with its own index."""
+    """Items are in the order of their appearance, each with its own index."""
     _, writer = write([TextDelta("a"), *call(1), TextDelta("b"), Ended({0: "tool_calls"})])
     assert writer.body is not None
     assert [item["type"] for item in writer.body["output"]] == ["message", "function_call", "message"]
 
 
 def test_the_first_message_is_like_any_other() -> None:
-    """Though its frames are made before there is text: the same events with the same members, in the same order."""
+    """Although its frames are made before there is text: the same events with the same members, in the same order."""
     sent, _ = write([TextDelta("a"), *call(1), TextDelta("a"), Ended()])
     begins = [at for at, event in enumerate(sent) if event.get("item", {}).get("type") == "message"][::2]
     names = [sent[at]["item"]["id"] for at in begins]
@@ -194,7 +194,7 @@ def test_the_first_message_is_like_any_other() -> None:
 
 
 def test_refusal_and_text_share_a_message() -> None:
-    """Text and refusal are parts of one message, with indexes of their own."""
+    """Text and refusal are parts of one message, each with its own index."""
     sent, writer = write([TextDelta("a"), RefusalDelta("b"), TextDelta("c"), Ended()])
     check(sent)
     assert writer.body is not None
@@ -230,7 +230,7 @@ def test_failed() -> None:
     [("invalid_tool_call", "invalid_prompt"), ("backend_truncated", "server_error"), (None, "server_error")],
 )
 def test_codes_of_the_final_object(code: str | None, final: str) -> None:
-    """A strict failure must not be sent again, a broken stream may be: the final object's code says so."""
+    """A strict failure must not be retried, a broken stream may be: the final object's code shows which it is."""
     sent, _ = write([Failed(ApiError("out", code=code))])
     assert sent[-2]["code"] == code
     assert sent[-1]["response"]["error"]["code"] == final
@@ -247,8 +247,8 @@ def test_items_of_built_in_tools_pass() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_hosted_items_are_told_step_by_step(stream: bool) -> None:
-    """Text may stand between the events of an item; indexes and numbers are ours, the item's id is its own."""
+def test_hosted_items_are_sent_step_by_step(stream: bool) -> None:
+    """Text may come between the events of an item; indexes and numbers are ours, the item's id is its own."""
     begun = {"id": "mcp_1", "type": "mcp_call", "name": "x", "arguments": "", "server_label": "s", "status": "calling"}
     done = {**begun, "arguments": "{}", "output": "y", "status": "completed"}
     other = {**begun, "id": "mcp_2"}
@@ -332,10 +332,10 @@ TEXT = [TextDelta("a")]
         ([*CALL, Ended({0: "tool_calls"})], []),
     ],
 )
-def test_a_message_says_whether_the_answer_goes_on(
+def test_a_message_shows_whether_the_answer_continues(
     events: list[ClientEvent], phases: list[str | None], stream: bool
 ) -> None:
-    """Its phase, in its last event and in the response; none where it was cut, and none before it is over."""
+    """Its phase, in its last event and in the response; none if it was cut off, and none before it has ended."""
     sent, writer = write(events, stream)
     assert writer.body is not None
     assert [item.get("phase") for item in writer.body["output"] if item["type"] == "message"] == phases
