@@ -1,16 +1,16 @@
-"""How HTTP/1 bodies in chunks are read, in place of h11's reader: without trailers, and all chunks at hand as one.
+"""Reads chunked HTTP/1 bodies in place of h11's reader: without trailers, and all available chunks as one piece.
 
 1. Trailers are dropped: mitmproxy has none, and its layer crashes on them, so that the client waits for ever. A proxy
    may drop them (RFC 9110, 6.5.1), and no API that we know sends any.
-2. Chunks that have come together are one piece. Where they begin and end says nothing (RFC 9112, 7.1), but mitmproxy
-   sends each on by itself, and a write to a socket is the most expensive thing that it does with one. The more streams
-   there are, the more comes together.
-3. What is not plain (an extension, a chunk of which a part has come, the last one, an error) is for h11's reader.
+2. Chunks that arrive together are one piece. Chunk boundaries mean nothing (RFC 9112, 7.1), but mitmproxy forwards each
+   chunk separately, and the write to a socket is its most expensive step. The more streams there are, the more chunks
+   arrive together.
+3. h11's reader handles what is not plain: an extension, a partial chunk, the last chunk, an error.
 
-What this leans on, in ``mitmproxy.proxy.layers.http._http1`` 12.2: chunked bodies are read by what the module's global
-name ``ChunkedReader`` stands for, h11's class, until it returns None; a last chunk with trailers is an ``EndOfMessage``
-with headers. In h11 0.16: between two chunks ``_bytes_in_chunk`` is 0, ``_reading_trailer`` false, and
-``_bytes_to_discard`` what is still to come of the line end behind the first.
+Relies on these internals of ``mitmproxy.proxy.layers.http._http1`` 12.2: it reads chunked bodies with the class in the
+module's global name ``ChunkedReader``, h11's, until that returns None; a last chunk with trailers is an
+``EndOfMessage`` with headers. In h11 0.16: between two chunks ``_bytes_in_chunk`` is 0, ``_reading_trailer`` is false,
+and ``_bytes_to_discard`` is what is still missing of the line end after the first.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n").match
 
 
 class JoiningReader(ChunkedReader):
-    """Reads a chunked body in as few pieces as have come, and forgets what follows its last chunk."""
+    """Reads a chunked body in as few pieces as possible, and drops what follows its last chunk."""
 
     @property
     def is_between_chunks(self) -> bool:
-        """Whether the next byte is a chunk's first."""
+        """Whether the next byte is the first of a chunk."""
         return not (self._bytes_in_chunk or self._bytes_to_discard or self._reading_trailer)
 
     def __call__(self, buf: Any) -> Any:
-        """Return the next event of the body, None until there is more of it."""
+        """Return the next event of the body, None if more data is needed."""
         if not self._bytes_in_chunk and not self._reading_trailer and self._bytes_to_discard in (b"", _LINE_END):
             if not buf:
                 return None
@@ -45,7 +45,7 @@ class JoiningReader(ChunkedReader):
         return EndOfMessage() if isinstance(event, EndOfMessage) else event
 
     def _whole_chunks(self, buf: Any) -> bytes | None:
-        """Take all chunks that have come whole; None if there is none."""
+        """Consume all complete chunks and return their data; None if there is none."""
         raw = bytes(buf)
         pieces, at = _read(raw, is_behind_chunk=bool(self._bytes_to_discard))
         if not pieces:
@@ -57,15 +57,15 @@ class JoiningReader(ChunkedReader):
 
 
 def whole_chunks(raw: bytes) -> bytes | None:
-    """Return what is in the chunks that ``raw`` consists of; None if it is not just whole, plain chunks with data."""
+    """Return the data of the chunks in ``raw``; None if it is anything but whole, plain chunks with data."""
     pieces, end = _read(raw)
     return b"".join(pieces) if raw[end:] == (_LINE_END if pieces else b"") else None
 
 
 def _read(raw: bytes, *, is_behind_chunk: bool = False) -> tuple[list[bytes], int]:
-    """Return what is in the plain chunks with which ``raw`` begins, and where the last one's data end.
+    """Return the data of the plain chunks at the start of ``raw``, and where the data of the last one end.
 
-    ``is_behind_chunk``: the line end of a chunk before them is still to come.
+    ``is_behind_chunk``: the line end of the chunk before them is still to come.
     """
     pieces = []
     at = 0
@@ -83,12 +83,12 @@ def _read(raw: bytes, *, is_behind_chunk: bool = False) -> tuple[list[bytes], in
 
 
 def install() -> None:
-    """Read bodies in this way from now on; a mitmproxy that reads them otherwise is left as it is."""
+    """Install the reader; leave a mitmproxy that uses another one unchanged."""
     if getattr(_http1, "ChunkedReader", None) is ChunkedReader:
         _http1.ChunkedReader = JoiningReader  # type: ignore[attr-defined]
 
 
 def uninstall() -> None:
-    """Read them as mitmproxy does."""
+    """Restore mitmproxy's own reader."""
     if getattr(_http1, "ChunkedReader", None) is JoiningReader:
         _http1.ChunkedReader = ChunkedReader  # type: ignore[attr-defined]

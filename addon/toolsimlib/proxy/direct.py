@@ -1,22 +1,22 @@
-"""A direct way for a stream's bytes: from the backend's connection to the client's, past mitmproxy's layers.
+"""A fast path for the bytes of a stream: from the backend's connection to the client's, past mitmproxy's layers.
 
 What a backend sends goes down through seven of mitmproxy's generators to its stream, and up again to the client. For a
-delta of a few bytes that is most of what a proxy spends on it, ours included. So while an answer is streamed, the
-topmost layer asks us first. Of whole chunks of HTTP/1 we take what is plain (deltas that are alike), and give the rest
-to the stream itself. Everything else we leave, before anything was done with it, to the layers. They are the truth; a
-test holds both ways against each other at every cut.
+delta of a few bytes that is most of the cost in a proxy, our own work included. So while an answer is streamed, we
+intercept the events of the topmost layer. Of whole HTTP/1 chunks we handle the plain ones (deltas that are alike), and
+pass the others directly to the stream. Everything else goes untouched to the layers. They are authoritative; a test
+compares both paths at every cut.
 
-What this leans on, in mitmproxy 12.2:
+Relies on these internals of mitmproxy 12.2:
 
-1. ``ConnectionHandler.server_event`` asks its topmost layer's ``handle_event`` what to do. Layers replace their own in
-   this way too (``NextLayer``). Whatever is below the topmost is asked by it, and not by anyone else.
-2. Directly on one another, the layers of the mode, of HTTP, ``HttpClient`` and ``Http1Client`` change no bytes: there
-   is no TLS on either side, and no other proxy behind this one.
-3. ``Http1Client`` keeps in ``buf`` what it has not read yet. Behind an answer's head it makes a new ``body_reader``,
-   which is where ``chunks`` says.
+1. ``ConnectionHandler.server_event`` calls ``handle_event`` of its topmost layer. Layers replace their own in this way
+   too (``NextLayer``). Only the topmost layer passes events to the layers below.
+2. Stacked directly, the layers of the mode, of HTTP, ``HttpClient`` and ``Http1Client`` change no bytes: there is no
+   TLS on either side, and no other proxy behind this one.
+3. ``Http1Client`` has in ``buf`` what it has not read yet. After the head of an answer it creates a new
+   ``body_reader``, whose state ``chunks`` describes.
 4. A stream that waits for a hook is ``_paused``, and its events queue up.
-5. HTTP/1 has one stream at a time on each connection.
-6. ``HttpLayer.event_to_child`` gives a stream an event, and carries out what it commands.
+5. HTTP/1 has one stream at a time per connection.
+6. ``HttpLayer.event_to_child`` passes an event to a stream, and executes the commands that it yields.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from toolsimlib.proxy.streamed import StreamedAnswer
 
 
 class DirectWay:
-    """Stands before the topmost layer while ``answer`` is fed by ``stream``.
+    """Intercepts events of the topmost layer while ``stream`` feeds ``answer``.
 
-    ``reader`` reads the backend's bytes; ``sending`` makes the command that sends to the client.
+    ``reader`` reads the backend's bytes; ``sending`` returns the command that sends to the client.
     """
 
     def __init__(
@@ -51,21 +51,21 @@ class DirectWay:
         self._stream, self._answer, self._layer = stream, answer, layer
         self._reader, self._server = reader, reader.conn
         self._sending = sending
-        self._is_first = False  # Whether nothing that came earlier is still on its way.
+        self._is_first = False  # Whether nothing that arrived earlier is still pending.
         self._chunks: list[bytes] | None = None
         self._asked: bytes | None = None
         self._top: Layer = stream.context.layers[0]
-        self._long_way = self._top.handle_event
+        self._handle_in_layers = self._top.handle_event
         self._top.handle_event = self._handle_event  # type: ignore[method-assign]
 
     def close(self) -> None:
-        """Leave everything to the layers from now on."""
-        self._top.handle_event = self._long_way  # type: ignore[method-assign]
+        """Leave all events to the layers from now on."""
+        self._top.handle_event = self._handle_in_layers  # type: ignore[method-assign]
 
     def taken(self, data: bytes) -> list[bytes] | None:
-        """Return what comes at once of the piece that is at the stream now; None: nothing was done."""
+        """Return the chunks for the data that has reached the stream, if they come at once; None: nothing was done."""
         chunks, asked, self._chunks, self._asked = self._chunks, self._asked, None, None
-        # Nobody is asked twice.
+        # ``at_once`` has already declined data that was ``asked`` without ``chunks``.
         return self._answer.at_once(data) if chunks is None and data != asked else chunks
 
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
@@ -77,14 +77,14 @@ class DirectWay:
                 for chunk in chunks:
                     yield self._sending(chunk)
                 return
-            # At its end the stream has more to do than to send this.
+            # At the end of an answer the stream has more to do than send chunks.
             self._chunks, self._asked = chunks, data
             if data:
                 self._is_first = False
                 yield from self._layer.event_to_child(self._stream, ResponseData(self._stream.stream_id, data))
                 return
         self._is_first = False
-        yield from self._long_way(event)
+        yield from self._handle_in_layers(event)
 
     def _is_free(self) -> bool:
         reader = self._reader
@@ -96,7 +96,7 @@ class DirectWay:
 def direct_way(
     stream: HttpStream, answer: StreamedAnswer, layer: HttpLayer, sending: Callable[[bytes], Command]
 ) -> DirectWay | None:
-    """Open the direct way for a stream of ``layer``, if there is one (rule 2); its client speaks HTTP/1."""
+    """Open the fast path for a stream of ``layer`` if rule 2 allows it; its client must speak HTTP/1."""
     client = layer.connections.get(stream.context.server)
     reader = client.child_layer if type(client) is HttpClient else None
     if not isinstance(reader, Http1Client) or stream.context.layers[1:] != [layer, stream]:

@@ -4,18 +4,18 @@
                                                                      ├─▶ whole:   answer_job ──▶ take_answer
                                                                      └─▶ pass:    the backend's bytes, as they are
 
-Between a job and what comes of it lies ``jobs.run``, here or in a ``Worker``.
+``jobs.run`` does each job, here or in a ``Worker``.
 
 Five outcomes, each of which ends the client's answer properly:
 
-1. *streamed*: ``streamed`` has given the client everything (``streamed.py``).
-2. *whole*: the answer was read to its end and rewritten at once.
+1. *streamed*: ``streamed`` has sent the client everything (``streamed.py``).
+2. *whole*: the answer was read to its end and rewritten in one piece.
 3. *passed*: not ours to rewrite, such as a backend's error response. From then on ``ours`` is false.
 4. *refused*: our own error replaces an answer that never began: a bad request, a backend that cannot be
    reached or stays silent, a body that cannot be decoded. ``ours`` is false here too.
-5. *cut*: a stream ended before the backend did, which ``EndableStream`` stops then.
+5. *cut*: a stream ended before the backend did; ``EndableStream`` then stops the backend.
 
-By its ``clocks`` ``EndableStream`` knows when to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
+The ``clocks`` tell ``EndableStream`` when to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 """
 
 from __future__ import annotations
@@ -51,24 +51,23 @@ from toolsimlib.wire.responses.actions import Action, turn_path
 logger = logging.getLogger(__name__)
 
 MODE_HEADER = "x-proxy-output-mode"
-# They mean nothing for the body that we make.
+# They do not apply to the body that we send.
 _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
 
 _STREAM_TYPE = "text/event-stream"
 
 
 class Exchange:
-    """Carries a plan from the request to the answer, and watches the time between.
+    """Carries a plan from the request to the answer, and watches the time in between.
 
-    ``plan``: None until the request has been read, and ever after if it is not ours and passes as it is; then we only
-    speak if the backend never answers. ``cors``: headers for answers that we make. ``is_request_too_large``: its body
-    was dropped as it arrived. ``resent``: what a flow that is replayed holds of its first time. ``topic``: what a
-    request is about that was rewritten; ``place``: which turn of which conversation that is, in words; both are known
-    once it has caught up. ``backend``: what is known of it; ``may_ask``: it may be asked who it is. ``part``: which
-    round of an answer this is. ``handed_over``: the runner answers, by rounds that are exchanges of their own.
-    ``memory``: what is remembered of it. ``action``: what is wanted in the place of a turn; ``prepared``: for its
-    answer. ``streamed``: its answer, if that is streamed; of any other, ``holder`` is the answer with which a backend
-    keeps the catalogue.
+    ``plan``: None until the request has been read, and for good if it is not ours and passes unchanged; we then answer
+    only if the backend never does. ``cors``: headers for our own answers. ``is_request_too_large``: its body was
+    dropped as it arrived. ``resent``: what a replayed flow holds of its first run. ``topic``: what a rewritten request
+    is about; ``place``: which turn of which conversation it is, in words; both are set by ``catch_up``. ``backend``:
+    what we know about it; ``may_ask``: we may ask it what it is. ``part``: which round of an answer this is.
+    ``handed_over``: the runner answers, in rounds that are exchanges of their own. ``memory``: what is remembered for
+    this request. ``action``: what the client wants in place of a turn; ``prepared``: for its answer. ``streamed``: the
+    answer, if it is streamed; for any other, ``holder`` is the answer under which the backend holds the catalogue.
     """
 
     def __init__(
@@ -151,21 +150,21 @@ class Exchange:
             if done.error is not None:
                 flow.response = self.refuse(done.error)
             return
-        # What the client sent stays in the flow: mitmweb shows it, and revert brings it back.
+        # The flow keeps the client's own request: mitmweb shows it, and revert restores it.
         came_in = head.copied(flow.request)
         self.leave(lambda: sides.begin(flow, came_in))
         self.prepared = done.prepared
         self._send(flow, done.rewritten)
         if self.resent is not None and self.resent.words is not None:
             flow.request.content = self.resent.words
-            self._attempt = None  # Written again, the request would lose them.
+            self._attempt = None  # Rewriting the request again would lose them.
 
     def leave(self, work: Callable[[], None]) -> None:
-        """Put off work until after the request is sent: people need it, but neither backend nor client does."""
+        """Defer work until the request is sent: people need it, but neither backend nor client does."""
         self._left.append(work)
 
     def catch_up(self) -> None:
-        """Do what was put off. A failure is a bug in toolsim, and does not stop the rest."""
+        """Do the deferred work. A failure is a bug in toolsim, and does not stop the rest."""
         left, self._left = self._left, []
         for work in left:
             try:
@@ -186,13 +185,13 @@ class Exchange:
         self.leave(lambda: resend.note_sent(flow, body))
 
     def _sent(self) -> None:
-        """Use the time in which the backend thinks."""
+        """Use the time until the backend answers."""
         at_leisure(self.catch_up)
         if self.plan is not None and self.plan.stream:
             self._made_ready(self.plan)
 
     def _made_ready(self, plan: Plan) -> StreamedAnswer:
-        """Return the streamed answer, which most are: made once, while its backend thinks."""
+        """Return the streamed answer: created once, as a rule before the backend answers."""
         if self._ready is None:
             self._ready = StreamedAnswer(
                 plan,
@@ -228,7 +227,7 @@ class Exchange:
         is_present = response.raw_content is not None  # made by another addon, or read from a file
         is_error = not 200 <= response.status_code < 300
         if (is_error and self._attempt is not None and not is_present) or self.action == "input_tokens":
-            # Perhaps it only refuses what was attempted, or does not count tokens: its body decides.
+            # It may only refuse what was attempted, or not count tokens: the body decides.
             response.stream = False
             return
         if self.plan is None or is_error:
@@ -245,11 +244,11 @@ class Exchange:
         is_stream = content_type.partition(";")[0].strip().lower() == _STREAM_TYPE
         is_empty = response.status_code in head.WITHOUT_BODY
         if not (self.plan.stream and is_stream and encoding.strip().lower() == "identity") or is_present or is_empty:
-            # A stream that is compressed although we asked for none cannot be read in pieces: it is rewritten whole.
+            # A stream that is compressed although we asked for identity cannot be read in pieces: rewrite it whole.
             response.stream = False
             return
         self.streamed = self._made_ready(self.plan)
-        self.recorder.begin(response)  # A copy is changed: mitmproxy judges the connection by the backend's headers.
+        self.recorder.begin(response)  # Change a copy: mitmproxy judges the connection by the backend's headers.
         response = flow.response = head.copied(response)
         head.set_head(response, EVENT_STREAM)
         if flow.request.http_version == "HTTP/1.1":
@@ -257,7 +256,7 @@ class Exchange:
         response.stream = self.streamed.feed
 
     def ask_again(self, flow: HTTPFlow, *, possible: bool) -> bool:
-        """Look at an error that has arrived whole; return whether the request is to be rewritten and sent once more.
+        """Inspect an error that has arrived whole; return whether to rewrite the request and send it once more.
 
         ``possible``: whether it can be sent again. If so, ``again`` is the job of rewriting it.
         """
@@ -270,7 +269,7 @@ class Exchange:
         self.again = None
         self._take(done)
         if done.rewritten is None:
-            # A request that was ours stays ours: only a worker that died can have failed it.
+            # A request that was ours stays ours: this can only fail because a worker died.
             flow.response = self.refuse(done.error or head.internal_error())
             return
         flow.response = None
@@ -280,7 +279,7 @@ class Exchange:
 
     @property
     def is_turn(self) -> bool:
-        """Whether a model is asked; otherwise it is a list of models, which can only fail like a turn."""
+        """Whether this asks a model; otherwise it asks for a list of models, which can only fail like a turn."""
         return bool(self.report.client)
 
     def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
@@ -316,7 +315,7 @@ class Exchange:
         response.content = done.body
 
     def overdue(self) -> Response | None:
-        """Return the whole answer for a backend that has been silent for too long; None while there is still time."""
+        """Return the error response for a backend that has been silent for too long; None while there is time."""
         if not self.clocks.is_overdue:
             self.clocks.client_served()
             return None
@@ -325,7 +324,7 @@ class Exchange:
     # -- errors --
 
     def problem(self) -> str:
-        """Return in words why there was an HTTP error, ours or the backend's; "" if nobody said."""
+        """Return in words why there was an HTTP error, ours or the backend's; "" if no reason was given."""
         return self._problem or head.error_message(self.recorder.received.content())
 
     def refuse(self, error: ApiError) -> Response:

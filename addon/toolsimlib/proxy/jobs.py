@@ -1,8 +1,8 @@
-"""The work on whole bodies, as plain values in and plain values out: ``run`` does it, in this process or another.
+"""The work on whole bodies, plain values in and plain values out: ``run`` does it, in this process or another.
 
-A body of more than ``LOOP_BYTES`` would hold up everyone else for too long, since rewriting one takes up to 0.5 ms a
-kilobyte (many tiny messages, tools or strict schemas; long texts take a hundredth of that). Nor may one that is
-compressed be decoded here: what it holds is not known before. Those are for a ``Worker``.
+A body of more than ``LOOP_BYTES`` would block the event loop for too long: rewriting takes up to 0.5 ms per kilobyte
+(many tiny messages, tools or strict schemas; long texts take a hundredth of that). A compressed body may not be decoded
+here either, since its decoded size is unknown. A ``Worker`` handles those.
 """
 
 from __future__ import annotations

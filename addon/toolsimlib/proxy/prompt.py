@@ -1,16 +1,16 @@
-"""Hooks that wait for nothing run where they are met, without a task of their own.
+"""Runs hooks whose handlers need not wait inline, without a task of their own.
 
-mitmproxy runs each hook in a task. The event loop starts it once everything else that is ready has had its turn, and
-its result goes down through all layers again, to the stream that waits. Three hooks come before the first text of an
-answer, and few handlers wait for anything. So a stream runs these three itself, and goes on at once. If a handler does
-have to wait, for a worker or for a person, mitmproxy waits for it in its own way.
+mitmproxy runs each hook in a task. The event loop starts it after everything else that is ready, and its completion
+travels down through all layers again to the waiting stream. Three hooks precede the first text of an answer, and few
+handlers wait for anything. So a stream runs these three itself and continues at once. If a handler does have to wait,
+for a worker or for a person, mitmproxy waits for it as usual.
 
-What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
+Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. A state of ``HttpStream`` yields a hook as a command, and gets nothing back but that it is over.
-2. At that point the layer of the connection is in the middle of what it has read: other connections may be written to,
-   but not this one. So if an addon has answered a request, or ended a flow, the rest is left to mitmproxy; so is
-   ``response``, behind which the client's next request may come.
+1. A state of ``HttpStream`` yields a hook as a command, and gets no reply except that it has completed.
+2. At that point the connection's layer is in the middle of what it has read: we may write to other connections, but
+   not to this one. So if an addon has answered a request or ended a flow, we leave the rest to mitmproxy. We also
+   leave it ``response``, since the client's next request may follow.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ _HOOKS = frozenset({HttpRequestHeadersHook, HttpRequestHook, HttpResponseHeaders
 
 
 class PromptStream(HttpStream):
-    """A stream that runs the hooks on the way to an answer itself."""
+    """A stream that itself runs the hooks that precede an answer."""
 
     @override
     def state_wait_for_request_headers(self, event: RequestHeaders) -> CommandGenerator[None]:
-        return self.promptly(super().state_wait_for_request_headers(event))
+        return self.inline(super().state_wait_for_request_headers(event))
 
     @override
     def state_consume_request_body(self, event: Event) -> CommandGenerator[None]:
-        return self.promptly(super().state_consume_request_body(event))
+        return self.inline(super().state_consume_request_body(event))
 
     @override
     def state_wait_for_response_headers(self, event: ResponseHeaders) -> CommandGenerator[None]:
-        return self.promptly(super().state_wait_for_response_headers(event))
+        return self.inline(super().state_wait_for_response_headers(event))
 
-    def promptly(self, commands: CommandGenerator[None]) -> CommandGenerator[None]:
-        """Pass a state's commands on, except for hooks that are over by then."""
+    def inline(self, commands: CommandGenerator[None]) -> CommandGenerator[None]:
+        """Pass on the commands of a state, except hooks that have completed inline."""
         reply: Any = None
         while True:
             try:
                 command = commands.send(reply)
             except StopIteration:
                 return
-            reply = None if type(command) in _HOOKS and self.is_over(command) else (yield command)
+            reply = None if type(command) in _HOOKS and self.runs_inline(command) else (yield command)
 
-    def is_over(self, hook: Command) -> bool:
-        """Run a hook; return whether all goes on as if nobody had been asked."""
+    def runs_inline(self, hook: Command) -> bool:
+        """Run a hook; return whether it has completed and the state may continue normally."""
         assert isinstance(hook, StartHook)
         dispatch = ctx.master.addons.get("dispatch")  # type: ignore[no-untyped-call]
         if not isinstance(dispatch, Dispatch):
@@ -66,5 +66,5 @@ class PromptStream(HttpStream):
         is_through = task.done() and not task.cancelled() and task.exception() is None
         if is_through and not (is_answered or flow.error or flow.intercepted):
             return True
-        dispatch.begun[hook] = task
+        dispatch.started[hook] = task
         return False

@@ -1,13 +1,13 @@
-"""An answer that its client gets as a stream, in flight.
+"""An answer in flight that its client gets as a stream.
 
-    feed … feed, feed(b"")      what the backend sends: in ``turns``, or ``at_once`` where it is plain
+    feed … feed, feed(b"")      what the backend sends: in ``turns``, or ``at_once`` if it is plain
     tick                        the backend is silent
 
-1. It is ``finished`` once the rewriter has given the client everything. A backend that then does not hang up is stopped
-   at the next tick.
+1. It is ``finished`` once the rewriter has emitted everything. If the backend does not hang up then, the next tick
+   stops it.
 2. It is ``cut`` if it ends before the backend does: because the turn is over, because of silence, because it is too
    large, or because of a bug in toolsim. The caller then stops the backend, and ends the client's answer.
-3. The last frames of an answer that is to be kept wait for that (``end``), until they are released.
+3. The last frames of an answer that has to be stored are held back (``end``) until they are released.
 """
 
 from __future__ import annotations
@@ -60,28 +60,28 @@ class StreamedAnswer:
 
     @property
     def finished(self) -> bool:
-        """Whether the client has been given all of it."""
+        """Whether the client has all of it."""
         return self._rewriter.done
 
     @property
     def final(self) -> Mapping[str, Any] | None:
-        """The whole answer, if it is over and to be kept, else None."""
+        """The whole answer if it is over and has to be stored, else None."""
         return self._rewriter.final if self._is_kept else None
 
     @property
     def holder(self) -> str:
-        """The id of the answer with which the backend keeps the catalogue that it was sent, "" if it may not."""
+        """The id of the answer under which the backend holds the catalogue that it was sent, "" if it may not."""
         return self._rewriter.holder
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
         chunks = [chunk for turn in self.turns(data) for chunk in turn or ()]
-        if self.end:  # And nobody who could wait for the store.
+        if self.end:  # This caller cannot wait for the store.
             chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
 
     def at_once(self, data: bytes) -> list[bytes] | None:
-        """Return what ``feed`` returns, if it takes no turns; None: nothing was done."""
+        """Return what ``feed`` returns, if it needs no pauses; None: nothing was done."""
         if self._received + len(data) > self.limits.max_answer_bytes:
             return None
         try:
@@ -94,7 +94,7 @@ class StreamedAnswer:
         return self._chunk_of(frames)
 
     def turns(self, data: bytes) -> Iterator[list[bytes] | None]:
-        """Yield what ``feed`` returns, and None whenever others should have a turn first."""
+        """Yield what ``feed`` returns, and None whenever other work should run first."""
         self._note_input(data)
         try:
             if self._received > self.limits.max_answer_bytes and not self.finished:
@@ -107,7 +107,7 @@ class StreamedAnswer:
             yield self._chunk_of(self._crashed())
 
     def release(self, end: bytes) -> list[bytes]:
-        """Return the end for the client, once the answer is stored, or could not be."""
+        """Return the end for the client, once storing the answer has succeeded or failed."""
         self.end = b""
         return self._sent([end])
 
@@ -129,7 +129,7 @@ class StreamedAnswer:
             return self._recorder.pass_on(self._crashed())
 
     def _crashed(self) -> list[bytes]:
-        """End an answer that we failed to rewrite: otherwise the client would wait for ever."""
+        """End an answer that we failed to rewrite; otherwise the client would wait for ever."""
         self.cut = True
         error = internal_error()
         self.report.error = error.code
@@ -144,7 +144,7 @@ class StreamedAnswer:
         self._clocks.backend_active()
 
     def _chunk_of(self, frames: list[bytes]) -> list[bytes]:
-        """Return the chunk of all frames at hand; nothing, if these are the end of an answer that is to be kept."""
+        """Return one chunk for all frames; nothing if they end an answer that has to be stored."""
         if self.finished:
             self.cut = self.cut or self._rewriter.cut
             if self.final is not None:
@@ -153,7 +153,7 @@ class StreamedAnswer:
         return self._sent(frames)
 
     def _sent(self, frames: list[bytes]) -> list[bytes]:
-        """Return one chunk for all frames at hand, so that no frame is ever split."""
+        """Return one chunk for all frames, so that no frame is ever split."""
         if frames:
             self._clocks.answered()
         return self._recorder.pass_on([b"".join(frames)] if frames else [])

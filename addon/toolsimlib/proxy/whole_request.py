@@ -1,13 +1,13 @@
-"""A request that was read whole leaves in one piece: its head and its body in one write.
+"""Sends the head and the body of a request that was read whole in one write.
 
 mitmproxy writes them one after the other. Each is a packet, and a backend that wakes up for the head goes back to sleep
-until the body is there. To write is also the most expensive thing that a proxy does with a small request.
+until the body arrives. The write is also the most expensive thing that a proxy does with a small request.
 
-What this leans on, in ``mitmproxy.proxy.layers.http`` 12.2:
+Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. The module's global name ``Http1Client`` makes what speaks HTTP/1 to a backend.
+1. mitmproxy creates its HTTP/1 clients by the module's global name ``Http1Client``.
 2. A request that is not streamed has its body in ``raw_content`` when its headers are sent, and the body is sent by the
-   next event, with nothing awaited between.
+   next event, with nothing awaited in between.
 3. For each of the two ``Http1Client.send`` yields one ``SendData``.
 """
 
@@ -22,12 +22,12 @@ from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._events import RequestHeaders
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 
-# A larger body would be copied for the sake of one write of many.
+# Joining a larger body would copy it to save one write of many.
 _MAX_BYTES = 64 * 1024
 
 
 class WholeRequestClient(Http1Client):
-    """Keeps a request's head until its body comes, which is at once."""
+    """Holds back the head of a request until the body, which follows at once."""
 
     _head = b""
 
@@ -50,12 +50,12 @@ def _has_body_at_hand(event: RequestHeaders) -> bool:
 
 
 def install() -> None:
-    """Send requests in this way over new connections; a mitmproxy that sends them otherwise is left as it is."""
+    """Install the client for new connections; leave a mitmproxy that uses another one unchanged."""
     if getattr(http, "Http1Client", None) is Http1Client:
         http.Http1Client = WholeRequestClient  # type: ignore[attr-defined]
 
 
 def uninstall() -> None:
-    """Send them as mitmproxy does."""
+    """Restore mitmproxy's own client."""
     if getattr(http, "Http1Client", None) is WholeRequestClient:
         http.Http1Client = Http1Client  # type: ignore[attr-defined]

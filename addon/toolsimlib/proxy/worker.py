@@ -1,15 +1,15 @@
-"""A separate process for what would hold up everyone else: large bodies, and compressed ones.
+"""A separate process for bodies that would block the event loop: large ones, and compressed ones.
 
-A thread would not do: Python's JSON parser keeps the interpreter to itself until it is done, seconds on 16 MiB of empty
-lists. A process can be bounded besides, which nothing in this one can:
+A thread would not do: Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty lists. A
+process can also be limited, unlike anything in this one:
 
-1. *time*: after ``MAX_SECONDS`` of processor time the system ends it, and it runs at a lower priority;
-2. *memory*: it may grow by ``GROWTH`` times the body (one emoji in a text makes it four times as large, and there are a
-   few copies of it), and no more. Empty lists would take twenty times, small objects more.
+1. *time*: the system ends it after ``MAX_SECONDS`` of processor time, and it runs at a lower priority;
+2. *memory*: it may grow by at most ``GROWTH`` times the body (one emoji makes a text four times as large, and there are
+   a few copies of it). Empty lists would take twenty times, small objects more.
 
-Either is the end of that job, and the next one gets a new process, as it does after a body of more than ``KEEP_BYTES``,
-whose memory goes back to the system in this way. A worker starts when it is first needed, does one job at a time, and
-ends with its input. Both ends speak pickles over its pipes; neither reads from anyone else.
+Exceeding either limit fails the job, and the next one gets a new process. So does the job after a body of more than
+``KEEP_BYTES``, which returns its memory to the system. A worker starts when it is first needed, does one job at a time,
+and exits when its input ends. Both ends exchange pickles over its pipes; neither reads from anyone else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 MAX_SECONDS = 20
 GROWTH = 16
 KEEP_BYTES = 1024 * 1024
-# What the smallest job may take.
+# The memory that even the smallest job may take.
 _SPARE_BYTES = 64 * 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]
 
@@ -52,7 +52,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def run(self, job: Job) -> Done:
-        """Return what came of a job; never raises."""
+        """Return the result of a job; never raises."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ class Crew:
         self._large, self._huge = Worker("large"), Worker("huge")
 
     async def run(self, job: Job) -> Done:
-        """Return what came of a job; never raises."""
+        """Return the result of a job; never raises."""
         return await (self._huge if size_of(job) > KEEP_BYTES else self._large).run(job)
 
     def stop(self) -> None:
@@ -116,7 +116,7 @@ class Crew:
 
 
 def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
-    """Do the jobs that come in, until there are no more."""
+    """Do jobs until the input ends."""
     while True:
         try:
             job: Job = pickle.load(incoming)
@@ -124,7 +124,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
             return
         signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
         _bound_memory(_SPARE_BYTES + GROWTH * size_of(job))
-        # JSON is a tree: reference counts free all of it, and looking for cycles takes a quarter of a large job.
+        # JSON is a tree: reference counts free all of it, and the search for cycles takes a quarter of a large job.
         gc.disable()
         done = run(job, patient=True)
         gc.enable()
@@ -135,7 +135,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
 
 
 def _bound_memory(growth: int | None) -> None:
-    """Let this process grow by so many bytes from now on; None = without a bound. Linux only: others do not say."""
+    """Let this process grow by so many bytes from now on; None = no limit. Linux only: others hide the size."""
     statm = Path("/proc/self/statm")
     if resource is None or not statm.exists():
         return
@@ -147,7 +147,7 @@ def _bound_memory(growth: int | None) -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C is for the proxy, which ends its worker.
+    # Ctrl-C is meant for the proxy, which ends its worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(5)
     with contextlib.suppress(BrokenPipeError):

@@ -206,7 +206,7 @@ async def carried(
         if connection.client.connected:
             connection.client.state = ConnectionState.CLOSED
             await connection.give(ConnectionClosed(connection.client))
-        assert not context.master.addons.get("dispatch").begun
+        assert not context.master.addons.get("dispatch").started
     return addon.calls, connection.sent, [name for name in connection.hooks if name in ON_THE_WAY]
 
 
