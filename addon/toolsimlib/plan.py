@@ -18,7 +18,7 @@ Dialect = Literal["responses", "chat"]
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The server behind a backend's address."""
 Feature = Literal["tools", "constraint"]
-"""Features that not every backend supports: tools of its own, and an enforced form of calls."""
+"""Features that not every backend supports: native tools, and an enforced form of calls."""
 
 FIND_TOOLS = "find_tools"
 """Our own tool with which a model looks up others, and the reason for the round that follows its call."""

@@ -49,7 +49,7 @@ def test_what_is_missing_is_named_with_its_interpreter() -> None:
     """With everything else that is likely to be missing."""
     line = missing(ModuleNotFoundError(name="jsonschema.exceptions"), "/opt/python")
     assert line.startswith("toolsim needs the package jsonschema, which /opt/python does not have: /opt/python -m pip")
-    assert all(f"'{each}'" in line for each in REQUIREMENTS)
+    assert all(f"'{requirement}'" in line for requirement in REQUIREMENTS)
     assert "'openai>=3,<4' 'rich" in missing(ModuleNotFoundError(name="openai"), "python")
     assert missing(ModuleNotFoundError(name="other"), "python").endswith("python -m pip install 'other'")
 

@@ -35,7 +35,9 @@ class Quick:
 def test_a_quick_value_is_made_as_a_frozen_one(positional, named):
     """The same arguments set the same fields, including all defaults."""
     one, other = Frozen(*positional, **named), Quick(*positional, **named)
-    assert [getattr(one, each.name) for each in fields(one)] == [getattr(other, each.name) for each in fields(other)]
+    assert [getattr(one, field.name) for field in fields(one)] == [
+        getattr(other, field.name) for field in fields(other)
+    ]
     assert repr(other) == repr(one).replace("Frozen", "Quick")
 
 

@@ -121,7 +121,7 @@ def rewrite_request(
         policy, attempts = settle(policy, request, backend, refused)
         planned = plan(request, backend, policy, report, attempts)
         if size > policy.max_tools_bytes:
-            _check_weight(planned)
+            _check_tools_size(planned)
         if policy.mode == "native" and backend is client:
             written = keep(request, planned, body)
         else:
@@ -132,7 +132,7 @@ def rewrite_request(
             written = compose(request, planned, report, catalogue, is_round=is_round)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
-    path = path if backend is client else _exchange_ending(path, client, backend)
+    path = path if backend is client else _translated_path(path, client, backend)
     return Rewritten(planned, written, path, request.items, asked or {})
 
 
@@ -258,7 +258,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, catalogue: str, 
     # A backend that enforces the client's answer format could never write a call: the manifest asks for it in words.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
     body = api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)
-    return dump(_with_operators(plan, {**body, **plan.fields})).encode()
+    return dump(_with_operator_fields(plan, {**body, **plan.fields})).encode()
 
 
 def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
@@ -270,15 +270,15 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     if body and not (plan.masked or policy.transforms or policy.request_overrides or policy.llm_options_defaults):
         return body
     offered = offered_natively(request.body, {tool.name for tool in plan.tools}) if plan.masked else request.body
-    return dump(_with_operators(plan, native_body(offered, policy.transforms))).encode()
+    return dump(_with_operator_fields(plan, native_body(offered, policy.transforms))).encode()
 
 
-def _with_operators(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
+def _with_operator_fields(plan: Plan, body: dict[str, Any]) -> dict[str, Any]:
     policy = plan.policy
     return with_fields(body, defaults=policy.llm_options_defaults, overrides=policy.request_overrides)
 
 
-def _check_weight(plan: Plan) -> None:
+def _check_tools_size(plan: Plan) -> None:
     """Refuse tools too large for an answer to carry along, and for a Response to repeat three times."""
     carried = [tool.shown_parameters for tool in plan.tools] + [tool.description for tool in plan.tools]
     size, limit = len(dump([carried, plan.form.echo])), plan.policy.max_tools_bytes
@@ -358,7 +358,7 @@ def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy
     return policy if mode == policy.output_mode else varied(policy, output_mode=mode)
 
 
-def _exchange_ending(path: str, client: Api, backend: Api) -> str:
+def _translated_path(path: str, client: Api, backend: Api) -> str:
     plain, mark, query = path.partition("?")
     plain = plain.rstrip("/").removesuffix(client.ending)
     return f"{plain}{backend.ending}{mark}{query}"

@@ -104,13 +104,13 @@ class _Declared:
 
 def _read(declared: _Declared) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     try:
-        return _gathered(_declarations(declared.body, exact=False))
+        return _collected(_declarations(declared.body, exact=False))
     except BadRequest:
         # Paths are built only when an error needs one.
-        return _gathered(_declarations(declared.body))
+        return _collected(_declarations(declared.body))
 
 
-def _gathered(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
+def _collected(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     tools: dict[str, Tool] = {}
     hosted: list[Hosted] = []
     for declaration in declarations:
@@ -253,8 +253,8 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
             if nested is None:
                 return (_function(fields, param, namespace),)
             # Some clients leave the name outside.
-            beside = _beside(fields) if len(fields) > 1 + ("type" in fields) else None
-            return (_function({**beside, **nested} if beside else nested, f"{param}.function", namespace),)
+            outer = _outer_fields(fields) if len(fields) > 1 + ("type" in fields) else None
+            return (_function({**outer, **nested} if outer else nested, f"{param}.function", namespace),)
         case "custom":
             nested = optional(fields, "custom", dict, param)
             if nested is None:
@@ -273,7 +273,7 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
             raise wrong_type(kind, "a string", f"{param}.type")
 
 
-def _beside(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _outer_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: fields[key] for key in ("name", "description", "parameters", "strict") if key in fields}
 
 

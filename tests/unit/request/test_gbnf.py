@@ -47,15 +47,15 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         closed(a={"type": "integer"}, b={"type": "integer"}),
         [{}, {"a": 1}, {"b": 1}, {"a": 1, "b": 2}],
     ),
-    "numbers": (closed(n={"type": "number"}), [{"n": each} for each in (0, -1, 2.5, 1e20, 1.5e-9, "1", None)]),
-    "integers": (closed(n={"type": "integer", "minimum": 0}), [{"n": each} for each in (0, 12, 2.5, -1, "1")]),
+    "numbers": (closed(n={"type": "number"}), [{"n": value} for value in (0, -1, 2.5, 1e20, 1.5e-9, "1", None)]),
+    "integers": (closed(n={"type": "integer", "minimum": 0}), [{"n": value} for value in (0, 12, 2.5, -1, "1")]),
     "a small range": (
         closed(n={"type": "integer", "minimum": -1, "maximum": 2}),
-        [{"n": each} for each in (-2, -1, 0, 2, 3)],
+        [{"n": value} for value in (-2, -1, 0, 2, 3)],
     ),
     "enums": (
         closed(u={"enum": ["c", 'f"', 1, None, {"k": [1]}]}),
-        [{"u": each} for each in ("c", 'f"', 1, None, {"k": [1]}, "d")],
+        [{"u": value} for value in ("c", 'f"', 1, None, {"k": [1]}, "d")],
     ),
     "a constant": (closed(u={"const": "x"}), [{"u": "x"}, {"u": "y"}]),
     "several types": (closed(u={"type": ["string", "null"]}), [{"u": "x"}, {"u": None}, {"u": 1}]),
@@ -76,7 +76,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     ),
     "arrays": (
         closed(a={"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3}),
-        [{"a": each} for each in ([], [1], [1, 2, 3], [1, 2, 3, 4], ["x"], 1)],
+        [{"a": value} for value in ([], [1], [1, 2, 3], [1, 2, 3, 4], ["x"], 1)],
     ),
     "arrays of anything": (closed(a={"type": "array"}), [{"a": []}, {"a": [1, "x", [None, {"k": True}]]}, {"a": {}}]),
     "no items": (closed(a={"type": "array", "maxItems": 0}), [{"a": []}, {"a": [1]}]),
@@ -88,7 +88,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     ),
     "lengths": (
         closed(s={"type": "string", "minLength": 2, "maxLength": 3}),
-        [{"s": each} for each in ("a", "ab", "äöü", "abcd")],
+        [{"s": value} for value in ("a", "ab", "äöü", "abcd")],
     ),
     "a reference to itself": (
         {

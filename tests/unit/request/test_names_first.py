@@ -46,7 +46,7 @@ def test_the_catalogue(form: str) -> None:
     """Complete entries as before, one line per other tool that no description can leave; entries are parsed back."""
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
     tools = (FINDER, *TOOLS, long)
-    named = frozenset(each.name for each in tools) - {FINDER.name, "tool_3"}
+    named = frozenset(tool.name for tool in tools) - {FINDER.name, "tool_3"}
     text = manifest(tools, Choice(), sentinel="tool_call", one_call=False, answer_format=None, form=form, named=named)
     lines = text.splitlines()
     assert "- tool_7: Does it." in lines
@@ -56,7 +56,7 @@ def test_the_catalogue(form: str) -> None:
     assert "tool_7_value" not in text
     found = find_catalog(text)
     assert found is not None
-    assert [each.name for each in found.tools] == ["find_tools", "tool_3"]
+    assert [tool.name for tool in found.tools] == ["find_tools", "tool_3"]
 
 
 def test_a_lookup_answers_with_entries() -> None:
@@ -79,7 +79,7 @@ def test_a_lookup_is_bounded_by_the_budget() -> None:
 
 
 def body(**more: Any) -> bytes:
-    tools = [{"type": "function", "function": {"name": each.name, "parameters": each.parameters}} for each in TOOLS]
+    tools = [{"type": "function", "function": {"name": tool.name, "parameters": tool.parameters}} for tool in TOOLS]
     asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools}
     return json.dumps(asked | more).encode()
 
@@ -89,8 +89,8 @@ def test_the_request_offers_the_finder() -> None:
     report = Report()
     rewritten = rewrite_request("chat", "/v1", body(), BUDGET, output_mode=None, report=report)
     assert rewritten is not None
-    assert [each.name for each in rewritten.plan.tools] == ["find_tools", *(each.name for each in TOOLS)]
-    assert report.tools == [each.name for each in TOOLS]
+    assert [tool.name for tool in rewritten.plan.tools] == ["find_tools", *(tool.name for tool in TOOLS)]
+    assert report.tools == [tool.name for tool in TOOLS]
     sent = json.loads(rewritten.body)["messages"][0]["content"]
     assert "find_tools" in sent
     assert "tool_7_value" not in sent

@@ -38,9 +38,11 @@ _IMPORTS = ("pydantic", "typing", "typing_extensions", "dataclasses")
 
 def source(package: str) -> str:
     """Return the source of a package's request models; skip if it is not available."""
-    roots = [Path(each) / package for each in os.environ.get("TOOLSIM_ENGINE_SOURCES", "").split(os.pathsep) if each]
+    roots = [
+        Path(folder) / package for folder in os.environ.get("TOOLSIM_ENGINE_SOURCES", "").split(os.pathsep) if folder
+    ]
     spec = importlib.util.find_spec(package)
-    roots += [Path(each) for each in (spec.submodule_search_locations or ()) if spec is not None] if spec else []
+    roots += [Path(folder) for folder in (spec.submodule_search_locations or ()) if spec is not None] if spec else []
     for root in roots:
         for name in PUBLISHED[package][0]:
             if (root / name).is_file():

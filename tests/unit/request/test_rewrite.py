@@ -49,8 +49,8 @@ def texts(rewritten):
     body = sent(rewritten)
     messages = body.get("input", body.get("messages"))
     return [
-        (each["role"], each["content"] if isinstance(each["content"], str) else each["content"][0]["text"])
-        for each in messages
+        (message["role"], message["content"] if isinstance(message["content"], str) else message["content"][0]["text"])
+        for message in messages
     ]
 
 
@@ -138,7 +138,7 @@ def test_chat_request():
     (role, system), *_ = texts(rewritten)
     assert role == "system"
     assert system.startswith("Be good.\n\n# CLIENT TOOL CATALOG\n")
-    assert [each for each, _ in texts(rewritten)] == ["system", "user", "assistant", "user"]
+    assert [role for role, _ in texts(rewritten)] == ["system", "user", "assistant", "user"]
     plan = rewritten.plan
     assert (plan.client, plan.backend, plan.first_number, plan.form.include_usage) == ("chat", "chat", 4, True)
     assert plan.form.echo == {}
@@ -277,9 +277,9 @@ def test_the_history_of_hosted_tools_is_forwarded_too():
     assert body["tools"] == [MCP]
     assert body["tool_choice"] == choice
     assert report.dropped == []
-    kinds = [each.get("type") for each in body["input"]]
-    assert kinds == ["message", "message", *(each["type"] for each in APPROVAL), "message"]
-    assert [each for each in body["input"] if each.get("type") != "message"] == APPROVAL
+    kinds = [item.get("type") for item in body["input"]]
+    assert kinds == ["message", "message", *(item["type"] for item in APPROVAL), "message"]
+    assert [item for item in body["input"] if item.get("type") != "message"] == APPROVAL
     for dropping in (Policy(), Policy(forward_hosted_tools=True, backend="chat")):
         report = Report()
         body = sent(responses(dropping, **fields, report=report))
@@ -391,11 +391,11 @@ def test_first_number(ids, number):
     """Numbers continue after the highest that we can have assigned, in calls, outputs and references."""
     items = [
         item
-        for each in ids
+        for call_id in ids
         for item in (
-            {**CALL, "call_id": "x", "id": each},
-            {**OUTPUT, "call_id": each},
-            {"type": "item_reference", "id": each},
+            {**CALL, "call_id": "x", "id": call_id},
+            {**OUTPUT, "call_id": call_id},
+            {"type": "item_reference", "id": call_id},
         )
     ]
     assert responses(tools=[F], input=[USER, *items]).plan.first_number == number
@@ -417,7 +417,7 @@ def test_first_number(ids, number):
 def test_manifest_role(role, dialect, roles):
     """The manifest's role follows the backend, unless the operator sets one."""
     make = responses if dialect == "responses" else chat
-    assert [each for each, _ in texts(make(Policy(manifest_role=role), tools=[F]))] == roles
+    assert [place for place, _ in texts(make(Policy(manifest_role=role), tools=[F]))] == roles
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def test_each_api_has_its_output_mode():
         (Policy(responses_output_mode="obsidian-xml"), ["openai-json", "obsidian-xml"]),
     ):
         rewritten = [chat(policy, tools=[F]), responses(policy, tools=[F])]
-        assert [each.plan.policy.output_mode for each in rewritten] == modes
+        assert [result.plan.policy.output_mode for result in rewritten] == modes
 
 
 def test_the_client_goes_before_the_operator():

@@ -236,7 +236,7 @@ def test_a_hosted_item_is_a_wall(role):
     kept = flatten([hosted, USER, hosted, USER], Policy(), Report(), keep_hosted=True)
     assert kept == [hosted, USER, hosted, USER]
     placed = place(kept, "M", role)
-    assert [each for each in placed if each == hosted] == [hosted, hosted]
+    assert [item for item in placed if item == hosted] == [hosted, hosted]
     assert placed.index(hosted) == (0 if role == "user" else 1)
     assert remind([USER, hosted], "R") == [say("user", "u\n\nR"), hosted]
 

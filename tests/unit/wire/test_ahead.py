@@ -50,7 +50,7 @@ def test_uncertain_pieces_are_not_passed_on(pieces: tuple[str, ...]) -> None:
 def test_nothing_follows_a_withheld_piece() -> None:
     """The pieces passed on are one prefix, without gaps; empty pieces change nothing."""
     ahead = Ahead()
-    assert [ahead.feed(each) for each in ("", '{"', "", 'a":"', "\ud83d", "\udc22", '"}')] == [
+    assert [ahead.feed(piece) for piece in ("", '{"', "", 'a":"', "\ud83d", "\udc22", '"}')] == [
         *("", '{"', "", 'a":"'),
         *("", "", ""),
     ]

@@ -127,7 +127,7 @@ def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last 8 histories are cached, if they are neither short nor very long."""
     monkeypatch.undo()
     read = [read_before("x" * 4_092, number) for number in range(11)]
-    assert [beginning_of(each) is not None for each in read] == [False] * 3 + [True] * 8
+    assert [beginning_of(history) is not None for history in read] == [False] * 3 + [True] * 8
     for size, is_kept in ((4_095, False), (4_096, True), (262_144, True), (262_145, False)):
         items = ["x" * (size - len('[""'))]
         body = read_body(json.dumps({"messages": items}).encode())

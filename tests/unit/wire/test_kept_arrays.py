@@ -16,8 +16,8 @@ def kept(source: str) -> KeptArray:
     return KeptArray(source, [source])
 
 
-def keep(store: KeptArrays, each: KeptArray) -> None:
-    cut = store.cut("x", each.source, 0, len(each.source), each)
+def keep(store: KeptArrays, entry: KeptArray) -> None:
+    cut = store.cut("x", entry.source, 0, len(entry.source), entry)
     assert store.put_back(cut, {"x": json.loads(cut.text)})
 
 
@@ -43,18 +43,18 @@ def test_nothing_is_kept_that_stood_elsewhere(document: dict[str, object]) -> No
 def test_the_latest_are_kept() -> None:
     """So many of them: one that is used again is the latest, and the one used longest ago is forgotten."""
     store, arrays = KeptArrays(3, 1, 9), [kept(f"[{number}]") for number in range(4)]
-    for each in (*arrays[:3], arrays[0], arrays[3]):
-        keep(store, each)
-    assert [store.of(each.array) is each for each in arrays] == [True, False, True, True]
-    assert [store.find(each.source, 0) is each for each in arrays] == [True, False, True, True]
+    for entry in (*arrays[:3], arrays[0], arrays[3]):
+        keep(store, entry)
+    assert [store.of(entry.array) is entry for entry in arrays] == [True, False, True, True]
+    assert [store.find(entry.source, 0) is entry for entry in arrays] == [True, False, True, True]
 
 
 def test_an_array_replaces_the_one_that_it_continues() -> None:
     """So does one with the same source: neither the older source nor the older array is cached any more."""
     store, first, second, third, other = KeptArrays(2, 1, 9), kept("[1"), kept("[1,2"), kept("[1,2"), kept("[3")
-    for each in (other, first, second, third):
-        keep(store, each)
-    assert [store.of(each.array) for each in (first, second, third, other)] == [None, None, third, other]
+    for entry in (other, first, second, third):
+        keep(store, entry)
+    assert [store.of(entry.array) for entry in (first, second, third, other)] == [None, None, third, other]
     assert store.find("[1,2]", 0) is third
     assert store.find("[1]", 0) is None
     assert store.find("..[3]", 2) is other
@@ -100,7 +100,7 @@ def hasty() -> Iterator[None]:
 def test_threads_may_read_bodies_at_the_same_time() -> None:
     """If no worker process can be started, a thread does the large jobs: every body equals the parser's result."""
     tools = [[{"type": "function", "name": f"f_{number}", "description": "x" * 1_000}] for number in range(40)]
-    bodies = [json.dumps({"tools": each, "input": [{"content": "x" * 4_096}, each]}).encode() for each in tools]
+    bodies = [json.dumps({"tools": tool, "input": [{"content": "x" * 4_096}, tool]}).encode() for tool in tools]
 
     def read(first: int) -> None:
         for step in range(400):

@@ -50,7 +50,7 @@ def test_the_sdk_reads_every_event() -> None:
     frames = b"".join(frame for event in events for frame in writer.write(event)).decode()
     kind = TypeAdapter[Any](ResponseStreamEvent)
     seen = [kind.validate_json(line[6:]) for line in frames.split("\n") if line.startswith("data: {")]
-    assert [each.type.removeprefix("response.") for each in seen if "mcp" in each.type] == [
+    assert [event.type.removeprefix("response.") for event in seen if "mcp" in event.type] == [
         "mcp_list_tools.in_progress",
         "mcp_list_tools.completed",
         "mcp_list_tools.in_progress",
@@ -109,7 +109,7 @@ def test_a_request_becomes_one_of_functions() -> None:
     decided = {"mcpr_1": (Call("mcp_9", "files__drop", '{"a":1}'), CallOutput("mcp_9", (Text("done"),)))}
     plain = as_functions(body, [FUNCTION], shown, lambda label: label == "files", decided)
     assert plain["tools"] == [THEIRS, {"type": "function", "name": "f"}, FUNCTION]
-    kinds = [(each.get("type"), each.get("call_id"), each.get("output")) for each in plain["input"]]
+    kinds = [(item.get("type"), item.get("call_id"), item.get("output")) for item in plain["input"]]
     assert kinds == [
         (None, None, None),
         ("function_call", "mcp_1", None),
@@ -180,6 +180,6 @@ def test_what_had_to_be_called_has_been() -> None:
     """After a call the model may answer."""
     forced = {"type": "function", "name": "f"}
     limit = {"type": "allowed_tools", "mode": "required", "tools": [forced]}
-    assert [after_calls(each) for each in ("auto", "none", "required", forced)] == ["auto", "none", "auto", "auto"]
+    assert [after_calls(choice) for choice in ("auto", "none", "required", forced)] == ["auto", "none", "auto", "auto"]
     assert after_calls(limit) == {**limit, "mode": "auto"}
     assert json.dumps(limit)

@@ -101,7 +101,7 @@ def test_any_body_is_read_as_parsed(pairs: list[tuple[str, Any]], ascii_only: bo
 def test_a_bounded_number_is_kept() -> None:
     """The last 32 arrays are cached, if they are neither short nor very long."""
     read = [read_body(json.dumps({"tools": [*TOOLS, number]}).encode()) for number in range(35)]
-    assert [source_of(each["tools"]) is not None for each in read if each] == [False] * 3 + [True] * 32
+    assert [source_of(body["tools"]) is not None for body in read if body] == [False] * 3 + [True] * 32
     for size, is_kept in ((1_023, False), (1_024, True), (262_144, True), (262_145, False)):
         tools = ["x" * (size - len('[""]'))]
         body = read_body(json.dumps({"tools": tools}).encode())

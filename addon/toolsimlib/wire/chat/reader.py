@@ -8,7 +8,7 @@ That is the specification; real servers differ as follows. Each rule covers a se
  1. ``[DONE]`` is the terminator; anything after it, or after an error, is ignored.
  2. Many servers leave ``[DONE]`` out: a stream that ends without it is complete if every choice has a finish reason.
  3. Reasoning has two names: ``reasoning_content`` (DeepSeek, vLLM, llama.cpp) and ``reasoning`` (OpenRouter, Ollama).
- 4. ``content`` may be a list of parts, of which some are reasoning (Mistral: ``thinking``, with parts of its own).
+ 4. ``content`` may be a list of parts, of which some are reasoning (Mistral: ``thinking``, with its own parts).
  5. The first chunk may have no choices and ``created: 0`` (Azure).
  6. A call comes in fragments, identified by their ``index``. Some servers omit it (Gemini's gateway: then the position
     counts), some give every call the index 0: a fragment that has a name again, with a new id, or without an id and

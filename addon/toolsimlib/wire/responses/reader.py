@@ -129,7 +129,7 @@ class ResponsesReader:
             index = self._place(event)
             self._kinds[index] = "message"
             return self._delta(("text", index, count(event, "content_index")), delta, TextDelta)
-        return self._other(kind, event, delta if isinstance(delta, str) else "")
+        return self._rare_event(kind, event, delta if isinstance(delta, str) else "")
 
     def follow(self, delta: StructuredDelta, texts: Sequence[str]) -> None:
         """Add the pieces that followed ``delta`` and differ from it only in their texts."""
@@ -149,7 +149,7 @@ class ResponsesReader:
         """Return the events at the end of the stream: none, since the terminator is an event."""
         return []
 
-    def _other(self, kind: object, event: dict[str, Any], delta: str) -> list[BackendEvent]:
+    def _rare_event(self, kind: object, event: dict[str, Any], delta: str) -> list[BackendEvent]:
         item = event.get("item")
         if isinstance(item, dict):
             self._move_if_taken(event, item)

@@ -26,7 +26,7 @@ def test_hidden_calls_stand_before_their_answer() -> None:
     body: dict[str, Any] = {"model": "m", "messages": [USER, ANSWER, USER, ANSWER]}
     known = {whole_key({"messages": [USER]}, "me"): [PAIR]}
     shown = with_hidden(body, "me", lambda key: known.get(key, []))
-    assert [each["role"] for each in shown["messages"]] == [
+    assert [message["role"] for message in shown["messages"]] == [
         "user",
         "assistant",
         "tool",

@@ -270,7 +270,7 @@ def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) 
 def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
     """Fragments that repeat all before them are one call, the last; an empty object before them does not count."""
     deltas = [
-        {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": each}}]} for each in pieces
+        {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": piece}}]} for piece in pieces
     ]
     emitted = stream(*({"choices": [{"delta": delta}]} for delta in deltas), "[DONE]")
     assert [call.arguments for call in emitted if isinstance(call, StructuredCall)] == [arguments]
@@ -278,9 +278,9 @@ def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
 
 def test_halves_of_a_character() -> None:
     """A pair that is cut between two deltas is joined; half a one at the end is U+FFFD, before the finish."""
-    chunks = ({"choices": [{"delta": {"content": each}}]} for each in ("a\ud83d", "\ude00b", "\ud83d"))
+    chunks = ({"choices": [{"delta": {"content": text}}]} for text in ("a\ud83d", "\ude00b", "\ud83d"))
     emitted = stream(*chunks, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
-    assert [each.text for each in emitted if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]
+    assert [event.text for event in emitted if isinstance(event, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
 def test_a_call_after_the_finish_reason_is_emitted() -> None:
@@ -294,7 +294,7 @@ def test_a_call_after_the_finish_reason_is_emitted() -> None:
 def streamed_ahead(*chunks: dict[str, Any]) -> list[BackendEvent]:
     reader = ChatReader()
     reader.streams_ahead = True
-    emitted = [event for each in chunks for event in reader.event(ServerSentEvent("", json.dumps(each)))]
+    emitted = [event for part in chunks for event in reader.event(ServerSentEvent("", json.dumps(part)))]
     return [event for event in emitted if not isinstance(event, Opened)]
 
 
@@ -310,7 +310,7 @@ def test_the_first_call_is_streamed_ahead() -> None:
     )  # fmt: skip
     assert emitted[:2] == [StructuredDelta("0", "f", '{"a"', True), StructuredDelta("0", "f", ":", False)]
     assert emitted[2:] == [StructuredCall("f", '{"a":1}'), StructuredCall("g", "{}"), Finished("stop")]
-    assert [each.key for each in emitted if isinstance(each, StructuredCall)] == ["0", ""]
+    assert [call.key for call in emitted if isinstance(call, StructuredCall)] == ["0", ""]
 
 
 def test_what_is_not_streamed_ahead() -> None:

@@ -92,7 +92,7 @@ def test_events_that_are_kept() -> None:
     writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
     frames = frames_of(writer.queue()[1])
     whole = [*frames, *frames_of([*writer.write(TextDelta("Hi")), *writer.write(Ended({0: "stop"}))])]
-    assert [json.loads(each.partition(b"data: ")[2])["sequence_number"] for each in whole] == list(range(len(whole)))
+    assert [json.loads(frame.partition(b"data: ")[2])["sequence_number"] for frame in whole] == list(range(len(whole)))
     for first, after in (0, -1), (0, 3), (2, 1), (2, 4):
         assert frames_after(events_value(first, whole[first:]), after) == whole[after + 1 :]
     assert frames_after(events_value(2, whole[2:]), 0) is None

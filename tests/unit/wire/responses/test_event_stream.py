@@ -28,13 +28,13 @@ def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
     events.start_deltas(deltas_of("d", {"item_id": "m"}, ',"logprobs":[]'))
     frames: list[bytes] = []
     expected: list[dict[str, Any]] = []
-    for each in batches:
-        if isinstance(each, str):
-            events.emit("e", {"fields": each}, ',"more":[1]')
-            expected.append({"type": "e", "fields": each, "more": [1]})
+    for batch in batches:
+        if isinstance(batch, str):
+            events.emit("e", {"fields": batch}, ',"more":[1]')
+            expected.append({"type": "e", "fields": batch, "more": [1]})
         else:
-            events.deltas(each)
-            expected += [{"type": "d", "item_id": "m", "delta": text, "logprobs": []} for text in each]
+            events.deltas(batch)
+            expected += [{"type": "d", "item_id": "m", "delta": text, "logprobs": []} for text in batch]
         if len(expected) % 2:
             frames += events.take()
     frames += events.take()

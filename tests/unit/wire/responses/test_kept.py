@@ -75,7 +75,7 @@ def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
     }
     holder = record([], [item("w"), item("x", "found")])
     resolved = resolve(body, Recalled(references(body), chain, {"x": holder, "o1": chain[0]}))
-    assert [each["id"] for each in resolved.body["input"]][:5] == ["i1", "o1", "i2", "o2", "x"]
+    assert [item["id"] for item in resolved.body["input"]][:5] == ["i1", "o1", "i2", "o2", "x"]
     new = resolved.body["input"][5]
     assert new["content"] == [{"type": "input_text", "text": "new"}]
     assert resolved.own == [item("x", "found"), new]
@@ -120,7 +120,7 @@ def answer(*, stream: bool) -> tuple[bytes, dict[str, Any]]:
 def events(frames: bytes) -> list[Any]:
     data = [line[6:] for line in frames.decode().split("\n") if line.startswith("data: ")]
     assert data.pop() == "[DONE]"
-    return [json.loads(each) for each in data]
+    return [json.loads(line) for line in data]
 
 
 def test_an_answer_that_is_not_kept_says_so() -> None:
@@ -145,14 +145,14 @@ def test_an_answer_that_is_lost_fails() -> None:
     assert last["type"] == "response.failed"
     assert last["response"]["status"] == "failed"
     assert last["response"]["output"] == body["output"]
-    assert [each["sequence_number"] for each in (*before, error, last)] == list(range(len(before) + 2))
+    assert [event["sequence_number"] for event in (*before, error, last)] == list(range(len(before) + 2))
 
 
 def test_ids_of_items() -> None:
     """Items without one get one of their kind; the names of an answer are those of its output, if it did not fail."""
     made = [kept.kept_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
-    assert [each["id"].partition("_")[0] for each in made] == ["msg", "fc", "rs", "item"]
-    assert len({each["id"] for each in made}) == 4
+    assert [item["id"].partition("_")[0] for item in made] == ["msg", "fc", "rs", "item"]
+    assert len({item["id"] for item in made}) == 4
     _, body = answer(stream=False)
     assert kept.output_names(body) == (body["output"][0]["id"],)
     assert kept.output_names({**body, "status": "failed"}) is None

@@ -261,7 +261,8 @@ def test_arguments_in_deltas_alone() -> None:
     item = {"type": "function_call", "name": "f", "arguments": ""}
     added = {"type": "response.output_item.added", "output_index": 0, "item": item}
     deltas = [
-        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": each} for each in ('{"a"', ":1}")
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": piece}
+        for piece in ('{"a"', ":1}")
     ]
     assert stream(added, *deltas, DONE) == [StructuredCall("f", '{"a":1}'), *END]
     done = {"type": "response.output_item.done", "output_index": 0, "item": {**item, "arguments": {"a": 1}}}
@@ -292,7 +293,7 @@ def test_halves_of_a_character() -> None:
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "whatever"}
     for end in ([done, DONE], [DONE]):
         emitted = stream(delta("a\ud83d"), delta("\ude00b"), delta("\ud83d"), *end)
-        assert [each.text for each in emitted if isinstance(each, TextDelta)] == ["a", "😀b", "\ufffd"]
+        assert [event.text for event in emitted if isinstance(event, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
 def test_unknown_events_are_named() -> None:
@@ -314,7 +315,7 @@ def test_items_that_share_an_index(place: dict[str, int], is_repeated: bool) -> 
     calls = [{"type": "function_call", "name": name, "arguments": "{}"} for name in "fg"]
     calls.append({**calls[1], "call_id": "c"})
     final = {"type": "response.completed", "response": {"output": [MESSAGE, *calls] if is_repeated else []}}
-    events = [done(each, **place) for each in (MESSAGE, MESSAGE, *calls, calls[-1])]
+    events = [done(item, **place) for item in (MESSAGE, MESSAGE, *calls, calls[-1])]
     expected = [StructuredCall(call["name"], "{}", call_id=call.get("call_id")) for call in calls]
     assert stream(delta("Hi"), *events, final) == [TextDelta("Hi"), *expected, *END]
 
@@ -374,7 +375,7 @@ def test_calls_are_streamed_ahead() -> None:
     emitted = streamed_ahead(added(0, namespace="n"), piece(0, '{"a"'), piece(0, ":1}"), done, added(1), piece(1, "{"))
     first = [StructuredDelta("0", "f", '{"a"', True, "n"), StructuredDelta("0", "f", ":1}", False, "n")]
     assert emitted == [*first, StructuredCall("f", '{"a":1}', namespace="n"), StructuredDelta("1", "f", "{", True)]
-    assert [each.key for each in emitted if isinstance(each, StructuredCall)] == ["0"]
+    assert [call.key for call in emitted if isinstance(call, StructuredCall)] == ["0"]
 
 
 def test_what_is_not_streamed_ahead() -> None:

@@ -92,7 +92,7 @@ def test_what_a_call_writes() -> None:
     changed = respond(Call(Resource("conversation", "c"), "POST", "", b'{"metadata":{"a":"b"}}'), TALK)
     assert json.loads(changed.value) == json.loads(TALK) | {"conversation": {"id": "c", "metadata": {"a": "b"}}}
     added = respond(Call(Resource("items", "c"), "POST", "", b'{"items":[{"id":"i3","role":"user"}]}'), TALK)
-    assert [each["id"] for each in json.loads(added.value)["items"]] == ["i1", "i2", "i3"]
+    assert [item["id"] for item in json.loads(added.value)["items"]] == ["i1", "i2", "i3"]
     left = respond(Call(Resource("item", "c", "i1"), "DELETE"), TALK)
     assert (left.body["id"], json.loads(left.value)["items"]) == ("c", [{"id": "i2"}])
     made = respond(Call(Resource("conversations"), "POST"), None)

@@ -271,12 +271,12 @@ def test_hosted_items_are_sent_step_by_step(stream: bool) -> None:
     assert writer.body["output"][3] == {**other, "status": "incomplete"}
     if not stream:
         return
-    assert [each["sequence_number"] for each in sent] == list(range(len(sent)))
-    for each in sent:
-        EVENT.validate_python(each)
-    about = [each for each in sent if each["type"].startswith("response.mcp_call")]
-    assert [(each["item_id"], each["output_index"]) for each in about] == [("mcp_1", 1)] * 2
-    assert [each["output_index"] for each in sent if each["type"] == "response.output_item.done"] == [0, 1, 2, 3]
+    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
+    for event in sent:
+        EVENT.validate_python(event)
+    about = [event for event in sent if event["type"].startswith("response.mcp_call")]
+    assert [(event["item_id"], event["output_index"]) for event in about] == [("mcp_1", 1)] * 2
+    assert [event["output_index"] for event in sent if event["type"] == "response.output_item.done"] == [0, 1, 2, 3]
 
 
 def test_lone_surrogates_are_replaced() -> None:
