@@ -13,8 +13,8 @@ Three stages, each with one input and one output, so that a loop over several mo
 2. Hosted tools, which the backend itself would run, stay or are noted.
 3. ``flatten``: calls and outputs become records in messages, adjacent messages of one role are merged.
 4. If tools are on offer, the manifest is placed before the conversation, unless the backend holds it already.
-5. After a long history or a tool's output, or if the backend holds it, a one-line reminder closes the last user
-   message.
+5. After a long history or a tool's output, or if the backend holds the manifest, a one-line reminder closes the last
+   user message.
 6. ``compose``: the messages in the client's own body, or in a new one for the other API.
 
 A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
@@ -95,8 +95,8 @@ def rewrite_request(
     ``is_round``, ``is_action``: the request is ours whatever it holds: one of several turns, or an action in place of
     one. ``held``: the catalogues that the backend's contexts hold, by the id of their last answer; ``was_held``: this
     request's context holds its own, according to a recording.
-    Returns None for a request that is not ours and passes byte for byte: not a JSON object, or without tools, a history
-    of calls and anything to store, for a backend of the same dialect. Raises BadRequest for the client's errors.
+    Returns None for a request that is not ours and passes byte for byte: not a JSON object, or one to a backend of the
+    same dialect with no tools, no calls in its history and nothing to store. Raises BadRequest for the client's errors.
     """
     client = APIS[dialect]
     backend = client if policy.backend == "auto" else APIS[policy.backend]

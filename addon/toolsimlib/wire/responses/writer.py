@@ -6,7 +6,7 @@
     reasoning := item.added (part.added delta* done part.done)+ item.done
     call      := item.added arguments.delta* arguments.done item.done
     hosted    := item.added event* item.done          also calls of shell, apply_patch and the like
-    keepalive may stand between any two events behind in_progress
+    keepalive may occur between any two events after in_progress
 
 Rules, and the clients that need them (each throws or loses the call otherwise):
 
