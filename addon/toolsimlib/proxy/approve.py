@@ -36,8 +36,10 @@ class Approve:
     @command.command("toolsim.waiting")  # type: ignore[untyped-decorator]
     def waiting(self, flows: Sequence[Flow]) -> Data:
         """List the calls that wait for a yes: server, tool, arguments."""
-        questions = [each for name in _answers(flows) for each in self.desk.waiting(name)]
-        table: Any = [[each.label, each.tool, each.arguments] for each in questions] or [["nothing", "", ""]]
+        questions = [question for name in _answers(flows) for question in self.desk.waiting(name)]
+        table: Any = [[question.label, question.tool, question.arguments] for question in questions] or [
+            ["nothing", "", ""]
+        ]
         data: Data = table
         return data
 
@@ -52,14 +54,19 @@ class Approve:
         self._decide(flows, approve=False)
 
     def _decide(self, flows: Sequence[Flow], *, approve: bool) -> None:
-        decided = [each for name in _answers(flows) for each in self.desk.decide(name, approve=approve)]
-        what = ", ".join(f"{each.label}.{each.tool}" for each in decided) or "nothing: no call waits in these flows"
+        decided = [question for name in _answers(flows) for question in self.desk.decide(name, approve=approve)]
+        what = (
+            ", ".join(f"{question.label}.{question.tool}" for question in decided)
+            or "nothing: no call waits in these flows"
+        )
         logger.warning("toolsim: %s %s", "approved" if approve else "refused", what)
 
     def _changed(self, answer: str) -> None:
         questions = self.desk.waiting(answer)
-        for each in questions[-1:]:
-            logger.warning("toolsim: the call %s.%s waits for toolsim.approve or toolsim.refuse", each.label, each.tool)
+        for question in questions[-1:]:
+            logger.warning(
+                "toolsim: the call %s.%s waits for toolsim.approve or toolsim.refuse", question.label, question.tool
+            )
         flow = self._flows.get(answer)
         if flow is None or (flow.comment and not flow.comment.startswith(WAITS)):
             return
@@ -69,7 +76,7 @@ class Approve:
 
 def _comment(questions: Sequence[Question]) -> str:
     # Without arguments: a comment goes wherever the flow goes.
-    return WAITS + ", ".join(f"{each.label}.{each.tool}" for each in questions) if questions else ""
+    return WAITS + ", ".join(f"{question.label}.{question.tool}" for question in questions) if questions else ""
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:

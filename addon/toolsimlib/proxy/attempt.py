@@ -90,6 +90,6 @@ def _refused(flow: HTTPFlow, plan: Plan) -> list[Feature]:
         return []
     refused = [feature for feature in plan.attempts if is_refusal(feature, response.status_code, message)]
     for feature in refused:
-        said = " ".join(message.split())[:_LOGGED_CHARACTERS]
-        logger.warning(_WARNINGS[feature], plan.form.model or "this model", said)
+        excerpt = " ".join(message.split())[:_LOGGED_CHARACTERS]
+        logger.warning(_WARNINGS[feature], plan.form.model or "this model", excerpt)
     return refused

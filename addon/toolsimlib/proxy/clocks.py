@@ -2,11 +2,11 @@
 
 1. ``seconds`` only measures, from the beginning.
 2. *The backend's silence* counts from when it last sent anything: ``idle_timeout`` and ``connect_timeout``.
-3. *The client's silence* counts from when it last got anything: ``keepalive``, since a client gets nothing while a
-   call is being held back.
+3. *The client's silence* counts from when it last received anything: ``keepalive``, since a client receives nothing
+   while a call is held back.
 
-mitmproxy's streams have no timers of their own: ``next_tick`` says when one of the two is worth a look again. A stream
-that is over stays in memory up to its next tick, with all that it holds, so that none is far away.
+mitmproxy's streams have no timers: ``next_tick`` returns when to check the latter two again. A stream that is over
+stays in memory until its next tick, with everything it holds, so ticks are frequent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toolsimlib.errors import ApiError
 from toolsimlib.proxy.options.settings import Limits
 
 MAX_TICK_SECONDS = 2.0
-"""Often enough to forget what is over, and rare enough to cost nothing."""
+"""Often enough to release streams that are over, and rare enough to cost nothing."""
 
 
 class Clocks:
@@ -49,7 +49,7 @@ class Clocks:
 
     @property
     def first_byte(self) -> float | None:
-        """After how many seconds the client of a stream got its first byte; None as long as it has none."""
+        """The seconds until the client of a stream received its first byte; None until then."""
         return None if self._answered_at is None else self._answered_at - self._started_at
 
     def seconds(self) -> float:
@@ -57,7 +57,7 @@ class Clocks:
         return time.monotonic() - self._started_at
 
     def next_tick(self) -> float:
-        """Return the seconds until the backend may be overdue, or the client due for a sign of life."""
+        """Return the seconds until the backend may be overdue, or the client needs a keep-alive."""
         now = time.monotonic()
         due = self._last_output_at + self._limits.keepalive
         if self._limits.idle_timeout:
@@ -84,5 +84,5 @@ class Clocks:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the client has got nothing for so long that it needs a sign of life."""
+        """Whether the client has received nothing for so long that it needs a keep-alive."""
         return time.monotonic() - self._last_output_at >= self._limits.keepalive

@@ -2,31 +2,30 @@
 
 mitmproxy's hooks can rewrite an answer, but they can neither end it, nor send anything while the backend is silent, nor
 save it when the backend dies: then ``HttpStream`` closes the client's connection. So new streams are of a subclass,
-which asks the ``Exchange`` that it carries, and its ``StreamedAnswer``. What this leans on, in
+which asks the ``Exchange`` that it carries, and its ``StreamedAnswer``. It relies on these internals of
 ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. ``HttpLayer.make_stream`` makes its streams by the module's global name ``HttpStream``.
+1. ``HttpLayer.make_stream`` creates streams by the module's global name ``HttpStream``.
 2. ``state_stream_response_body`` given ``ResponseEndOfMessage`` runs the ``response`` hook and ends the client's answer
    with its connection kept; ``send_response`` does the same for a whole answer in ``flow.response``.
 3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, HTTP/2 resets the one stream. It
-   comes before the client's end, or the client's next request might be sent down the dying connection.
-4. ``RequestWakeup`` is routed back to the stream that yielded it, and never used by ``HttpStream`` itself.
-5. ``HttpLayer.connections`` holds failed connections with their ``error``, and answers from it whoever wants the same
-   address again. We keep the client's connection over such a failure, so we have to forget it.
-6. While a hook runs, the stream is paused and its events queue up; so they may still arrive when it has ended. A hook
-   runs in a task of its own, except those of ``prompt``: everything else that is ready comes before what follows it.
+   must precede the end of the client's answer, or the client's next request might go down the dying connection.
+4. ``RequestWakeup`` is routed back to the stream that yielded it, and ``HttpStream`` itself never uses it.
+5. ``HttpLayer.connections`` holds failed connections with their ``error``, and repeats it to later requests for the
+   same address. We keep the client's connection open after such a failure, so we have to clear the error.
+6. While a hook runs, the stream is paused and its events queue up; so they may still arrive after it has ended. A hook
+   runs in its own task, except those of ``prompt``: everything else that is ready runs before what follows the hook.
 7. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the event loop has
-   turned. It goes over a new connection: many a server hangs up behind an error without having said so, and its FIN may
-   still be under way. Over HTTP/2 each stream is one request: a refusal is only remembered there, and is the client's
-   answer.
-8. ``state_stream_response_body`` given ``ResponseData`` does nothing but ask ``flow.response.stream`` and send on what
-   that returns, and ``Http1Server.send`` given it does nothing but frame it as a chunk. Nearly all events of a stream
-   are of this kind, so we do both at once: half of mitmproxy's own way is saved.
-9. A hook asks every addon there is for a handler, and all of them once more if its argument is a flow, to say that it
-   has changed: 0.05 to 0.1 ms each time, if ``dispatch`` did not make it short. So what a stream waits for has its
-   answer as its argument, and its handler raises ``AddonHalt``, since nobody else has one.
+   turned. It uses a new connection: many servers hang up after an error without announcing it, and the FIN may still be
+   in flight. Over HTTP/2 each stream is one request: there we only remember a refusal, and pass it on to the client.
+8. ``state_stream_response_body`` given ``ResponseData`` only calls ``flow.response.stream`` and sends on what that
+   returns, and ``Http1Server.send`` given it only frames it as a chunk. Nearly all events of a stream are of this kind,
+   so we do both in one step, which saves half of mitmproxy's own work.
+9. A hook looks for a handler in every addon, and once more for ``update`` if its argument is a flow: 0.05 to 0.1 ms
+   each time without ``dispatch``. So the hooks during an answer take that as their argument, and their handlers raise
+   ``AddonHalt``, since no other addon has one.
 
-A stream keeps its class as long as it lives: loading and unloading the addon only affects new ones.
+A stream keeps its class until it ends: loading and unloading the addon only affects new ones.
 """
 
 from __future__ import annotations
@@ -73,21 +72,21 @@ LINGER_SECONDS = 0.5
 
 @dataclass
 class ToolsimTurnHook(StartHook):  # type: ignore[no-untyped-call]
-    """A pause of a stream, for everyone else to have a turn."""
+    """A stream pauses to let other work run."""
 
     answer: StreamedAnswer
 
 
 @dataclass
 class ToolsimAgainHook(StartHook):  # type: ignore[no-untyped-call]
-    """A request is to be rewritten once more."""
+    """A request has to be rewritten once more."""
 
     flow: HTTPFlow
 
 
 @dataclass
 class ToolsimKeepHook(StartHook):  # type: ignore[no-untyped-call]
-    """A streamed answer is to be kept."""
+    """A streamed answer has to be stored."""
 
     answer: StreamedAnswer
 
@@ -98,15 +97,15 @@ class EndableStream(PromptStream):
     ended = False
     lingering = False
     is_unwatched = False
-    """Whether nobody watches the silence of a backend that is connected: the request goes out before that."""
+    """Whether the silence of a connected backend is not watched yet: we send the request before we start the timer."""
     fed: StreamedAnswer | None = None
-    """The answer that is being streamed, as long as that goes on."""
+    """The answer that is being streamed, None before and after."""
     frames_chunks = False
     """Whether we frame the chunks of HTTP/1 ourselves (rule 8)."""
     stores = False
-    """Whether mitmproxy wants the answer's bytes kept; as it was when the answer began."""
+    """Whether mitmproxy stores the bytes of the answer; as set when the answer began."""
     direct: DirectWay | None = None
-    """How bytes of the answer that is being streamed come past the layers, where they can."""
+    """The fast path past the layers for the answer that is being streamed, if there is one."""
 
     @property
     def exchange(self) -> Exchange | None:
@@ -118,7 +117,7 @@ class EndableStream(PromptStream):
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
         if self.fed is not None and type(event) is ResponseData:
             fed, data = self.fed, event.data
-            # An empty HTTP/2 frame is no end of input.
+            # An empty HTTP/2 frame is not the end of input.
             if not data:
                 return
             chunks = self.direct.taken(data) if self.direct is not None else fed.at_once(data)
@@ -145,7 +144,7 @@ class EndableStream(PromptStream):
         if not connected:
             self.forget_failed_connections()
         elif (exchange := self.exchange) is not None:
-            # Silence counts from now on: someone may have intercepted the request and looked at it for a while.
+            # Silence counts from now on: someone may have intercepted the request to inspect it.
             exchange.clocks.connected()
             self.is_unwatched = True
         return connected
@@ -168,7 +167,7 @@ class EndableStream(PromptStream):
     @override
     def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
         if isinstance(event, ResponseData) and not event.data:
-            # An empty HTTP/2 frame. Passed on to an HTTP/1 client it would be a last chunk.
+            # An empty HTTP/2 frame: for an HTTP/1 client it would be the last chunk.
             return
         if isinstance(event, ResponseTrailers) and self.fed is not None:
             # They belong to the bytes that we replace.
@@ -183,7 +182,7 @@ class EndableStream(PromptStream):
         yield from super().state_stream_response_body(event)
 
     def feed(self, answer: StreamedAnswer, data: bytes, ready: list[bytes] | None) -> CommandGenerator[None]:
-        """Feed the answer a piece from the backend, and send what comes of it, or the chunks that are ``ready``."""
+        """Feed the answer data from the backend, and send the resulting chunks, or those that are ``ready``."""
         for chunks in answer.turns(data) if ready is None else (ready,):
             if chunks is None:
                 yield ToolsimTurnHook(answer)
@@ -204,7 +203,7 @@ class EndableStream(PromptStream):
             self.direct = None
 
     def keep(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Let an answer that is over be kept, before the client gets its end."""
+        """Have an answer that is over stored before the client gets its end."""
         if answer.end:
             yield ToolsimKeepHook(answer)
             yield from map(self.sending, answer.release(answer.end))
@@ -212,7 +211,7 @@ class EndableStream(PromptStream):
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:
         options = self.context.options
-        # A stream that began in the middle of a body would pass on what only we should read.
+        # If mitmproxy began to stream in the middle of a body, it would pass on what only we should read.
         if self.exchange is not None and (not options.body_size_limit or options.stream_large_bodies):
             return False
         return (yield from super().check_body_size(request))
@@ -223,7 +222,7 @@ class EndableStream(PromptStream):
         if exchange is not None and isinstance(event, RequestData):
             size = len(self.request_body_buf) + len(event.data)
             if exchange.is_request_too_large or size > exchange.limits.max_request_bytes:
-                # Read to its end all the same: an answer in the middle of a request is one that many clients miss.
+                # Still read it to the end: many clients miss an answer that arrives in the middle of their request.
                 exchange.is_request_too_large = True
                 self.request_body_buf.clear()  # type: ignore[no-untyped-call]
                 return
@@ -239,7 +238,7 @@ class EndableStream(PromptStream):
         elif isinstance(event, ResponseEndOfMessage) and self.is_refused(exchange):
             self.server_state = self.state_asking_again
             yield ToolsimAgainHook(self.flow)
-            # Not at once: the connection that this came over is free only behind this event.
+            # Not at once: the connection is free only after this event.
             yield RequestWakeup(0)
         elif isinstance(event, ResponseData) and (
             len(self.response_body_buf) + len(event.data) > exchange.limits.max_answer_bytes
@@ -250,7 +249,7 @@ class EndableStream(PromptStream):
             yield from super().state_consume_response_body(event)
 
     def is_refused(self, exchange: Exchange) -> bool:
-        """Return whether the error that has arrived only calls for another request."""
+        """Return whether the error that has arrived only requires a request without what was attempted."""
         assert self.flow.response is not None
         self.flow.response.data.content = bytes(self.response_body_buf)
         if not exchange.ask_again(self.flow, possible=self.context.server.alpn != b"h2"):
@@ -259,7 +258,7 @@ class EndableStream(PromptStream):
         return True
 
     def state_asking_again(self, event: Event) -> CommandGenerator[None]:
-        """Between an error that refuses what was attempted, and the request without it."""
+        """Wait between an error that refuses what was attempted and the request without it."""
         yield from ()
 
     @override
@@ -272,7 +271,7 @@ class EndableStream(PromptStream):
         exchange = self.exchange
         by_client = isinstance(event, RequestProtocolError) or self.client_state == self.state_errored
         if self.ended and not by_client:
-            # The connection that we closed ourselves.
+            # We closed this connection ourselves.
             return
         if exchange is None or by_client:
             yield from super().handle_protocol_error(event)
@@ -355,7 +354,7 @@ class EndableStream(PromptStream):
         yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
 
     def answer(self, response: Response) -> CommandGenerator[None]:
-        """Answer with a whole response in place of the backend's, of which the client has seen nothing yet."""
+        """Answer with a whole response in place of the backend's, none of which the client has received yet."""
         self.ended = True
         self.response_body_buf.clear()  # type: ignore[no-untyped-call]
         self.flow.response = response
@@ -372,7 +371,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Make new streams mitmproxy's own again."""
+    """Restore mitmproxy's own streams for new requests."""
     if http.HttpStream is EndableStream:
         http.HttpStream = HttpStream  # type: ignore[misc]
 

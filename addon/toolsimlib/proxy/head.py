@@ -1,4 +1,4 @@
-"""Answers that are errors, and the heads of answers whose bodies we make."""
+"""Error responses, and the heads of answers whose bodies we write."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from toolsimlib.wire.sse import UNBUFFERED
 
 logger = logging.getLogger(__name__)
 
-# Framing and encoding of the backend's own connection: they mean nothing for the answer that we make of it.
+# Framing and encoding of the backend's own connection: they do not apply to the answer that we send.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
 
-# Statuses whose answers have no body: nothing can be streamed in them.
+# Statuses whose answers have no body, so that there is nothing to stream.
 WITHOUT_BODY = (204, 205)
 
 
@@ -40,7 +40,7 @@ def internal_error() -> ApiError:
 
 
 def copied[M: Message](message: M) -> M:
-    """Return what ``message.copy()`` returns, in a tenth of its time: most of that checks the types of all fields."""
+    """Return what ``message.copy()`` returns, in a tenth of the time: it spends most of it on type checks."""
     other = _twin(message)
     other.data = data = _twin(message.data)
     data.headers = _twin(data.headers)
@@ -50,14 +50,14 @@ def copied[M: Message](message: M) -> M:
 
 
 def _twin[T](thing: T) -> T:
-    """Return what ``copy.copy`` returns for an object whose attributes are all that it is."""
+    """Return what ``copy.copy`` returns for an object whose whole state is its attributes."""
     twin = object.__new__(type(thing))
     vars(twin).update(vars(thing))
     return twin
 
 
 def by_name(headers: Headers) -> dict[str, str]:
-    """Return all headers by their lower-case names, in one go: mitmproxy looks at all for each."""
+    """Return all headers by their lower-case names, in one pass: mitmproxy scans all of them for each lookup."""
     found: dict[str, str] = {}
     for raw_name, raw in headers.fields:
         name, value = raw_name.lower().decode("utf-8", "surrogateescape"), raw.decode("utf-8", "surrogateescape")
@@ -66,14 +66,14 @@ def by_name(headers: Headers) -> dict[str, str]:
 
 
 def change(headers: Headers, *, without: Iterable[bytes], given: Mapping[str, str]) -> None:
-    """Take some headers away, by their lower-case names, and set others, in one go too."""
+    """Remove some headers, by their lower-case names, and set others, also in one pass."""
     fields = [(name.encode(), value.encode()) for name, value in given.items()]
     gone = {*without, *(name for name, _ in fields)}
     headers.fields = (*(field for field in headers.fields if field[0].lower() not in gone), *fields)
 
 
 def set_head(response: Response, content_type: str) -> None:
-    """Make a backend's head one of an answer of this type, whose body is ours."""
+    """Turn a backend's head into that of an answer of this type, whose body we write."""
     buffering = UNBUFFERED if content_type.startswith("text/event-stream") else {}
     change(response.headers, without=_HOP_HEADERS, given={"content-type": content_type, **buffering})
     if response.http_version == "HTTP/1.0":
@@ -81,7 +81,7 @@ def set_head(response: Response, content_type: str) -> None:
 
 
 def error_message(body: bytes) -> str:
-    """Return what a backend's error says in words, "" if it says nothing."""
+    """Return the message of a backend's error, "" if it has none."""
     document = loaded(body.decode("utf-8", "replace"))
     error = read_error(document) if document is not None else None
     return error.message if error is not None and error.message != NO_WORDS.message else ""

@@ -79,7 +79,7 @@ class Servers:
             return None
         self.approve.watch(flow)
         mcp = self._mcp
-        servers = {each.label: each for each in mcp.servers}
+        servers = {server.label: server for server in mcp.servers}
         desk = self.approve.desk if mcp.approval == "operator" else None
         own = Hosting(self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts, mcp.max_calls)
         owner = self._owners.get(flow, "")

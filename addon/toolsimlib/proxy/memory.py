@@ -291,7 +291,7 @@ def partition_of(fields: Iterable[tuple[bytes, bytes]]) -> str:
     """Return the partition of the client that sends these header fields: a one-way hash of its key."""
     held = [(name, value) for field, value in fields if (name := field.lower()) in _KEY_HEADERS]
     return _partition(
-        b"\0".join([b", ".join([value for name, value in held if name == each]) for each in _KEY_HEADERS])
+        b"\0".join([b", ".join([value for name, value in held if name == header]) for header in _KEY_HEADERS])
     )
 
 

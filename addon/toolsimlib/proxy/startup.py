@@ -98,7 +98,7 @@ def _from_texts(option: Option, texts: Sequence[str]) -> Value:
 
 def _from_yaml(option: Option, value: Any) -> Value:
     match option.default:
-        case tuple() if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        case tuple() if isinstance(value, list) and all(isinstance(text, str) for text in value):
             return tuple(value)
         case bool() if isinstance(value, bool):
             return value

@@ -1,4 +1,4 @@
-"""When work is done: what takes long in turns, between which everyone else goes on, and what can wait, later."""
+"""Scheduling: long work runs in turns, between which other work continues, and deferrable work runs later."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 from mitmproxy.exceptions import AddonHalt
 
-# How long one stream is rewritten before others have their turn: a chunk of it may hold a thousand calls. On the
-# processor: by the clock nearly every turn is long on a busy machine, and what a backend says meanwhile queues up. But
-# the clock is asked first, since to ask for the processor's time takes longer than a delta.
+# How long one stream is rewritten before others have their turn: a chunk of it may hold a thousand calls. This is
+# processor time: by the wall clock nearly every turn is long on a busy machine, and what a backend sends meanwhile
+# queues up. We still read the wall clock first, since reading the processor time takes longer than a delta.
 TURN_SECONDS = 0.003
 
-# Longer than a turn: whoever waits has a dozen small things to do before the next answer is out.
+# Longer than a turn: a waiting stream has a dozen small steps to do before its next output.
 PAUSE_SECONDS = 0.006
 
 
-# Behind the first text of the fastest backends, which comes within a few milliseconds, and before most models have any.
+# After the first text of the fastest backends, which comes within a few milliseconds, and before that of most models.
 LEISURE_SECONDS = 0.05
 
 
@@ -25,13 +25,13 @@ class Turns:
     """An addon for the hook that stands between two turns of a stream."""
 
     async def toolsim_turn(self, _answer: object) -> None:
-        """Let everyone else go on for a while."""
+        """Let other work continue for a while."""
         await asyncio.sleep(PAUSE_SECONDS)
         raise AddonHalt
 
 
 def in_turns(steps: Iterable[list[bytes]], is_over: Callable[[], bool]) -> Iterator[list[bytes] | None]:
-    """Yield the frames of ``steps``, those of one turn together, and None wherever others should have theirs.
+    """Yield the frames of ``steps``, those of one turn together, and None whenever other work should run.
 
     What a step raises comes behind the frames before it. ``is_over``: there are no frames to come.
     """
@@ -52,10 +52,10 @@ def in_turns(steps: Iterable[list[bytes]], is_over: Callable[[], bool]) -> Itera
 
 
 def when_sent(work: Callable[[], None]) -> None:
-    """Do what a hook has left for the time when what it decided is on its way.
+    """Do what a hook has deferred until the result of its decision is on its way.
 
-    A hook that somebody waits for goes on in the loop's next round, in a task that is put in line when it is over: so
-    this waits for two. Without a loop nobody is in a hurry.
+    A hook that a stream waits for continues in the loop's next iteration, in a task that is queued when it is over: so
+    this waits for two. Without a loop the work is done at once.
     """
     if (loop := _loop()) is None:
         work()
@@ -64,7 +64,7 @@ def when_sent(work: Callable[[], None]) -> None:
 
 
 def at_leisure(work: Callable[[], None]) -> None:
-    """Do what nobody waits for, when the answer to what was sent has begun or is not to be expected yet."""
+    """Do what nobody waits for, once the answer to what was sent has begun, or while none is expected yet."""
     if (loop := _loop()) is None:
         work()
     else:

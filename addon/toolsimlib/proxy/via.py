@@ -36,8 +36,8 @@ class Via:
     def signed(self, via: str, client: Client) -> str:
         """Return the header with the listener's name; one that is there already (a flow sent again) is replaced."""
         own = self._name(client)
-        others = [each for each in _entries(via) if own not in each.split()]
-        return ", ".join([*others, f"1.1 {own}"])
+        foreign = [entry for entry in _entries(via) if own not in entry.split()]
+        return ", ".join([*foreign, f"1.1 {own}"])
 
     def _name(self, client: Client) -> str:
         host, port = (client.sockname or ("", 0))[:2]

@@ -1,4 +1,4 @@
-"""A store in this process: as quick as it gets, and gone with it."""
+"""A store in this process: as fast as possible, and gone when the process ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Entry:
 
 
 class MemoryStore:
-    """Keeps records in the order in which they were last used. ``clock``: seconds."""
+    """Holds records in the order in which they were last used. ``clock``: seconds."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
         self._bounds = bounds
@@ -88,14 +88,14 @@ class MemoryStore:
         return entry.record.version if entry is not None else 0
 
     def _use(self, partition: str, id: str) -> None:
-        """Let a record, and all that it continues, count as used now; the oldest first, as they will go."""
+        """Mark a record, and all that it continues, as used now; the oldest first, in the order of eviction."""
         chain: dict[str, None] = {}
         while id and id not in chain and len(chain) < MAX_CHAIN and (entry := self._entries.get((partition, id))):
             chain[id] = None
             id = entry.record.parent
-        for each in reversed(chain):
-            self._entries[partition, each].used = self._clock()
-            self._entries.move_to_end((partition, each))
+        for member in reversed(chain):
+            self._entries[partition, member].used = self._clock()
+            self._entries.move_to_end((partition, member))
 
     def _expire(self) -> None:
         oldest = self._clock() - self._bounds.seconds

@@ -23,7 +23,7 @@ class Address:
 
 
 def read_address(text: str) -> Address | None:
-    """Return the address that ``text`` says, None for no store. Raises ValueError, in words for people."""
+    """Parse an address, None for no store. Raises ValueError, with a message for people."""
     if text in ("", "memory"):
         return Address("memory") if text else None
     kind, _, rest = text.partition(":")
@@ -38,7 +38,7 @@ def read_address(text: str) -> Address | None:
 
 
 def open_store(address: Address, bounds: Bounds) -> Store:
-    """Return the store of an address. Nothing is opened before it is first needed."""
+    """Return the store at an address. Nothing is opened before it is first needed."""
     match address.kind:
         case "sqlite":
             return SqliteStore(Path(address.place), bounds)

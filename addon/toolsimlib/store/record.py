@@ -1,4 +1,4 @@
-"""What is kept, and what a store can be asked."""
+"""Records, and the protocol of a store."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 MAX_CHAIN = 10_000
-"""Records that one may continue, one behind the other: more turns than any model reads."""
+"""The maximum length of a chain of records: more turns than any model reads."""
 MAX_TRIES = 20
-"""How often a change that met a ``Conflict`` is made again, of what is there by then."""
+"""How often a change is retried after a ``Conflict``, on the then current version."""
 
 
 class StoreError(Exception):
-    """The store could not do what it was asked; the message says why, in words for operators."""
+    """An operation of the store failed; the message tells operators why."""
 
 
 class Conflict(StoreError):
@@ -86,10 +86,10 @@ class Store(Protocol):
         """Return the records that hold these names, by name; those that are not there are left out."""
 
     async def delete(self, partition: str, id: str) -> bool:
-        """Forget a record; return whether there was one."""
+        """Delete a record; return whether there was one."""
 
     async def size(self) -> Size:
-        """Return what there is, of all partitions together."""
+        """Return the size of all partitions together."""
 
     async def close(self) -> None:
         """Finish what is under way and release everything, in bounded time. The store may be asked again all the same.
@@ -99,7 +99,7 @@ class Store(Protocol):
 
 
 def check(records: Sequence[Record], bounds: Bounds) -> None:
-    """Raise ``TooLarge`` for records for which there is no place even in an empty store."""
+    """Raise ``TooLarge`` for records that would not fit even in an empty store."""
     if len(records) > bounds.records or sum(record.size for record in records) > bounds.bytes:
         raise TooLarge("what is to be kept is larger than the whole store may be")
 

@@ -1,17 +1,17 @@
-"""A store in a Redis server, for several proxies: any of them continues what another has begun.
+"""A store in a Redis server, for several proxies: each can continue what another has started.
 
-Each thing that is asked is one script, which the server runs as a whole: so nothing half-written is ever read, versions
-are compared where they are kept, and the bounds hold over all proxies together. The time is the server's, so that the
-proxies' clocks may say what they like. Beside ``PREFIX``:
+Each operation is one script, which the server runs atomically: so nothing half-written is ever read, versions are
+compared on the server, and the bounds hold across all proxies. The time is the server's, so the proxies' clocks do not
+matter. Keys, after ``PREFIX``:
 
     r:PARTITION:ID    a hash: value, parent, version, size, names
     n:PARTITION:NAME  the id of the record that holds this name
     used              a sorted set: by when each record was last used
     bytes             the sum of all sizes
 
-Nothing is tried again by itself: a write whose answer was lost may have been done. Connections that have died while
-they were idle are reopened. The server must not evict keys by its own rule (``maxmemory-policy noeviction``, its
-default), and what it keeps over a restart is its own matter (``appendonly yes``).
+Nothing is retried automatically: a write whose answer was lost may have succeeded. Connections that died while idle are
+reopened. The server must not evict keys by its own policy (``maxmemory-policy noeviction``, its default), and what
+survives a restart depends on its configuration (``appendonly yes``).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from redis.exceptions import RedisError
 from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, StoreError, check, too_long
 
 SECONDS = 2.0
-"""How long one thing may take, connecting included."""
+"""How long one operation may take, connecting included."""
 PREFIX = "toolsim:"
 _MAX_CONNECTIONS = 64
 
-# Shared by all scripts: what they are given first, and how a record is forgotten.
+# Shared by all scripts: their first arguments, and how to delete a record.
 _COMMON = """
 local prefix, partition, now, seconds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then
@@ -154,7 +154,7 @@ _SIZE = _COMMON + "return size()"
 
 
 class RedisStore:
-    """Keeps records in the server at ``url``. ``clock``: seconds since 1970, None for those of the server."""
+    """Stores records in the server at ``url``. ``clock``: seconds since 1970, None for the server's own."""
 
     def __init__(
         self, url: str, bounds: Bounds, clock: Callable[[], float] | None = None, prefix: str = PREFIX
@@ -179,15 +179,15 @@ class RedisStore:
         """As ``Store``."""
         check(records, self._bounds)
         rows = [
-            each
+            value
             for record in records
-            for each in (record.id, record.parent, record.size, json.dumps(record.names), record.value)
+            for value in (record.id, record.parent, record.size, json.dumps(record.names), record.value)
         ]
         limits = (self._bounds.records, self._bounds.bytes, MAX_CHAIN)
-        said = await self._run("put", partition, *limits, json.dumps(expected or {}), *rows)
-        if said[0] == b"conflict":
-            raise Conflict(f"{said[1].decode()} was changed meanwhile")
-        return Size(*said[1:])
+        reply = await self._run("put", partition, *limits, json.dumps(expected or {}), *rows)
+        if reply[0] == b"conflict":
+            raise Conflict(f"{reply[1].decode()} was changed meanwhile")
+        return Size(*reply[1:])
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
         """As ``Store``."""

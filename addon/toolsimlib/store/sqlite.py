@@ -1,12 +1,12 @@
 """A store in one SQLite file, for one machine: other processes may use the file too.
 
 What is committed survives the end of this process at any moment (WAL, ``synchronous=NORMAL``); a machine that loses its
-power may lose the last moments, but never half of something. The file and what SQLite puts beside it are the owner's
-alone. Forgotten values are overwritten.
+power may lose the last moments, but never half of a write. Only the owner can read the file and those that SQLite puts
+beside it. Deleted values are overwritten.
 
-Reading and writing have a thread and a connection each, so that nobody who reads waits for a disk that is slow to
-write. A thread that is stuck holds up those behind it only until their time is over, and only so many may wait. After
-an error that is not about a lock or a full disk the connection is reopened.
+Reads and writes have a thread and a connection each, so that no read waits for a slow disk write. A stuck thread delays
+queued work only until that times out, and the queue is bounded. After an error that is not about a lock or a full disk
+the connection is reopened.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from toolsimlib.store.record import MAX_CHAIN, Bounds, Conflict, Record, Size, S
 from toolsimlib.store.thread import OneThread
 
 SECONDS = 2.0
-"""How long one thing may take, its wait included."""
+"""How long one operation may take, its wait included."""
 _LOCK_SECONDS = 1.0
 _MAX_WAITING = 256
 _EVICTED_AT_ONCE = 1000
 _EXPIRY_SECONDS = 60.0
-# Names in one question: SQLite takes 32,766 variables, older ones 999.
+# Names per query: SQLite accepts 32,766 variables, older versions 999.
 _NAMES_AT_ONCE = 500
 
 _VERSION = 1
@@ -78,7 +78,7 @@ WITH RECURSIVE chain (key, id, parent, depth) AS (
 
 
 class SqliteStore:
-    """Keeps records in the file ``path``, which is made when it is first needed. ``clock``: seconds since 1970."""
+    """Stores records in the file ``path``, created when first needed. ``clock``: seconds since 1970."""
 
     def __init__(self, path: Path, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
         self._path = path
@@ -217,7 +217,7 @@ class _Connection:
             timer.cancel()
 
     async def close(self) -> None:
-        """Close behind all that waits. What has not begun in time never will: the end of the process would wait."""
+        """Close after all queued work. What has not started in time never will: it would delay the process's exit."""
         if self._thread.is_started:
             await asyncio.wait([self._thread.do(self._close)], timeout=SECONDS)
             self._thread.stop()

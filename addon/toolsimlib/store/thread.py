@@ -1,7 +1,7 @@
-"""A thread that does one thing after another, for those who await it in an event loop.
+"""A thread that runs one call after another, for callers in an event loop that await the results.
 
-A pool of one thread does the same, with several futures and locks for each thing: together as much work for the
-processor as a small write to a database.
+A pool of one thread does the same, with several futures and locks per call: together as much processor work as a small
+write to a database.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _Task = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]
 
 
 class OneThread:
-    """A thread that is started when it is first needed, and does not hold up the end of the process.
+    """A thread that is started when first needed, and does not delay the exit of the process.
 
-    ``waiting``: how many things are not done yet, whether or not anybody still awaits them.
+    ``waiting``: how many calls are not done yet, whether or not anybody still awaits them.
     """
 
     def __init__(self, name: str) -> None:
@@ -29,11 +29,11 @@ class OneThread:
 
     @property
     def is_started(self) -> bool:
-        """Whether it has ever had anything to do."""
+        """Whether it has ever had a call to run."""
         return self._thread is not None
 
     def do[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Return a future for what ``work`` returns or raises; whoever leaves it does not keep it from being done."""
+        """Return a future for what ``work`` returns or raises; cancelling it does not stop the work."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if self._thread is None:
@@ -44,7 +44,7 @@ class OneThread:
         return future
 
     def stop(self) -> None:
-        """End the thread behind all that waits."""
+        """End the thread after all queued calls."""
         self._queue.put(None)
 
     def _run(self) -> None:

@@ -66,17 +66,17 @@ class Log:
     def turn(
         self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
     ) -> None:
-        """Tell of a finished turn; the arguments are those of ``turn_line``."""
+        """Log a finished turn; the arguments are those of ``turn_line``."""
         if self._form == "off":
             return
         level = logging.WARNING if summary.marker(report, status) else logging.INFO
         fields = summary.fields(report, status, seconds) | ({"problem": problem} if problem else {})
-        said = (
+        line = (
             turn_line(report, status, seconds, problem=problem, is_ours=is_ours)
             if self._form == "text"
             else json.dumps(fields)
         )
-        logger.log(level, "%s", said, extra={"toolsim_turn": fields})
+        logger.log(level, "%s", line, extra={"toolsim_turn": fields})
 
 
 class _TextFormatter(MitmFormatter):

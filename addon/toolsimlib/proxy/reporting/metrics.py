@@ -178,8 +178,8 @@ class Metrics:
             self._calls.add(client | model | self._tool(name), count)
         if report.rounds:
             self._rounds.add(client | model, report.rounds)
-        for each in report.hosted_calls:
-            which, _, tool = each.partition(":")
+        for call in report.hosted_calls:
+            which, _, tool = call.partition(":")
             self._hosted_calls.add(client | {"outcome": which} | model | self._tool(tool))
         for kind in _TOKENS:
             if number := report.tokens.get(kind):

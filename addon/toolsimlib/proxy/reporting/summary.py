@@ -38,18 +38,18 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
         yield f"error: {report.error}"
     elif is_refused:
         yield f"HTTP {status}"
-    calls, *others = report.tallies()
+    calls, *findings = report.tallies()
     if calls.entries:
         yield _counted(calls, calls.entries[:MAX_NAMES])
     elif not report.error and not is_refused:
         yield "no call" if report.tools else NO_TOOLS
-    for tally in others:
+    for tally in findings:
         if tally.entries:
             yield _counted(tally, sorted(set(tally.entries)))
     if report.rounds > 1:
         yield f"{report.rounds} rounds"
     if report.hosted_calls:
-        named = [each.removeprefix("OK:") for each in report.hosted_calls]
+        named = [call.removeprefix("OK:") for call in report.hosted_calls]
         yield f"MCP: {', '.join(named[:MAX_NAMES])}"
     if report.asked_again:
         yield f"asked again: {', '.join(report.asked_again[:MAX_NAMES])}"
@@ -74,7 +74,7 @@ def marker(report: Report, status: int | None) -> str:
     """Return the emoji that marks an exchange which someone should look at, "" for all others."""
     if status is not None and (report.error or status >= 400 or report.strict_failures):
         return MARKERS[0]
-    is_odd = any(code_of(each) in _ODD for each in report.warnings)
+    is_odd = any(code_of(warning) in _ODD for warning in report.warnings)
     if status is None or report.parse_failures or report.truncated or is_odd:
         return MARKERS[1]
     return ""

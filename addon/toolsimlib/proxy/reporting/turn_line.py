@@ -54,7 +54,7 @@ def _outcome(report: Report, status: int | None, problem: str, *, is_ours: bool)
         yield _without_call(report, is_ours=is_ours)
     yield from _findings(report)
     if report.repairs:
-        yield f"repaired {_names(sorted({each.partition(':')[2] or each for each in report.repairs}))}"
+        yield f"repaired {_names(sorted({repair.partition(':')[2] or repair for repair in report.repairs}))}"
     if report.asked_again:
         yield f"asked again {_names(report.asked_again)}"
     if report.rounds > 1:
@@ -82,8 +82,8 @@ def _without_call(report: Report, *, is_ours: bool) -> str:
 def _findings(report: Report) -> Iterator[str]:
     """Yield what was wrong with calls, each kind once; a broken schema with the place where it is broken."""
     found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.dropped_calls, *report.warnings])
-    for each in list(found)[:_MAX_NAMES]:
-        code, _, name = each.partition(":")
+    for entry in list(found)[:_MAX_NAMES]:
+        code, _, name = entry.partition(":")
         place = next((broken.partition(":")[2] for broken in report.mismatches if code_of(broken) == name), "")
         problem = f"{code} {name}".strip() + (f": {place}" if place and code == "SCHEMA_MISMATCH" else "")
         yield printable(problem, _MAX_PROBLEM_CHARS)
