@@ -60,7 +60,7 @@ KEEPALIVE_SECONDS = 10.0
 class ToolSim:
     """Function calling for text-only backends.
 
-    ``keepalive``: seconds after which a client gets a sign of life while a call is being held back.
+    ``keepalive``: seconds after which a client gets a keep-alive while a call is held back.
     ``alone``: nobody else waits for this thread, so each hook does all of its work at once.
     ``by_hand``: full names of options that count as set by hand though they may be at their default.
     """
@@ -276,7 +276,7 @@ class ToolSim:
             response.stream = True
 
     async def toolsim_keep(self, answer: StreamedAnswer) -> None:
-        """Keep a streamed answer, before its client gets the end."""
+        """Store a streamed answer before its client gets the end."""
         await self._remembering.keep_streamed(answer)
         raise AddonHalt
 

@@ -1,9 +1,9 @@
 """A request that attempts what its backend may refuse, and the same request without it.
 
-Some servers take ``tools`` and some an enforced form of the answer; which one does, and for which model, shows in its
-answer. So with ``auto`` the first request tries. An error that names the matter is then no answer: it is remembered,
-logged once, and the client's request is rewritten without the attempt. The stream sends it again in place of the first
-(``cut.py``), so that the client sees one answer.
+Some servers accept ``tools`` and some an enforced form of the answer; only the answer shows which server does, and for
+which model. So with ``auto`` the first request tries. If an error names the feature, we remember that, log it once, and
+rewrite the client's request without the attempt. The stream sends it in place of the first (``cut.py``), so that the
+client sees one answer. Over HTTP/2 it cannot, and the client gets the error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolsimlib.request.engine import is_refusal
 
 logger = logging.getLogger(__name__)
 
-# An error that says why is short.
+# An error with a reason is short.
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[Feature, str] = {

@@ -1,4 +1,4 @@
-"""The built-in backends: one of them runs on the loopback of this process, for those who are let in."""
+"""The built-in backends: one of them runs in this process, on the loopback, for permitted clients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BuiltinBackend:
         return self._loopback.port if self._loopback else None
 
     async def models(self) -> Sequence[str] | str:
-        """Return the models that it has, or what is wrong with it."""
+        """Return its models, or what is wrong with it."""
         models = await self._loopback.backend.models() if self._loopback else []
         return models.message if isinstance(models, ApiError) else models
 
@@ -54,7 +54,7 @@ class BuiltinBackend:
             self.start(settings, modes)
 
     def stop(self, first: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
-        """Stop serving, once the work ``first`` is done, which may still need the backend."""
+        """Stop serving once the work ``first``, which may still need the backend, is done."""
         return self._spawn(self._stop(first))
 
     async def _serve(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:

@@ -1,8 +1,8 @@
-"""The end of an exchange: what is remembered of its backend, logged, counted, and left in its flow.
+"""The end of an exchange: caches facts about its backend, logs it, counts it, and annotates its flow.
 
 mitmproxy's streams are cycles of objects, which stay in memory until a garbage collection finds them, 1,000 requests
-later. Nobody needs more of an answer that is over, so its flow lets go of its exchange: with all that has read and
-written the answer, that is most of what would stay, 30 MB of it.
+later. Nobody needs more of an answer that is over, so its flow releases the exchange: with the reader and writer of the
+answer, that is most of what would stay in memory, 30 MB.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Connections to backends: none goes in a circle, and none is tried for ever.
+"""Connections to backends: detects loops, and limits the time of connecting.
 
-*Circles.* A target may be this very proxy, by more names than can be known beforehand: ``LOCALHOST``, ``127.1``,
-any name that resolves to it. One such request would use up all file descriptors. So connections are recognised by their
-addresses: a connection that we open to our own listener arrives there with the address that it left with. Each is
-remembered with the listeners that its request has passed, and a request that comes back to one of them is refused.
-Another listener of the same process is no circle. Both ends count: a client on this machine may have the very port that
-one of our connections to somewhere else has, and a busy machine reuses each port many times.
+*Loops.* A target may be this very proxy, by more names than we can list: ``LOCALHOST``, ``127.1``, any name that
+resolves to it. One such request would use up all file descriptors. So we recognise connections by their addresses: a
+connection that we open to our own listener arrives there with the address that it left with. We remember each one with
+the listeners that its request has passed, and refuse a request that returns to one of them. Another listener of the
+same process is no loop. We compare both ends: a client on this machine may have the very port of one of our connections
+to somewhere else, and a busy machine reuses each port many times.
 
 *Time.* mitmproxy waits for a connection as long as the operating system does, minutes. Its hook ``server_connect`` runs
 in the task that then connects, and a cancelled task ends in an ordinary connection error (``mitmproxy.proxy.server``
@@ -21,12 +21,12 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.tls import TlsData
 
 _Address = tuple[str, int]
-# From whom, to whom: no two connections that are open have both in common.
+# Source and target address: no two open connections share both.
 _Ends = tuple[_Address, _Address]
 
 
 class Connections:
-    """An addon that knows the connections that we open, while they are open.
+    """An addon that tracks the connections that we open, until they are closed.
 
     ``timeout``: seconds that connecting may take; 0 = as long as the system tries.
     """

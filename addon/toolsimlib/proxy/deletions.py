@@ -1,7 +1,7 @@
-"""Answers that clients delete at a backend which keeps them itself: what its contexts hold is uncertain from then on.
+"""Answers that clients delete at a backend which stores them itself: then we no longer know what its contexts hold.
 
-Whether a conversation goes on without an answer that it went through is each backend's own affair. If that was the one
-that carried its catalogue, it may not know of any tool any more, and nobody would see why it calls none.
+Whether a conversation can continue without one of its answers depends on the backend. If the deleted answer carried the
+catalogue, the model may no longer have any tools, and nobody would see why it calls none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Deletions:
         self._known = known
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Look at what is to be deleted. Called behind the hook that routes it."""
+        """Inspect what is deleted. Called after the hook that routes the request."""
         request = flow.request
         resource = resource_of(request.path) if request.method == "DELETE" else None
         if resource is not None and resource.kind == "response":

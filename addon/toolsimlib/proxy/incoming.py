@@ -1,4 +1,4 @@
-"""A flow as ``route`` looks at it."""
+"""A flow as ``route`` sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies for people to look at: mitmproxy itself keeps none of what is streamed."""
+"""Bodies for people to inspect: mitmproxy itself stores nothing that is streamed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class BoundedBuffer:
         self._chunks: list[bytes] = []
         self._size = 0
         self.missing = 0
-        """Bytes that went through and were not kept."""
+        """Bytes that went through and were not stored."""
 
     def __repr__(self) -> str:
         return f"BoundedBuffer({self._size} bytes kept, {self.missing} not)"
 
     def add(self, chunk: bytes) -> None:
-        """Keep one more chunk if there is room."""
+        """Store one more chunk if there is room."""
         if self.missing or self._size + len(chunk) > self._limit:
             self.missing += len(chunk)
         else:
@@ -33,7 +33,7 @@ class BoundedBuffer:
             self._size += len(chunk)
 
     def content(self) -> bytes:
-        """Return all that was kept."""
+        """Return all stored bytes."""
         return b"".join(self._chunks)
 
 
@@ -61,14 +61,14 @@ class BodyRecorder:
         return chunks
 
     def passing(self, data: bytes) -> bytes:
-        """Note what passes as it is, and return it."""
+        """Record data that passes unchanged, and return it."""
         self.received.add(data)
         self.sent.add(data)
         return data
 
     @property
     def missing(self) -> dict[str, int]:
-        """The numbers of bytes that were not kept, by side; empty if all were."""
+        """The numbers of bytes that were not stored, by side; empty if all were."""
         by_side = {"client": self.sent.missing, "backend": self.received.missing}
         return {side: count for side, count in by_side.items() if count}
 

@@ -1,7 +1,7 @@
-"""What is known of each backend, by its address: which server it is, and what it has refused.
+"""A cache of facts about each backend, by its address: which server it is, and what it has refused.
 
-Learned by ``recognise.py`` and from answers (``exchange.py``), and forgotten when a backend cannot be reached: another
-server may stand there the next time.
+Filled by ``recognise.py`` and from answers (``exchange.py``), and dropped when a backend cannot be reached: next time
+there may be a different server at its address.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from toolsimlib.plan import Engine, Feature, HeldCatalogue
 
-# Addresses and models may come from clients, so that their number is anyone's choice.
+# Addresses and models may come from clients, so their number needs a limit.
 _MAX_BACKENDS = 256
 _MAX_REFUSED = 1024
 # Some 5 MB. A request that continues a forgotten answer sends the catalogue once more.
@@ -23,7 +23,7 @@ _REFERS = re.compile(rb'"previous_response_id"\s*:\s*"([^"\\]{1,256})"')
 
 
 class Root(NamedTuple):
-    """Where a backend's pages begin: its address, and what stands in its paths before ``/v1``."""
+    """The root of a backend's URLs: its address, and the prefix of its paths before ``/v1``."""
 
     scheme: str
     host: str
@@ -56,12 +56,12 @@ class HeldCatalogues:
             self._held = {key: each for key, each in self._held.items() if key[0] != root or each != held}
 
     def before(self, root: Root, body: bytes) -> dict[str, HeldCatalogue]:
-        """Return what is remembered of the answers that a request, as it came, may go on from."""
+        """Return what is cached for the answers that a request, as received, may continue."""
         if not self._held:
             return {}
         ids = {found.decode("utf-8", "replace") for found in _REFERS.findall(body)}
         known = {id: held for id in ids if (held := self._held.pop((root, id), None))}
-        # The last ones used stand last, and the first go first.
+        # In the order of use: the least recently used are evicted first.
         self._held |= {(root, id): held for id, held in known.items()}
         return known
 
@@ -99,7 +99,7 @@ class KnownBackends:
         """Return what is known of the backend there; ``prefix``: the path before the API's endpoint."""
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
         backend = self._known.pop(root, None) or Backend(root, held=self._held)
-        # The last one asked for stands last, and the first goes first.
+        # In the order of lookup: the least recently looked up is evicted first.
         self._known[root] = backend
         if len(self._known) > _MAX_BACKENDS:
             del self._known[next(iter(self._known))]

@@ -4,11 +4,11 @@
     answer  ──▶ keep ──▶ the client sees its end
 
 1. A turn that refers to nothing never waits for the store before its answer, and is answered whatever the store does.
-2. A turn that refers to something gets a 503 while the store fails: without what it continues it would be another
+2. A turn that refers to something gets a 503 while the store fails: without its context it would be a different
    question.
-3. An answer is kept before its end is sent. One that could not be kept says ``store: false``; one that belongs to a
-   conversation fails then, since the next turn would not know of it.
-4. Everything is kept in the partition of the client's key, of which only a hash goes to the store.
+3. An answer is stored before its end is sent. If that fails, the answer has ``store: false``; one that belongs to a
+   conversation fails, since the next turn would lack it.
+4. Everything is stored in the partition of the client's key, of which only a hash goes to the store.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Memory:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is kept at all."""
+        """Whether anything is stored at all."""
         return self._store is not None
 
     def families(self) -> list[Family]:
@@ -226,7 +226,7 @@ class Memory:
                 await self._used().delete(partition, id)
 
     async def _add(self, partition: str, conversation: str, record: Record, own: bytes, answer: bytes) -> None:
-        """Keep an answer, and add its items to its conversation."""
+        """Store an answer, and add its items to its conversation."""
         output = (parse_object(answer) or {}).get("output")
         for _ in range(MAX_TRIES):
             found = await self._used().chain(partition, conversation, sys.maxsize)

@@ -4,9 +4,9 @@ A backend is asked once, by GETs of pages that only one kind of server has (``re
 request for it comes in:
 
 1. Only what the operator named is asked: the target of a reverse mode, or ``toolsim_upstream``. A host that a client
-   merely passes through to is none of our business, and a built-in backend needs no asking.
-2. The first request waits for the answers, ``WAIT_SECONDS`` at most; those behind it never wait. Who answers later, or
-   not at all, is asked again after ``REST_SECONDS``, beside the requests.
+   merely passes through to is none of our business, and a built-in backend needs no query.
+2. The first request waits for the answers, ``WAIT_SECONDS`` at most; later ones never wait. A backend that answers
+   later, or not at all, is asked again after ``REST_SECONDS``, in parallel with the requests.
 3. No secret is sent but ``toolsim_upstream_key``. Redirects are not followed, and an answer has a size limit.
 """
 
@@ -49,7 +49,7 @@ class Recogniser:
         self._known = known
 
     async def requestheaders(self, flow: HTTPFlow) -> None:
-        """Ask the backend of a request who it is. Called behind the hook that routes it."""
+        """Ask the backend of a request which server it is. Called after the hook that routes it."""
         exchange = OPEN.get(flow.id)
         if exchange is None or not exchange.may_ask or not self.is_open or not flow.live:
             return

@@ -3,8 +3,8 @@
 mitmproxy sends the request that the flow holds. After "Revert" that is the client's own, and all goes as it did the
 first time. Without it, it is the one that we have rewritten: no tools are in it, and so its answer would pass as it is,
 calls and all, as text. So what is sent is the client's own again, from the flow's backup, under the options of today.
-If someone has edited the rewritten request in between, their words go to the model as they stand; the answer is still
-read by the plan of the client's own request.
+If someone has edited the rewritten request in between, their text goes to the model unchanged; the answer is still read
+by the plan of the client's own request.
 
 mitmproxy reads the body before our first hook, and gives it to the flow after that: so a request is taken back in two
 steps, its head in ``requestheaders`` and its body in ``request``.

@@ -1,7 +1,7 @@
 """Rounds as flows: requests that the proxy sends to itself, within this process (see ``loop/``).
 
 A round goes through mitmproxy's HTTP layer as a replayed request does: its layer for client connections is one that
-brings the request, and drops the bytes of the answer. What the answer says comes from the round's exchange. The
+brings the request, and drops the bytes of the answer. The content of the answer comes from the round's exchange. The
 request is the client's own, as it was routed, with another body; so no round is routed or checked again.
 """
 

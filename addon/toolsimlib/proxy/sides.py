@@ -61,7 +61,7 @@ def begin(flow: HTTPFlow, request: Request) -> None:
 
 
 class _Stated:
-    """A connection's state. To work it out takes longer than all the rest of a flow's, and it rarely changes."""
+    """A cached state of a connection. Computing it takes longer than the rest of a flow's state; it rarely changes."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -91,7 +91,7 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
     backup = _backup(flow)
     if backup is None:
         return
-    # The report is plain data that nobody changes any more; what others have left may be anything.
+    # The report is plain data that nobody changes any more; what other addons have left may be anything.
     metadata = {key: value if key == REPORT else deepcopy(value) for key, value in flow.metadata.items() if key != SENT}
     if REPORT in metadata:
         metadata[REPORT] = {**metadata[REPORT], "side": "backend"}

@@ -1,8 +1,8 @@
-"""A request that comes back by way of another proxy: the header ``Via`` names who has passed it on (RFC 9110, 7.6.3).
+"""Detects requests that return by way of another proxy: ``Via`` names who has forwarded them (RFC 9110, 7.6.3).
 
-``connect`` recognises a connection that leads back to the listener it left. Where two proxies name each other as their
-backend, each connection leads to somebody else, and only the request itself can say where it has been. So each listener
-signs what it sends to a backend, with a name that nobody else has, and refuses what bears its own.
+``connect`` recognises a connection that leads back to the listener it left. If two proxies name each other as their
+backend, each connection leads to the other one, and only the request itself can show where it has been. So each
+listener signs what it sends to a backend with a unique name, and refuses what bears its own.
 
 Another listener of the same process has another name: a request may pass several. What merely goes through this proxy
 to some other host is not signed.

@@ -15,9 +15,9 @@ from toolsimlib.wire.responses.background import is_one
 from toolsimlib.wire.responses.kept import appended
 
 RENEW_SECONDS = 2.0
-"""How often a lease is renewed, and so how long a model runs on whose answer was cancelled at another proxy."""
+"""How often a lease is renewed, and so how long a model continues after its answer was cancelled at another proxy."""
 LEASE_SECONDS = 10.0
-"""How long a lease is good, by the store's clock: several renewals may fail, as while the store restarts."""
+"""How long a lease is valid, by the store's clock: several renewals may fail, as while the store restarts."""
 FOLLOW_SECONDS = 1.0
 """How often the events of an answer that is followed at another proxy are stored, and read there."""
 RETRY_SECONDS = 1.0

@@ -1,8 +1,8 @@
-"""Who may start another answer in the background: the places are limited, and nobody waits for one.
+"""Who may start another answer in the background: places are limited, and there is no queue for them.
 
-1. A key that is alone may take all of them.
-2. While another key has places, or has asked for one within the last minute, no key gets more than half. What it has
-   beyond that it keeps: the next places that become free are for the others.
+1. A single key may take all of them.
+2. While another key has places, or has asked for one within the last minute, no key gets more than half. It keeps those
+   that it has beyond that: the next places that become free are for other keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from toolsimlib.errors import ApiError
 
 LATELY_SECONDS = 60.0
-"""How long a key counts as wanting a place after it has asked: many times what clients wait after a 429."""
+"""How long a key counts as a contender after it has asked: many times what clients wait after a 429."""
 _RETRY_SECONDS = 5
 
 

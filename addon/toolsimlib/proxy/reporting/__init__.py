@@ -1,1 +1,1 @@
-"""What people and programs learn of an exchange: log, metrics, the list of flows, its view."""
+"""Reports of an exchange for people and programs: log, metrics, the list of flows, content views."""

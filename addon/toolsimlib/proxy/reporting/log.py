@@ -1,10 +1,10 @@
 """The log, as ``toolsim_log`` wants it.
 
-- ``text``: one line a turn, for people (``turn_line``); failures and what is worth a look are warnings, which mitmproxy
-  shows in colour. mitmproxy's own lines about connections and about our requests are left out.
+- ``text``: one line per turn, for people (``turn_line``); failures and oddities are warnings, which mitmproxy shows in
+  colour. mitmproxy's own lines about connections and about our requests are left out.
 - ``json``: every line of the terminal is one JSON object, for programs: ``time``, ``level``, then ``message``, or the
   fields of a turn (``telemetry.fields``).
-- ``off``: nothing of turns, and mitmproxy's log as mitmproxy writes it.
+- ``off``: nothing about turns, and mitmproxy's log unchanged.
 
 Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the
 terminal's formatter is exchanged: mitmproxy's begins each line with the time in brackets, and a line that the
@@ -37,7 +37,7 @@ _NONE = "!~all"
 
 
 class Log:
-    """Says what there is to say, in the form that was set, until ``restore``."""
+    """Logs turns in the configured form, until ``restore``."""
 
     def __init__(self) -> None:
         self._form = "text"
@@ -93,7 +93,7 @@ class _TextFormatter(MitmFormatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a record, in ASCII."""
+    """One JSON object per record, in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""

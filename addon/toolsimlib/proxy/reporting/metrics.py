@@ -1,9 +1,9 @@
-"""What is counted over all exchanges, for Prometheus: its text format 0.0.4.
+"""Metrics over all exchanges, in the text format 0.0.4 of Prometheus.
 
-Names follow its rules: base units, ``_total`` behind what only grows. A series whose labels are known beforehand is
-there from the start, at 0: else the first event of its kind would be no increase. What clients, models and backends
-name (models, tools, codes of errors) may be anything: a family takes up only so many values, the rest counts as
-``other``. Models and tools are labels only where the operator asks for them.
+Names follow its rules: base units, ``_total`` after what only grows. A series whose labels are known beforehand exists
+from the start, at 0; otherwise the first event of its kind would not show as an increase. Names from clients, models
+and backends (models, tools, codes of errors) may be anything: a family accepts a limited number of values, the rest
+counts as ``other``. Models and tools are labels only if the operator asks for them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The content views ``toolsim`` and ``toolsim-prompt``, for mitmweb, the console and ``mitmdump -vvv``.
 
-The first is a turn as people read it, and chosen by itself. The second is the prompt as the model read it, for those
-who ask for it: the catalogue is unfolded, and nothing is put into other words.
+The first is a turn as people read it, and is chosen automatically. The second is the prompt as the model read it, on
+request: the catalogue is unfolded, and nothing is reworded.
 """
 
 from __future__ import annotations
