@@ -28,7 +28,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from inspect import getattr_static, isawaitable
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from mitmproxy.addonmanager import AddonManager, Loader, safecall, traverse
 from mitmproxy.addons.maplocal import MapLocal
@@ -58,11 +58,16 @@ _CHEAPER: Mapping[Callable[..., object], Callable[..., object]] = {MapLocal.requ
 class Dispatch:
     """An addon that takes over the dispatch of all hooks while it is loaded."""
 
+    started: ClassVar[dict[Hook, asyncio.Task[None]]] = {}
+    """The task of each hook that is already running: mitmproxy awaits it, and does not run the hook again.
+
+    One for all instances, so that a reload loses none.
+    """
+
     def __init__(self) -> None:
         self._manager: AddonManager | None = None
         self._snapshot: _Snapshot | None = None
-        self.started: dict[Hook, asyncio.Task[None]] = {}
-        """The task of each hook that is already running: mitmproxy awaits it, and does not run the hook again."""
+        self._is_done = False
 
     def load(self, loader: Loader) -> None:
         """Take over from mitmproxy."""
@@ -72,9 +77,15 @@ class Dispatch:
 
     def done(self) -> None:
         """Give the hooks back to mitmproxy."""
+        self._is_done = True
         if self._manager is not None:
             vars(self._manager).pop("trigger_event", None)
-            vars(self._manager).pop("handle_lifecycle", None)
+            self._release_lifecycle(self._manager)
+
+    def _release_lifecycle(self, manager: AddonManager) -> None:
+        # mitmproxy would run hooks that have started once more. Another instance may have taken over meanwhile.
+        if not self.started and vars(manager).get("handle_lifecycle") == self._handle_lifecycle:
+            del manager.handle_lifecycle
 
     def begin(self, hook: Hook) -> asyncio.Task[None]:
         """Run a hook inline; the task is done unless a handler has to wait for something."""
@@ -83,6 +94,8 @@ class Dispatch:
 
     async def _handle_lifecycle(self, event: Hook) -> None:
         if (started := self.started.pop(event, None)) is not None:
+            if self._is_done and self._manager is not None:
+                self._release_lifecycle(self._manager)
             await started
             return
         arguments = event.args()

@@ -243,6 +243,30 @@ async def test_mitmproxy_waits_for_all_else(monkeypatch: pytest.MonkeyPatch, act
     assert heard.count("request") == 1
 
 
+@pytest.mark.parametrize("is_reloaded", [False, True])
+async def test_a_hook_that_waits_runs_once_though_the_addon_is_unloaded(
+    monkeypatch: pytest.MonkeyPatch, is_reloaded: bool
+) -> None:
+    monkeypatch.setattr(http, "HttpStream", PromptStream)
+    addon, dispatch = Addon("request", wait), Dispatch()
+    with taddons.context(Proxyserver(), addon, dispatch) as context:
+        addons = context.master.addons
+        connection = Connection(context)
+        await connection.give(Start())
+        head, body = REQUESTS["two reads"]
+        await connection.give(DataReceived(connection.client, head))
+        waiting = asyncio.create_task(connection.give(DataReceived(connection.client, body)))
+        while not dispatch.started:
+            await asyncio.sleep(0)
+        addons.remove(dispatch)
+        if is_reloaded:
+            addons.add(Dispatch())
+        await waiting
+        assert addon.calls.count("request") == 1
+        assert not dispatch.started
+        assert ("handle_lifecycle" in vars(addons)) is is_reloaded
+
+
 async def test_without_the_way_of_hooks_mitmproxy_runs_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "HttpStream", PromptStream)
     with taddons.context(Proxyserver()) as context:
