@@ -25,23 +25,23 @@ class _Addon:
     """Says that it was called, then does what it was made for; with addons of its own, if there are any."""
 
     def __init__(
-        self, name: str, told: list[str], act: Callable[[], Any] = lambda: None, addons: tuple[Any, ...] = ()
+        self, name: str, calls: list[str], act: Callable[[], Any] = lambda: None, addons: tuple[Any, ...] = ()
     ) -> None:
-        self.name, self._told, self._act, self.addons = name, told, act, addons
+        self.name, self._calls, self._act, self.addons = name, calls, act, addons
 
     def request(self, flow: HTTPFlow) -> Any:
-        self._told.append(self.name)
+        self._calls.append(self.name)
         return self._act()
 
 
 class _Plain:
     """Has a handler in its class, and nothing else that could be one."""
 
-    def __init__(self, name: str, told: list[str], act: Callable[[], Any] = lambda: None) -> None:
-        self.name, self.told, self.act = name, told, act
+    def __init__(self, name: str, calls: list[str], act: Callable[[], Any] = lambda: None) -> None:
+        self.name, self.calls, self.act = name, calls, act
 
     def request(self, flow: HTTPFlow) -> Any:
-        self.told.append(self.name)
+        self.calls.append(self.name)
         return self.act()
 
 
@@ -74,58 +74,58 @@ def _halt() -> None:
 
 def _manager() -> tuple[AddonManager, list[str]]:
     """Return mitmproxy's own with addons of all kinds, and where they say that they were called."""
-    told: list[str] = []
+    calls: list[str] = []
     master = Master(Options(), with_termlog=False)
     manager = master.addons
 
     async def wait() -> None:
-        told.append("awaited")
+        calls.append("awaited")
 
-    late = _Late("late", told)
+    late = _Late("late", calls)
 
     def wake() -> None:
-        late.request = lambda flow: told.append("late")  # type: ignore[method-assign]
+        late.request = lambda flow: calls.append("late")  # type: ignore[method-assign]
 
     module = ModuleType("a_script")
-    vars(module)["addons"] = [_Addon("in a script", told)]
+    vars(module)["addons"] = [_Addon("in a script", calls)]
     manager.add(
         _Deaf("nobody"),
-        _Addon("first", told, wake),
+        _Addon("first", calls, wake),
         late,
-        _Deaf("holder", _Deaf("inner", _Addon("deep", told, wait))),
-        _Addon("failing", told, _fail, (_Addon("behind the failing one", told),)),
+        _Deaf("holder", _Deaf("inner", _Addon("deep", calls, wait))),
+        _Addon("failing", calls, _fail, (_Addon("behind the failing one", calls),)),
         SimpleNamespace(name="import", request=logging),  # A module of a hook's name is no handler.
         SimpleNamespace(name="wrong", request=7),  # Nor is this one, which is an error.
         module,
-        _Plain("plain", told),
-        _Plain("plain and awaited", told, wait),
-        _Plain("plain and failing", told, _fail),
-        (own := _Plain("with a handler of its own", told)),
-        (above := _Plain("plain, but with addons", told)),
-        _Static("static", told),
-        _Addon("above", told, addons=(_Addon("below", told),)),
-        _Addon("halting", told, _halt),
-        _Addon("never", told),
+        _Plain("plain", calls),
+        _Plain("plain and awaited", calls, wait),
+        _Plain("plain and failing", calls, _fail),
+        (own := _Plain("with a handler of its own", calls)),
+        (above := _Plain("plain, but with addons", calls)),
+        _Static("static", calls),
+        _Addon("above", calls, addons=(_Addon("below", calls),)),
+        _Addon("halting", calls, _halt),
+        _Addon("never", calls),
     )
-    vars(own)["request"] = lambda flow: told.append("its own")
-    vars(above)["addons"] = [_Addon("below a plain one", told)]
-    return manager, told
+    vars(own)["request"] = lambda flow: calls.append("its own")
+    vars(above)["addons"] = [_Addon("below a plain one", calls)]
+    return manager, calls
 
 
 async def test_all_is_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
     """The same addons are called in the same order, and the same errors are logged, with the addon and without it."""
-    addons, told = _manager()
+    addons, calls = _manager()
     flow = tflow.tflow()
 
-    async def heard() -> tuple[list[str], list[str]]:
-        told.clear()
+    async def called() -> tuple[list[str], list[str]]:
+        calls.clear()
         caplog.clear()
         addons.lookup["late"].request = None
         await addons.handle_lifecycle(HttpRequestHook(flow))
         await addons.handle_lifecycle(HttpResponseHook(flow))
-        return list(told), [record.getMessage() for record in caplog.records]
+        return list(calls), [record.getMessage() for record in caplog.records]
 
-    own = await heard()
+    own = await called()
     assert own[0] == [
         *("first", "late", "deep", "awaited", "failing", "in a script"),
         *("plain", "plain and awaited", "awaited", "plain and failing"),
@@ -137,11 +137,11 @@ async def test_all_is_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
     dispatch.load(Loader(addons.master))
     try:
         assert "trigger_event" in vars(addons)
-        assert await heard() == own
+        assert await called() == own
     finally:
         dispatch.done()
     assert "trigger_event" not in vars(addons)
-    assert await heard() == own
+    assert await called() == own
 
 
 async def test_nobody_is_entered_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,8 +158,8 @@ async def test_nobody_is_entered_for_nothing(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_an_addon_that_cannot_be_looked_at_is_left_to_mitmproxy(caplog: pytest.LogCaptureFixture) -> None:
-    """What raises at a glance is said in mitmproxy's words, and keeps nobody else from being called."""
-    told: list[str] = []
+    """What raises at a glance is logged in mitmproxy's words, and keeps nobody else from being called."""
+    calls: list[str] = []
 
     class Odd:
         name = "odd"
@@ -173,99 +173,99 @@ async def test_an_addon_that_cannot_be_looked_at_is_left_to_mitmproxy(caplog: py
 
     class Behind(_Plain):
         def update(self, flows: list[HTTPFlow]) -> None:
-            told.append(f"update of {len(flows)}")
+            calls.append(f"update of {len(flows)}")
 
     manager = Master(Options(), with_termlog=False).addons
-    manager.add(Odd(), Behind("behind", told))
+    manager.add(Odd(), Behind("behind", calls))
     Dispatch().load(Loader(manager.master))
     for is_odd in (True, False, True):
         Odd.is_odd = is_odd
         caplog.clear()
         await manager.handle_lifecycle(HttpRequestHook(tflow.tflow()))
-        said = ["no addons today" in str(record.exc_info) for record in caplog.records]
-        assert said == [True] * 2 * is_odd  # At the hook, and at the update.
-    assert told == ["behind", "update of 1"] * 3
+        logged = ["no addons today" in str(record.exc_info) for record in caplog.records]
+        assert logged == [True] * 2 * is_odd  # At the hook, and at the update.
+    assert calls == ["behind", "update of 1"] * 3
 
 
 async def test_what_is_given_while_a_hook_is_under_way_is_heard_at_the_next() -> None:
-    told: list[str] = []
+    calls: list[str] = []
     plain = SimpleNamespace(name="plain")
 
     def give() -> None:
-        plain.request = lambda flow: told.append("given")
+        plain.request = lambda flow: calls.append("given")
 
     manager = Master(Options(), with_termlog=False).addons
-    manager.add(_Plain("giving", told, give), plain)
+    manager.add(_Plain("giving", calls, give), plain)
     Dispatch().load(Loader(manager.master))
     for _ in range(2):
         await manager.trigger_event(HttpRequestHook(tflow.tflow()))
-    assert told == ["giving", "giving", "given"]
+    assert calls == ["giving", "giving", "given"]
 
 
 async def test_a_handler_that_comes_later_is_heard() -> None:
     """One that an addon is given itself, one in addons that it is given, one of an addon that is new in the chain."""
-    told: list[str] = []
+    calls: list[str] = []
     plain, holder = SimpleNamespace(name="plain"), SimpleNamespace(name="holder")
     manager = Master(Options(), with_termlog=False).addons
     manager.add(plain, holder)
     dispatch = Dispatch()
     dispatch.load(Loader(manager.master))
 
-    async def heard() -> list[str]:
-        told.clear()
+    async def called() -> list[str]:
+        calls.clear()
         await manager.trigger_event(HttpRequestHook(tflow.tflow()))
-        return list(told)
+        return list(calls)
 
-    assert await heard() == []
-    plain.request = lambda flow: told.append("plain")
-    assert await heard() == ["plain"]
-    holder.addons = [_Addon("held", told)]
-    assert await heard() == ["plain", "held"]
-    new = _Addon("new", told)
+    assert await called() == []
+    plain.request = lambda flow: calls.append("plain")
+    assert await called() == ["plain"]
+    holder.addons = [_Addon("held", calls)]
+    assert await called() == ["plain", "held"]
+    new = _Addon("new", calls)
     manager.add(new)
-    assert await heard() == ["plain", "held", "new"]
+    assert await called() == ["plain", "held", "new"]
     del plain.request
-    assert await heard() == ["held", "new"]
+    assert await called() == ["held", "new"]
     manager.remove(new)
-    assert await heard() == ["held"]
+    assert await called() == ["held"]
 
 
 async def test_addons_that_a_script_gets_later_are_called() -> None:
     """A script is asked at each hook, also for the addons that it holds."""
-    told: list[str] = []
+    calls: list[str] = []
     script = ModuleType("a_script")
     manager = Master(Options(), with_termlog=False).addons
     manager.add(script)
     Dispatch().load(Loader(manager.master))
     await manager.trigger_event(HttpRequestHook(tflow.tflow()))
-    assert told == []
-    vars(script)["addons"] = [_Addon("held", told)]
+    assert calls == []
+    vars(script)["addons"] = [_Addon("held", calls)]
     await manager.trigger_event(HttpRequestHook(tflow.tflow()))
-    assert told == ["held"]
+    assert calls == ["held"]
 
 
 async def test_who_looks_up_attributes_in_its_own_way_is_asked() -> None:
     """Its class and its own attributes do not say what it hears."""
-    told: list[str] = []
+    calls: list[str] = []
 
     class Answers:
         name = "answers"
 
         def __getattr__(self, hook: str) -> Any:
             if hook == "request":
-                return lambda flow: told.append("answered")
+                return lambda flow: calls.append("answered")
             raise AttributeError
 
     class Slotted:
         __slots__ = ("name", "request")
 
     slotted = Slotted()
-    slotted.name, slotted.request = "slotted", lambda flow: told.append("slotted")
+    slotted.name, slotted.request = "slotted", lambda flow: calls.append("slotted")
     manager = Master(Options(), with_termlog=False).addons
     manager.add(Answers(), slotted)
     Dispatch().load(Loader(manager.master))
     await manager.trigger_event(HttpRequestHook(tflow.tflow()))
-    assert told == ["answered", "slotted"]
+    assert calls == ["answered", "slotted"]
 
 
 @pytest.mark.parametrize("is_mapped", [False, True])

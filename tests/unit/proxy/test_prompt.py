@@ -1,4 +1,4 @@
-"""A stream that runs hooks itself, held against mitmproxy's own: the same is heard and sent, whatever addons do."""
+"""A stream that runs hooks itself, compared with mitmproxy's own: the same hooks and bytes, whatever addons do."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ANSWERS = {
 
 
 class Addon:
-    """Says what it hears, and then does something at one hook."""
+    """Records the hooks that it gets, and acts at one of them."""
 
     def __init__(self, hook: str, act: Callable[[HTTPFlow], Any]) -> None:
         self.name = "acting"
@@ -189,7 +189,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
 async def carried(
     monkeypatch: pytest.MonkeyPatch, stream: type[HttpStream], request: str, reply: str, hook: str, act: Any
 ) -> tuple[list[str], list[tuple[str, bytes]], list[str]]:
-    """Return what an addon heard, what was sent to whom, and which hooks mitmproxy was to run."""
+    """Return which hooks an addon got, what was sent to whom, and which hooks mitmproxy was to run."""
     addon = Addon(hook, act)
     with monkeypatch.context() as patch, taddons.context(Proxyserver(), addon, Dispatch()) as context:
         patch.setattr(http, "HttpStream", stream)
@@ -238,9 +238,9 @@ async def test_what_keeps_nobody_waiting_takes_no_task(
 
 @pytest.mark.parametrize("act", [wait, answer, kill, intercept])
 async def test_mitmproxy_waits_for_all_else(monkeypatch: pytest.MonkeyPatch, act: Callable[[HTTPFlow], Any]) -> None:
-    heard, _, hooks = await carried(monkeypatch, PromptStream, "two reads", "whole", "request", act)
+    calls, _, hooks = await carried(monkeypatch, PromptStream, "two reads", "whole", "request", act)
     assert hooks[0] == "request"
-    assert heard.count("request") == 1
+    assert calls.count("request") == 1
 
 
 @pytest.mark.parametrize("is_reloaded", [False, True])
