@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.line import Line
-from support.mitmdump import ADDON, CRASHES, ROOT
+from support.mitmdump import ADDON, CRASHES, ROOT, Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
 
 pytestmark = pytest.mark.slow
@@ -163,7 +163,7 @@ def test_json_is_what_jq_reads(tmp_path: Path) -> None:
 
 
 def test_a_clean_installation(tmp_path: Path) -> None:
-    """``pip install .`` in a new environment brings a command that works, whose version is the package's."""
+    """``pip install .`` in a new environment brings a command and a script that work without the checkout."""
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
     source = tmp_path / "source"
     source.mkdir()
@@ -173,6 +173,7 @@ def test_a_clean_installation(tmp_path: Path) -> None:
     subprocess.run(["cp", "-r", str(ROOT / "addon"), str(source / "addon")], check=True)
     pip = [str(tmp_path / "env/bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, str(source)], check=True, timeout=600)
+    shutil.rmtree(source)
     toolsim = str(tmp_path / "env/bin/toolsim")
     shown = subprocess.run([*pip[:3], "show", "mitmproxy-toolsim"], capture_output=True, text=True, check=True).stdout
     version = subprocess.run([toolsim, "--version"], capture_output=True, text=True, check=True).stdout
@@ -185,6 +186,17 @@ def test_a_clean_installation(tmp_path: Path) -> None:
     assert doctor.stderr.endswith("the connection is refused: is the server running?\n")
     evaluation = subprocess.run([toolsim, "eval"], capture_output=True, text=True, check=False)
     assert re.fullmatch(r"toolsim needs the package openai, .*-m pip install 'openai.*\n", evaluation.stderr)
+    where = [pip[0], "-c", "import toolsim; print(toolsim.__file__)"]
+    script = Path(subprocess.run(where, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.strip())
+    assert script.is_relative_to(tmp_path / "env")
+    mitmdump = [str(tmp_path / "env/bin/mitmdump")]
+    with (
+        RawBackend() as backend,
+        Mitmdump(backend.url, command=mitmdump, script=script) as proxy,
+        Line(proxy.url) as line,
+    ):
+        backend.play(stream_of(CALL))
+        assert b'"get_weather"' in line.post("/v1/chat/completions", {**ASK, "stream": True}).body
 
 
 @pytest.mark.parametrize(

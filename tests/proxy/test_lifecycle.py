@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from proxy.conftest import CALL
 from support.line import Line, arrivals
-from support.mitmdump import ADDON, ROOT, Mitmdump
+from support.mitmdump import ADDON, Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.wire import DONE, chat_frame
 
@@ -144,32 +144,3 @@ def test_absolute_path_from_another_folder(backend: RawBackend, tmp_path: Path, 
     assert b"ModuleNotFoundError" in probe.stderr
     with Mitmdump(backend.url, command=command, cwd=tmp_path) as proxy, Line(proxy.url) as line:
         assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
-
-
-@pytest.mark.slow
-def test_installed_in_a_clean_environment(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """Installed by pip into a new environment, the installed script and its package work with no checkout about."""
-    backend.play(stream_of(CALL))
-    source = tmp_path / "source"
-    shutil.copytree(
-        ROOT, source, ignore=lambda folder, names: [n for n in names if n not in _SHIPPED and Path(folder) == ROOT]
-    )
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", source], check=True, cwd=tmp_path
-    )
-    shutil.rmtree(source)
-    found = subprocess.run(
-        [python, "-c", "import toolsim; print(toolsim.__file__)"], capture_output=True, text=True, check=True
-    )
-    script = Path(found.stdout.strip())
-    assert script.is_relative_to(tmp_path / "venv")
-    with (
-        Mitmdump(backend.url, command=[str(python.with_name("mitmdump"))], script=script) as proxy,
-        Line(proxy.url) as line,
-    ):
-        assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
-
-
-_SHIPPED = ("addon", "pyproject.toml", "README.md", ".python-version")

@@ -222,13 +222,16 @@ def test_together_as_one_by_one(
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize(("backend", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
 def test_together_at_every_cut(client: Dialect, backend: Dialect, arguments: str) -> None:
-    """One answer with thoughts, prose and calls, in two pieces, wherever it is cut, and byte by byte."""
+    """One answer with thoughts, prose and calls, in two pieces, wherever it is cut, and byte by byte.
+
+    What a cut does is the reader's matter: for the writer of the other API, every seventh one will do.
+    """
     runs: list[Run] = [("think", ["Let ", "me ", "see "] * 3), ("say", [LONG[at : at + 7] for at in range(0, 70, 7)])]
     runs += [("say", ["Hm.\n", "a < b"] * 4), ("say", [CALL, "\n"])]
     the_plan = plan(client, backend, True, [tool("f")], policy={"stream_arguments": arguments})
     frames = backend_frames(backend, runs, 1)
     expected, body = client_bytes(the_plan, frames, slowly=True), b"".join(frames)
-    for cut in range(1, len(body), 1):
+    for cut in range(1, len(body), 1 if client == backend else 7):
         assert client_bytes(the_plan, [body[:cut], body[cut:]], slowly=False) == expected
     assert client_bytes(the_plan, [bytes([byte]) for byte in body], slowly=False) == expected
 
