@@ -13,8 +13,8 @@ PORT ?= 8080
 OPTIONS ?=
 # More arguments for pytest, such as ARGS="-m 'not slow' -x"
 ARGS ?=
-# Processes of pytest that share all tests
-WORKERS ?= 2
+# Processes of pytest that share all tests; a third of their time is waiting, so three keep two cores busy
+WORKERS ?= 3
 # Of fuzzing and of the soak
 FUZZ_S ?= 60
 SECONDS ?= 60
