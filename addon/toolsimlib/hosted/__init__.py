@@ -7,16 +7,16 @@
     outcome      what came of a call, for the client and for the model
     approvals    calls that wait for a yes
 
-A server is a stranger. What it says is text for a model and for nobody else, and these are its means:
+A server is a stranger. What it says is text for a model and for nobody else. Its powers are limited:
 
 1. *What is contacted.* Commands come from the operator's file alone. A client names hosts of the operator's list, or
    servers of the file by their labels; redirects stay with the host.
-2. *What it is sent.* The arguments of its calls and its own headers or environment: no other header, no key of the
-   proxy's, no word of the conversation. It can ask the model nothing, and the user nothing: neither is offered to it.
-3. *What it may say.* So many bytes in one message, and so many between two questions; a server that says more is cut
-   off. Results are text of bounded size in the history, where they stand as JSON on one line.
-4. *How long it may take.* Each question has its time. A local server that does not keep it is ended with all of its
-   children, and started again when it is needed next, each time later.
+2. *What it is sent.* The arguments of its calls and its own headers or environment: no other header, none of the
+   proxy's keys, no word of the conversation. It cannot ask the model or the user anything.
+3. *What it may say.* The bytes of one message are bounded, and those between two questions; a server that says more is
+   cut off. Results are text of bounded size in the history, where they stand as JSON on one line.
+4. *How long it may take.* Each question has a timeout. A local server that exceeds it is killed with all of its
+   children, and restarted when it is needed next, after a longer pause each time.
 5. *Whom it can hurt.* Its failure is the output of that one call.
 
 The package ``mcp`` is imported when the first server is asked, in a thread: it takes a second.

@@ -1,11 +1,11 @@
 """Calls that wait for a yes.
 
-1. What is approved is what was asked about: tool, arguments and server are kept here, and nothing of what a client
-   echoes is believed. An id says nothing by itself, and cannot be guessed.
-2. An id is good for one answer, yes or no, for a while, and for the one who was asked: whoever shows another key to the
-   proxy or to the backend does not find it.
-3. So many wait at a time; the oldest are forgotten, which is a no.
-4. Where the operator decides (``Desk``), the answer itself waits, for a while: silence is a no, and so is leaving.
+1. What was asked about is what gets approved: tool, arguments and server are kept here, and nothing that a client
+   echoes is believed. An id carries no information, and cannot be guessed.
+2. An id is good for one answer, yes or no, for a limited time, and only for the client that was asked: with another key
+   for the proxy or the backend it is not found.
+3. A limited number of calls waits at a time; the oldest are forgotten, which is a no.
+4. If the operator decides (``Desk``), the answer itself waits, for a limited time: silence is a no, and so is leaving.
 """
 
 from __future__ import annotations

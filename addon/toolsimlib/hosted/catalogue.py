@@ -1,10 +1,10 @@
 """The tools of MCP servers as functions: what the model is shown, and which tool a call of it means.
 
-1. A tool is shown as ``label__tool``, in letters that a function's name may have. A name that is taken, by a function
-   of the client's or by another server's tool, gets a number: nobody can stand in for another's tool.
-2. What a server says of a tool is text for the model: its description is cut to a length, and a schema that is none of
-   an object is replaced by that of any. So many tools a server, and so many bytes of them, and no more.
-3. Masked tools are not in the catalogue, and what is not in it is not called.
+1. A tool is shown as ``label__tool``, in letters that a function's name may have. If the name is taken, by one of the
+   client's functions or by another server's tool, it gets a number: no tool can impersonate another.
+2. A server's description of a tool is text for the model: it is cut to a length, and a schema that does not describe an
+   object is replaced by one for any object. The number of tools per server is bounded, and so are their bytes.
+3. Masked tools are not in the catalogue, and a tool that is not in it is not called.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
     idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
                      └──failure──────────────────────▶
 
-1. The package's client lives in a task of its own, from its opening to its end: what it holds can only be released
-   where it was taken.
-2. Each question has its time. A server that does not keep it, or whose connection breaks, is given up; with it fail the
-   calls that it still owes. An error that it answers by is its own business, and it stays.
+1. The package's client lives in its own task, from opening to closing: its resources can only be released in the task
+   that acquired them.
+2. Each question has a timeout. A server that exceeds it, or whose connection breaks, is given up; its pending calls
+   fail with it. A server that answers with an error stays connected.
 3. A local server is asked one thing at a time: most were never tried otherwise.
-4. After each failure in a row it is left alone for longer, up to a minute: a call then fails at once.
+4. After each failure in a row it is left alone for longer, up to a minute: meanwhile a call fails at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The outcome of a call: what the client reads in its item, and what the model is shown.
 
-1. A result is text: its text parts, one after another; what is no text is named with its kind and size; structured
-   content counts where there is no text.
-2. A result beyond the limit is none: half of a document is another document.
+1. A result is text: its text parts, one after another; other parts are named with their kind and size; structured
+   content counts if there is no text.
+2. A result beyond the limit is dropped: half of a document is another document.
 3. The model gets an error in words, as an output. A server's own words in it are quoted, not believed.
 """
 

@@ -1,4 +1,4 @@
-"""Which rounds an answer takes: what each is sent, for which reasons it may be followed by another, and when it ends.
+"""Which rounds an answer takes: what each one sends, for which reasons another may follow, and when the answer ends.
 
 | reason                                            | asked again                                                     |
 |---------------------------------------------------|-----------------------------------------------------------------|

@@ -1,12 +1,12 @@
 """The calls that a client was not shown, for its next requests.
 
-A chat message has no place for calls of tools that the client does not run: it reads the words alone, and sends only
-these again. The model would not know what it had found out. So the calls of an answer are kept here, and stand before
-that answer again when its conversation goes on.
+A chat message has no place for calls of tools that the client does not run: the client reads only the words, and sends
+only these again. The model would not know what it had found out. So the calls of an answer are kept here, and put back
+before that answer when its conversation continues.
 
-A conversation is known by all of its messages, by whose it is and by the servers that it named: whoever can show the
-same words under the same key has had that very answer. So many answers are kept, and so many bytes; the longest unused
-go first, and what is gone the model can find out again.
+A conversation is identified by all of its messages, its owner and the servers that it named: a client that can show the
+same words under the same key has had that very answer. The number of answers and their bytes are bounded; the least
+recently used go first, and the model can find out again what was lost.
 """
 
 from __future__ import annotations

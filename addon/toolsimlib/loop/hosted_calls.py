@@ -2,12 +2,12 @@
 
     prepare ─▶ round ─▶ run ─▶ round ─▶ … ─▶ a round without such calls
 
-1. The rounds are requests of functions alone (``wire/mcp_items.py``): which of them are MCP tools, this room knows.
+1. The rounds are requests with functions only (``wire/mcp_items.py``): this module knows which of them are MCP tools.
 2. A call is announced when it is whole, and run when its round is over; the model is shown its own words, the calls and
    their outputs, and asked again. Those of one round are run together.
 3. Calls of the client's functions in the same round end the answer, behind the outputs of the others. So does a call
-   that needs a yes: its item says so, and nothing is run until the next request brings the decision. Where the operator
-   decides, the answer waits for him instead.
+   that needs a yes: its item says so, and nothing is run until the next request brings the decision. If the operator
+   decides, the answer waits for that instead.
 4. If a call cannot be made, or fails, the model gets the error in words. No answer fails because of a server.
 5. A client that is shown no calls gets them into its next request's history all the same (``hidden.py``).
 6. The last round that the bounds allow is offered no tools, so that the model answers in words.

@@ -1,21 +1,21 @@
 """A second opinion of the model on its own calls, before the client gets them.
 
-A small model calls a tool that lies about, for a question that it was not made for. Shown the tool and the request
-alone, in a conversation of its own, the same model sometimes says so; asked behind its call, in the same conversation,
-never (addon/figures.md).
+A small model calls whatever tool it is shown, even for a question that the tool was not made for. Shown just the tool
+and the request, in a separate conversation, the same model sometimes notices; asked behind its call, in the same
+conversation, it never does (addon/figures.md).
 
-1. From the first call of a turn on everything is held, up to the turn's end: most backends answer one request at a
-   time, and a question beside the turn would wait for it anyway.
+1. From the first call of a turn everything is held until the turn ends: most backends answer one request at a time, so
+   a question asked meanwhile would wait for the turn anyway.
 2. The question is about the tool, not about its arguments. So each tool is asked about once within an answer,
    however often it is called, and an earlier verdict counts in later rounds.
-3. Only a plain no refuses. A question that fails, or is answered in any other way, or not at all in
-   ``PATIENCE_SECONDS``, or that the bounds leave no room for, lets the call stand.
-4. A refused call is not emitted. If the answer holds no other one, the model is asked once more, without tools,
-   so that the client gets words: then what it wrote behind the call goes too, since it was about an output that does
-   not exist. If that round fails, the call is emitted after all.
-5. Asked about are calls which the model wrote of its own accord, in answer to the user. Not those that were demanded,
-   nor those behind a tool's output: in the middle of a task a tool need not look like what the user asked for. Nor
-   those of MCP tools that we run: the model reads what they say, and answers in words in any case. Nor those of the
+3. Only a plain no refuses. The call stands if the question fails, is answered in any other way, takes more than
+   ``PATIENCE_SECONDS``, or does not fit into the bounds.
+4. A refused call is not emitted. If the answer holds no other call, the model is asked once more, without tools, so
+   that the client gets words; what it wrote behind the call is dropped too, since it was about an output that does not
+   exist. If that round fails, the call is emitted after all.
+5. We only ask about calls that the model made of its own accord, in answer to the user. Not about those that the client
+   demanded, nor those behind a tool's output: in the middle of a task a tool need not look like what the user asked
+   for. Nor about MCP tools that we run: the model reads their outputs, and answers in words in any case. Nor about the
    Responses API's own kinds (``shell``), which are made for anything.
 """
 
