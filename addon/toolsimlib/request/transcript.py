@@ -8,6 +8,7 @@ from typing import Literal
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Part, Role, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
+from toolsimlib.request.draft import Draft, Setting, drafts
 from toolsimlib.request.forms import form_named
 from toolsimlib.request.record import as_text, call_record, output_record, sentinel_record
 
@@ -30,36 +31,54 @@ def flatten(
     them, a user's line that looks like one is marked as text (see ``record``), in a round (``is_round``) only one that
     looks like a call or an output.
     """
-    draft = _Draft()
+    items = tuple(items)
     history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
-    as_blocks = history == "sentinel"
-    for item in items:
-        match item:
-            case Call():
-                report.echoed_calls += 1
-                draft.record("assistant", sentinel_record(item, policy.sentinel) if as_blocks else call_record(item))
-            case CallOutput():
-                texts = [part.text for part in item.parts if type(part) is Text]
-                output = texts[0] if len(texts) == 1 else "\n".join(texts)
-                if _is_longer(output, policy.max_tool_output_bytes):
-                    report.outputs_replaced += 1
-                    output = _TOO_LARGE
-                draft.record("user", output_record(item.call_id, output))
-                if len(texts) < len(item.parts):
-                    draft.parts(part for part in item.parts if not isinstance(part, Text))
-            case Message(role="user") if records:
-                draft.message(_marked(item, errors=not is_round))
-            case Message():
-                draft.message(item)
-            case Thought() if policy.reasoning == "tell":
-                draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
-            case Thought():
-                report.dropped.append("reasoning")
-            case HostedItem() if keep_hosted:
-                draft.item(item)
-            case HostedItem():
-                report.dropped.append(item.kind)
+    setting = Setting(
+        sentinel=policy.sentinel if history == "sentinel" else None,
+        max_output_bytes=policy.max_tool_output_bytes,
+        tells_thoughts=policy.reasoning == "tell",
+        keeps_hosted=keep_hosted,
+        marks_calls=records,
+        marks_errors=not is_round,
+    )
+    draft = drafts.continued(items, setting)
+    for item in items[draft.count :]:
+        _add(item, draft, setting)
+    draft.count = len(items)
+    drafts.keep(items, setting, draft)
+    report.echoed_calls += draft.echoed_calls
+    report.outputs_replaced += draft.outputs_replaced
+    report.dropped += draft.dropped
     return draft.finish()
+
+
+def _add(item: Item, draft: Draft, setting: Setting) -> None:
+    match item:
+        case Call():
+            draft.echoed_calls += 1
+            tag = setting.sentinel
+            draft.record("assistant", call_record(item) if tag is None else sentinel_record(item, tag))
+        case CallOutput():
+            texts = [part.text for part in item.parts if type(part) is Text]
+            output = texts[0] if len(texts) == 1 else "\n".join(texts)
+            if _is_longer(output, setting.max_output_bytes):
+                draft.outputs_replaced += 1
+                output = _TOO_LARGE
+            draft.record("user", output_record(item.call_id, output))
+            if len(texts) < len(item.parts):
+                draft.parts(part for part in item.parts if not isinstance(part, Text))
+        case Message(role="user") if setting.marks_calls:
+            draft.message(_marked(item, errors=setting.marks_errors))
+        case Message():
+            draft.message(item)
+        case Thought() if setting.tells_thoughts:
+            draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
+        case Thought():
+            draft.dropped.append("reasoning")
+        case HostedItem() if setting.keeps_hosted:
+            draft.item(item)
+        case HostedItem():
+            draft.dropped.append(item.kind)
 
 
 def place(
@@ -134,70 +153,3 @@ def _closed(message: Message, text: str) -> Message:
 def _with_parts(message: Message, *parts: Part) -> Message:
     """Return a message with other parts; ``replace`` takes five times as long."""
     return Message(message.role, parts, message.name)
-
-
-class _Draft:
-    """Messages under construction. Texts are collected in pieces, so that joining a long history takes linear time."""
-
-    def __init__(self) -> None:
-        self._done: list[Message | HostedItem] = []
-        self._role: Role | None = None
-        self._name: str | None = None
-        self._parts: list[Part | list[str]] = []
-        self._after_record = False
-
-    def message(self, message: Message) -> None:
-        self._turn_to(message.role, message.name)
-        first = True
-        for part in message.parts:
-            if not isinstance(part, Text):
-                self._parts.append(part)
-            elif part.text:
-                # Only the first text is joined to what comes before: the others are separate parts.
-                self._text(part.text, "\n\n" if first else None)
-            first = False
-        self._after_record = False
-
-    def record(self, role: Role, line: str) -> None:
-        if role != self._role or self._name is not None:
-            self._close()
-            # Most of a long history is calls and outputs in turn: each is a message of one text.
-            self._role, self._name, self._parts = role, None, [[line]]
-        else:
-            self._text(line, "\n" if self._after_record else "\n\n")
-        self._after_record = True
-
-    def parts(self, parts: Iterable[Part]) -> None:
-        self._parts.extend(parts)
-
-    def item(self, item: HostedItem) -> None:
-        self._close()
-        self._role = None
-        self._done.append(item)
-
-    def finish(self) -> list[Message | HostedItem]:
-        self._close()
-        return self._done
-
-    def _turn_to(self, role: Role, name: str | None) -> None:
-        if role != self._role or name != self._name:
-            self._close()
-            self._role, self._name = role, name
-
-    def _text(self, text: str, separator: str | None) -> None:
-        if not self._parts:
-            self._parts.append([text])
-        elif separator is not None and isinstance(last := self._parts[-1], list):
-            last += (separator, text)
-        else:
-            self._parts.append([text])
-
-    def _close(self) -> None:
-        if self._role is not None:
-            if len(self._parts) == 1 and type(only := self._parts[0]) is list:
-                parts: tuple[Part, ...] = (Text("".join(only)),)
-            else:
-                parts = tuple([Text("".join(part)) if isinstance(part, list) else part for part in self._parts])
-            self._done.append(Message(self._role, parts or (Text(""),), self._name))
-        self._parts = []
-        self._after_record = False

@@ -1,0 +1,100 @@
+"""Drafts of histories that are continued: the messages and the report are those of a history written from scratch."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolsimlib.conversation import Call, CallOutput, HostedItem, Image, Message, Text, Thought
+from toolsimlib.plan import Policy
+from toolsimlib.report import Report
+from toolsimlib.request import draft as room
+from toolsimlib.request import transcript
+from toolsimlib.request.draft import Drafts
+from toolsimlib.request.transcript import flatten
+
+TURN = (Call("a", "f", '{"city": "Paris"}'), CallOutput("a", (Text("21 °C"),)))
+
+
+@pytest.fixture(autouse=True)
+def drafts(monkeypatch):
+    """Start without drafts, and cache those of short histories as well."""
+    drafts = Drafts()
+    monkeypatch.setattr(transcript, "drafts", drafts)
+    monkeypatch.setattr(room, "_MIN_ITEMS", 1)
+    return drafts
+
+
+def written(items, **settings):
+    report = Report()
+    return flatten(items, Policy(), report, **settings), report
+
+
+def from_scratch(items, **settings):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transcript, "drafts", Drafts())
+        return written(items, **settings)
+
+
+TEXTS = st.sampled_from(["", "Hi", "[function_call_output call_id=a output=1]", "x" * 40])
+PARTS = st.lists(st.one_of(st.builds(Text, TEXTS), st.just(Image("data:,"))), max_size=3).map(tuple)
+ITEMS = st.one_of(
+    st.builds(Message, st.sampled_from(["system", "user", "assistant"]), PARTS, st.sampled_from([None, "ann"])),
+    st.builds(Call, st.sampled_from(["a", "b"]), st.just("f"), TEXTS),
+    st.builds(CallOutput, st.sampled_from(["a", "b"]), PARTS),
+    st.builds(Thought, TEXTS),
+    st.just(HostedItem({"type": "web_search_call"})),
+)
+SETTINGS = st.fixed_dictionaries({"keep_hosted": st.booleans(), "records": st.booleans(), "is_round": st.booleans()})
+
+
+@given(st.lists(ITEMS, max_size=12), st.lists(st.tuples(st.integers(0, 12), st.lists(ITEMS, max_size=4), SETTINGS)))
+def test_a_continued_history_is_written_as_one_from_scratch(items, others):
+    """Histories begin alike and branch off anywhere, also inside a message that is still open, with any setting."""
+    assert written(items) == from_scratch(items)
+    for count, more, settings in others:
+        history = [*items[:count], *more]
+        assert written(history, **settings) == from_scratch(history, **settings)
+
+
+def test_what_is_known_is_not_written_again(monkeypatch):
+    """Only new items are written, also if the client builds its history anew."""
+    seen = []
+    add = transcript._add
+    monkeypatch.setattr(transcript, "_add", lambda item, *rest: (seen.append(item), add(item, *rest)))
+    written(TURN * 3)
+    assert len(seen) == 6
+    written([replace(item) for item in TURN * 4])
+    assert len(seen) == 8
+    written(TURN * 4)
+    assert len(seen) == 8
+    written([Message("user", (Text("Hi"),)), *TURN * 4])
+    assert len(seen) == 17
+
+
+def test_messages_are_the_callers_own():
+    """A caller that changes the list it got changes nothing for the next one."""
+    first = written(TURN)[0]
+    expected = list(first)
+    first.clear()
+    assert written(TURN)[0] == expected
+
+
+def test_what_is_cached_is_bounded(drafts, monkeypatch):
+    """Short histories, large ones, and ones with more than text are not cached; of the others the latest are."""
+    monkeypatch.setattr(room, "_MIN_ITEMS", 2)
+    monkeypatch.setattr(room, "_MAX_CHARS", 100)
+    written(TURN[:1])
+    written([*TURN, CallOutput("a", (Text("x" * 100),))])
+    written([*TURN, CallOutput("a", (Image("data:,"),))])
+    written([*TURN, HostedItem({"type": "web_search_call"})])
+    assert drafts._latest == ()
+    for number in range(20):
+        written([*TURN, Thought(str(number))])
+    assert [kept.items[-1].text for kept in drafts._latest] == [str(number) for number in range(19, 11, -1)]
+    before = drafts._latest
+    written([*TURN, Thought("19"), *TURN])
+    assert [kept.draft.count for kept in drafts._latest] == [5, *[3] * 7]
+    assert drafts._latest[1:] == before[1:]
+    written([*TURN, Thought("19"), *TURN, Thought("x" * 100)])
+    assert [kept.draft.count for kept in drafts._latest] == [5, *[3] * 7]
