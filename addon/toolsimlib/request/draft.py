@@ -9,7 +9,7 @@ continues it.
 2. What the report gets is part of the draft: a history that continues one reports the same as one written from scratch.
 3. A cached draft never changes: it is copied when it is cached, and when a history continues it.
 4. Another thread may do the same at the same time (``wire/kept_arrays.py``, rule 4), so the cache is a tuple that is
-   replaced and never changed. Its length and the size of each history are bounded; short ones are quickly written.
+   replaced and never changed. Its length and the size of all histories together are bounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Part, Role, Text, Thought
 
-_MAX_DRAFTS, _MIN_ITEMS, _MAX_CHARS = 8, 16, 262_144
+# Of all histories together; short ones are quickly written.
+_MAX_DRAFTS, _MIN_ITEMS, _MAX_CHARS = 32, 16, 2_097_152
 
 
 class Setting(NamedTuple):
@@ -133,6 +134,17 @@ class _Kept:
     draft: Draft
     size: float
 
+    def continues(self, items: tuple[Item, ...], setting: Setting) -> bool:
+        """Return whether the draft of ``items`` continues this one."""
+        count = len(self.items)
+        return (
+            count <= len(items)
+            # Most others differ here.
+            and self.items[-1] == items[count - 1]
+            and self.setting == setting
+            and self.items == items[:count]
+        )
+
 
 class Drafts:
     """The drafts of the latest histories."""
@@ -146,21 +158,26 @@ class Drafts:
         return Draft() if kept is None else kept.draft.copy()
 
     def keep(self, items: tuple[Item, ...], setting: Setting, draft: Draft) -> None:
-        """Cache the draft of ``items``."""
+        """Cache the draft of ``items``, instead of the one that it continues."""
         if len(items) < _MIN_ITEMS:
             return
         before = self._find(items, setting)
-        size = sum(map(_size, items if before is None else items[before.draft.count :]))
-        size += 0 if before is None else before.size
-        if size <= _MAX_CHARS:
-            remaining = [kept for kept in self._latest if kept is not before]
-            self._latest = (_Kept(items, setting, draft.copy(), size), *remaining[: _MAX_DRAFTS - 1])
+        known = 0 if before is None else before.draft.count
+        size = sum(map(_size, items[known:])) + (0 if before is None else before.size)
+        if size > _MAX_CHARS:
+            return
+        latest, room = [_Kept(items, setting, draft.copy(), size)], _MAX_CHARS - size
+        for kept in self._latest:
+            if kept is before:
+                continue
+            room -= kept.size
+            if room < 0 or len(latest) == _MAX_DRAFTS:
+                break
+            latest.append(kept)
+        self._latest = tuple(latest)
 
     def _find(self, items: tuple[Item, ...], setting: Setting) -> _Kept | None:
-        for kept in self._latest:
-            if kept.setting == setting and kept.items == items[: len(kept.items)]:
-                return kept
-        return None
+        return next((kept for kept in self._latest if kept.continues(items, setting)), None)
 
 
 drafts = Drafts()
@@ -168,10 +185,8 @@ drafts = Drafts()
 
 def _size(item: Item) -> float:
     """Return the characters of an item's texts; an item with anything else is too large."""
-    match item:
-        case Message(parts=parts) | CallOutput(parts=parts):
-            return sum([len(part.text) if type(part) is Text else inf for part in parts])
-        case Call(arguments=text) | Thought(text=text):
-            return len(text)
-        case HostedItem():
-            return inf
+    if type(item) is Call:
+        return len(item.arguments)
+    if isinstance(item, Message | CallOutput):
+        return sum([len(part.text) if type(part) is Text else inf for part in item.parts])
+    return len(item.text) if isinstance(item, Thought) else inf

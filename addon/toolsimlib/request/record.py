@@ -15,16 +15,12 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any
 
 from toolsimlib.conversation import Call
 from toolsimlib.plan import Tool
 from toolsimlib.wire.json_codec import encode
-
-# A client repeats its history with each request: so many of its values are cached, up to so many characters each.
-_MAX_CACHED, _MAX_CACHED_CHARS = 4_096, 1_024
 
 # The parts of JSON between whitespace: strings, and anything outside of them.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
@@ -111,19 +107,12 @@ def call_arguments(call: Call) -> str:
 
 def json_line(text: str) -> str:
     """Return ``text`` on one line: JSON without its insignificant whitespace, anything else as a JSON string."""
-    return _cached_line(text) if len(text) <= _MAX_CACHED_CHARS else _json_line(text)
-
-
-def _json_line(text: str) -> str:
     begun = _MAY_BE_JSON(text)
     if begun is None or not _is_json(text, begun.end() - 1):
         return value_line(text)
     if " " in text or _SPACE(text):
         text = "".join(_BETWEEN_SPACE.findall(text))
     return text if text.isascii() else text.translate(_LINE_ENDS)
-
-
-_cached_line = lru_cache(maxsize=_MAX_CACHED)(_json_line)
 
 
 def parameters_line(tool: Tool) -> str:

@@ -17,7 +17,7 @@ from json import JSONDecoder
 
 from toolsimlib.wire.kept_arrays import Cut, KeptArray, KeptArrays
 
-histories = KeptArrays(8, 4_096, 262_144)
+histories = KeptArrays(32, 4_096, 2_097_152)
 """The latest ones."""
 
 _KEYS = ("messages", "input")

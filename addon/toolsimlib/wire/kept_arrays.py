@@ -9,7 +9,7 @@ the word.
 3. A source that continues a cached one replaces it, and so does an equal one.
 4. Another thread may read bodies at the same time: if no worker process can be started, a thread does the large jobs.
    So the cache is a tuple, which is replaced and never changed; of two simultaneous replacements one is lost.
-5. Nobody may change a cached array or its contents. Their number and the size of each are bounded.
+5. Nobody may change a cached array or its contents. Their number and the size of all together are bounded.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Cut:
 
 
 class KeptArrays:
-    """The latest arrays: ``most`` of them, with sources of ``smallest`` to ``largest`` characters.
+    """The latest arrays: at most ``most``, with sources of at least ``smallest`` characters, ``total`` of all of them.
 
     A short one costs next to nothing to parse, a long one much memory to cache.
     """
 
-    def __init__(self, most: int, smallest: int, largest: int) -> None:
+    def __init__(self, most: int, smallest: int, total: int) -> None:
         self._most = most
         self.smallest = smallest
-        self._largest = largest
+        self._total = total
         self._latest: tuple[KeptArray, ...] = ()
         self._word = secrets.token_hex(16)
 
@@ -89,6 +89,14 @@ class KeptArrays:
         return True
 
     def _keep(self, kept: KeptArray) -> None:
-        if kept.array and self.smallest <= kept.size <= self._largest:
-            remaining = [entry for entry in self._latest if not kept.source.startswith(entry.source)]
-            self._latest = (kept, *remaining[: self._most - 1])
+        if not kept.array or not self.smallest <= kept.size <= self._total:
+            return
+        latest, room = [kept], self._total - kept.size
+        for entry in self._latest:
+            if kept.source.startswith(entry.source):
+                continue
+            room -= entry.size
+            if room < 0 or len(latest) == self._most:
+                break
+            latest.append(entry)
+        self._latest = tuple(latest)

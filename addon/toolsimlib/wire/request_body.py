@@ -21,7 +21,7 @@ from toolsimlib.wire.beginnings import cut_history, histories
 from toolsimlib.wire.json_codec import parse_object, spells_surrogates
 from toolsimlib.wire.kept_arrays import Cut, KeptArray, KeptArrays
 
-_tools = KeptArrays(32, 1_024, 262_144)
+_tools = KeptArrays(32, 1_024, 2_097_152)
 _KEY = "tools"
 _NAME = f'"{_KEY}"'
 # A history may contain any number of such keys: if the body's own is not among the first ones, all of it is parsed.

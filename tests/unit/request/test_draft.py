@@ -83,18 +83,24 @@ def test_messages_are_the_callers_own():
 def test_what_is_cached_is_bounded(drafts, monkeypatch):
     """Short histories, large ones, and ones with more than text are not cached; of the others the latest are."""
     monkeypatch.setattr(room, "_MIN_ITEMS", 2)
-    monkeypatch.setattr(room, "_MAX_CHARS", 100)
+    monkeypatch.setattr(room, "_MAX_CHARS", 200)
+    monkeypatch.setattr(room, "_MAX_DRAFTS", 3)
     written(TURN[:1])
-    written([*TURN, CallOutput("a", (Text("x" * 100),))])
+    written([*TURN, CallOutput("a", (Text("x" * 200),))])
     written([*TURN, CallOutput("a", (Image("data:,"),))])
     written([*TURN, HostedItem({"type": "web_search_call"})])
     assert drafts._latest == ()
-    for number in range(20):
+
+    def latest():
+        return [kept.items[2].text for kept in drafts._latest]
+
+    for number in range(9):
         written([*TURN, Thought(str(number))])
-    assert [kept.items[-1].text for kept in drafts._latest] == [str(number) for number in range(19, 11, -1)]
-    before = drafts._latest
-    written([*TURN, Thought("19"), *TURN])
-    assert [kept.draft.count for kept in drafts._latest] == [5, *[3] * 7]
-    assert drafts._latest[1:] == before[1:]
-    written([*TURN, Thought("19"), *TURN, Thought("x" * 100)])
-    assert [kept.draft.count for kept in drafts._latest] == [5, *[3] * 7]
+    assert latest() == ["8", "7", "6"]
+    written([*TURN, Thought("6"), *TURN])
+    assert latest() == ["6", "8", "7"]
+    assert [kept.draft.count for kept in drafts._latest] == [5, 3, 3]
+    written([*TURN, Thought("6"), *TURN, Thought("x" * 200)])
+    assert [kept.draft.count for kept in drafts._latest] == [5, 3, 3]
+    written([*TURN, Thought("6"), *TURN, Thought("x" * 110)])
+    assert latest() == ["6", "8"]

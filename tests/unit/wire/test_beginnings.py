@@ -21,7 +21,7 @@ KEYS = {CHAT: "messages", RESPONSES: "input"}
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cache short histories as well, and start with none."""
-    histories = KeptArrays(8, 2, 999)
+    histories = KeptArrays(8, 2, 9_999)
     for room in (beginnings, request_body):
         monkeypatch.setattr(room, "histories", histories)
 
@@ -124,11 +124,11 @@ def test_a_conversation_is_read_as_parsed(items: list[Any], lengths: list[int], 
 
 
 def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last 8 histories are cached, if they are neither short nor very long."""
+    """The last 32 histories are cached, and of larger ones as many as are not too large together."""
     monkeypatch.undo()
-    read = [read_before("x" * 4_092, number) for number in range(11)]
-    assert [beginning_of(history) is not None for history in read] == [False] * 3 + [True] * 8
-    for size, is_kept in ((4_095, False), (4_096, True), (262_144, True), (262_145, False)):
+    read = [read_before("x" * 4_092, number) for number in range(100, 135)]
+    assert [beginning_of(history) is not None for history in read] == [False] * 3 + [True] * 32
+    for size, is_kept in ((4_095, False), (4_096, True), (2_097_152, True), (2_097_153, False)):
         items = ["x" * (size - len('[""'))]
         body = read_body(json.dumps({"messages": items}).encode())
         assert body == {"messages": items}

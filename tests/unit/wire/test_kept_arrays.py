@@ -42,7 +42,7 @@ def test_nothing_is_kept_that_stood_elsewhere(document: dict[str, object]) -> No
 
 def test_the_latest_are_kept() -> None:
     """So many of them: one that is used again is the latest, and the one used longest ago is forgotten."""
-    store, arrays = KeptArrays(3, 1, 9), [kept(f"[{number}]") for number in range(4)]
+    store, arrays = KeptArrays(3, 1, 99), [kept(f"[{number}]") for number in range(4)]
     for entry in (*arrays[:3], arrays[0], arrays[3]):
         keep(store, entry)
     assert [store.of(entry.array) is entry for entry in arrays] == [True, False, True, True]
@@ -51,7 +51,7 @@ def test_the_latest_are_kept() -> None:
 
 def test_an_array_replaces_the_one_that_it_continues() -> None:
     """So does one with the same source: neither the older source nor the older array is cached any more."""
-    store, first, second, third, other = KeptArrays(2, 1, 9), kept("[1"), kept("[1,2"), kept("[1,2"), kept("[3")
+    store, first, second, third, other = KeptArrays(2, 1, 99), kept("[1"), kept("[1,2"), kept("[1,2"), kept("[3")
     for entry in (other, first, second, third):
         keep(store, entry)
     assert [store.of(entry.array) for entry in (first, second, third, other)] == [None, None, third, other]
@@ -62,10 +62,23 @@ def test_an_array_replaces_the_one_that_it_continues() -> None:
 
 @pytest.mark.parametrize(("source", "is_kept"), [("[1]", False), ("[12]", True), ("[1234]", True), ("[12345]", False)])
 def test_what_is_small_or_huge_is_not_kept(source: str, is_kept: bool) -> None:
-    """The size of a source is bounded at both ends."""
+    """A source has a least size, and no source may be larger than all of them together."""
     store, array = KeptArrays(9, 4, 6), kept(source)
     keep(store, array)
     assert store.of(array.array) is (array if is_kept else None)
+
+
+def test_all_together_are_bounded() -> None:
+    """If all sources are too large together, the oldest are forgotten; one that is too large alone changes nothing."""
+    store, arrays = KeptArrays(9, 1, 12), [kept(f"[{number}]") for number in range(5)]
+    for entry in arrays:
+        keep(store, entry)
+    assert [store.of(entry.array) is entry for entry in arrays] == [False, True, True, True, True]
+    larger = kept("[5, 6, 7]")
+    keep(store, larger)
+    assert [store.of(entry.array) is entry for entry in (*arrays, larger)] == [False] * 4 + [True] * 2
+    keep(store, kept("[8, 9, 10, 11]"))
+    assert [store.of(entry.array) is entry for entry in (*arrays, larger)] == [False] * 4 + [True] * 2
 
 
 def test_what_is_empty_is_not_kept() -> None:

@@ -99,10 +99,10 @@ def test_any_body_is_read_as_parsed(pairs: list[tuple[str, Any]], ascii_only: bo
 
 
 def test_a_bounded_number_is_kept() -> None:
-    """The last 32 arrays are cached, if they are neither short nor very long."""
+    """The last 32 arrays are cached if they are not short, and of larger ones as many as are not too large together."""
     read = [read_body(json.dumps({"tools": [*TOOLS, number]}).encode()) for number in range(35)]
     assert [source_of(body["tools"]) is not None for body in read if body] == [False] * 3 + [True] * 32
-    for size, is_kept in ((1_023, False), (1_024, True), (262_144, True), (262_145, False)):
+    for size, is_kept in ((1_023, False), (1_024, True), (2_097_152, True), (2_097_153, False)):
         tools = ["x" * (size - len('[""]'))]
         body = read_body(json.dumps({"tools": tools}).encode())
         assert body == {"tools": tools}
