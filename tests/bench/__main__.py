@@ -1,16 +1,20 @@
 """``make bench``: one table, a verdict for each row that has a goal; ``build/bench.json`` and ``build/bench.svg``.
 
 Each group can be asked for alone (ROWS="cpu delay"); QUICK=1 takes about two minutes. Figures are medians; ratios are
-of medians in one run in which both sides take turns. The goals are for a quiet machine with two cores.
+of medians in one run in which both sides take turns. The goals are for a quiet machine with two cores; one in ms or µs
+is scaled by the pace of this machine (``machine.py``).
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from bench import codex, cpu, delay, parser, rewriting, store, throughput
+from bench.machine import pace
 from bench.stage import Proxies, proxies
 from bench.table import BUILD, HEADING, Row, save
 
@@ -42,13 +46,17 @@ def main(arguments: list[str]) -> int:
             return 2
         print(HEADING)
         for name in wanted or [name for name in known if not (quick and name == "codex")]:
+            before = pace()
             for row in known[name](quick):
-                print(row.line(), flush=True)
-                rows.append(row)
+                after = pace()
+                rows.append(replace(row, pace=(before + after) / 2))
+                before = after
+                print(rows[-1].line(), flush=True)
     save(rows, BUILD)
-    missed = sum(row.verdict == "MISSED" for row in rows)
+    verdicts = Counter(row.verdict for row in rows if row.goal is not None)
     print(
-        f"{len(rows)} rows, {sum(row.goal is not None for row in rows)} with a goal, {missed} missed: {BUILD}/bench.svg"
+        f"{len(rows)} rows, {verdicts.total()} with a goal: {verdicts['ok']} ok, {verdicts['scaled']} scaled, "
+        f"{verdicts['MISSED']} missed: {BUILD}/bench.svg"
     )
     return 0
 

@@ -17,7 +17,8 @@ BUILD = Path(__file__).parents[2] / "build"
 class Row:
     """One figure. ``value`` is held against ``goal`` (at most); ``ours`` and ``reference`` are what it was made from.
 
-    No ``goal``: the figure is for the reader alone. ``note``: what the figure cannot say of itself.
+    No ``goal``: the figure is for the reader alone. ``note``: what the figure cannot say of itself. ``pace``: how many
+    times as long as on the machine of the goals anything takes on this one (``machine.py``).
     """
 
     group: str
@@ -28,23 +29,30 @@ class Row:
     ours: float | None = None
     reference: float | None = None
     note: str = ""
+    pace: float = 1.0
 
     @property
     def verdict(self) -> str:
+        """``ok``, ``MISSED``, or ``scaled``: met by a time only on a machine that is slower; "" without a goal."""
         if self.goal is None:
             return ""
-        return "ok" if self.value <= self.goal else "MISSED"
+        if self.value <= self.goal:
+            return "ok"
+        is_time = self.unit.startswith(("ms", "µs"))
+        return "scaled" if is_time and self.value <= self.goal * self.pace else "MISSED"
 
     def line(self) -> str:
         goal = "" if self.goal is None else f"≤ {self.goal:g}"
         ours, reference = ("" if each is None else f"{each:.3g}" for each in (self.ours, self.reference))
         return (
             f"{self.group:<9} {self.name:<58} {self.value:>9.3g} {self.unit:<9} {goal:>8} {self.verdict:<7}"
-            f"{ours:>8} {reference:>10}  {self.note}"
+            f"{ours:>8} {reference:>10} {self.pace:>6.2f}  {self.note}"
         ).rstrip()
 
 
-HEADING = f"{'group':<9} {'row':<58} {'value':>9} {'unit':<9} {'goal':>8} {'':<7}{'toolsim':>8} {'reference':>10}"
+HEADING = (
+    f"{'group':<9} {'row':<58} {'value':>9} {'unit':<9} {'goal':>8} {'':<7}{'toolsim':>8} {'reference':>10} {'pace':>6}"
+)
 
 
 def save(rows: Sequence[Row], folder: Path) -> None:
@@ -74,7 +82,7 @@ def picture(rows: Sequence[Row]) -> str:
     for number, row in enumerate(rows, 1):
         assert row.goal
         share, y = row.value / row.goal, number * _ROW + 4
-        colour = "#2a7" if row.verdict == "ok" else "#c43"
+        colour = {"ok": "#2a7", "scaled": "#da3"}.get(row.verdict, "#c43")
         length = max(min(share, 3.0), 0.0) * _SCALE
         parts.append(
             f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(f"{row.group}: {row.name}")}</text>'
