@@ -1,7 +1,8 @@
-"""How fast this machine is, for goals in ms and µs: they were set where the JSON of a delta takes 5 µs.
+"""How fast this machine is, for goals in ms and µs: they were set where the JSON of a chat chunk takes 5 µs.
 
-Speed differs by more than three between machines, and by two on a shared one from minute to minute. So the pace is
-measured around each row, and a row that misses its goal but not its goal times the pace is marked "scaled".
+That is to read it and to write it. Speed differs by more than three between machines, and by two on a shared one from
+minute to minute. So the pace is measured around each row, and a row that misses its goal but not its goal times the
+pace is marked "scaled".
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ import json
 import statistics
 import time
 
+from support.wire import backend_answer
+
 _MICROSECONDS = 5.0
 _RUNS, _LOOPS = 9, 1_000
-_DELTA = {"index": 0, "delta": {"content": "abcd"}, "finish_reason": None}
-_CHUNK = json.dumps(
-    {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [_DELTA]}
-).encode()
+_CHUNK = backend_answer("chat", True, ["abcd"])[1].split(b"\n\n")[1].removeprefix(b"data: ")
 
 
 def pace() -> float:
-    """Return how many times as long as on the machine of the goals a delta's JSON takes, to read and write."""
+    """Return how many times as long as on the machine of the goals the JSON of a chunk takes."""
     times = []
     for _ in range(_RUNS):
         start = time.process_time_ns()
