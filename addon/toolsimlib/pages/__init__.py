@@ -1,1 +1,1 @@
-"""The room for people: requests and answers as text to read. It decides nothing and changes nothing."""
+"""Requests and answers as text for people to read. Decides nothing, changes nothing."""

@@ -1,6 +1,6 @@
 """JSON laid out for reading, from its own tokens: numbers stay as they were written.
 
-What fits stays on one line; a string of several lines is shown as the text that it stands for.
+What fits stays on one line; a string with line breaks is shown as the text that it encodes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ MAX_INLINE = 72
 """Characters of the longest value that stays on one line."""
 
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]|[^\s,:{}\[\]"]++')
-# Deeper values are data for programs; they are shown on one line.
+# Deeper values are meant for programs and are shown on one line.
 _MAX_DEPTH = 40
 _BAR = "┆ "
 
 
 def pretty(text: str) -> str:
-    """Return a JSON text laid out in lines; any other text as it is."""
+    """Return a JSON text laid out in lines; any other text unchanged."""
     value = _read(text)
     if value is None:
         return text
@@ -36,7 +36,7 @@ def compact(value: Any) -> str:
 
 
 class _Node:
-    """An object or an array: its brackets, its members (keys and values in turn for an object), its inline length."""
+    """An object or an array: its bracket, its members (for an object: key, value, key, value…), its inline length."""
 
     def __init__(self, bracket: str) -> None:
         self.bracket = bracket
@@ -75,12 +75,12 @@ def _read(text: str) -> _Node | str | None:
 
 
 def _breaks(token: str) -> bool:
-    """Return whether a string token stands for several lines."""
+    """Return whether a string token encodes several lines."""
     return token[0] == '"' and "\\n" in token and "\n" in json.loads(token, strict=False)
 
 
 def _lines(value: _Node | str, level: int) -> Iterator[str]:
-    """Yield the lines of a value, the first one without indentation."""
+    """Yield the lines of a value; the first one is not indented."""
     if isinstance(value, str):
         yield value
         return

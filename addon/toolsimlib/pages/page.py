@@ -9,13 +9,13 @@ from functools import lru_cache
 from toolsimlib.wire.json_codec import whole_text
 
 WIDTH = 84
-"""Columns: as many as half a browser window shows, and as eyes can follow."""
+"""Columns: what fits into half a browser window and is easy to read."""
 
 _INDENT = "  "
-# Not quite empty: mitmweb shows each line as a block of its own, and an empty block has no height.
+# Not quite empty: mitmweb renders each line as its own block, and an empty block has no height.
 _EMPTY = " "
-_BETWEEN = " · "
-_GOES_ON = "↪ "
+_SEPARATOR = " · "
+_CONTINUATION = "↪ "
 
 
 class Page:
@@ -27,7 +27,7 @@ class Page:
     def __str__(self) -> str:
         while self._lines and self._lines[-1] == _EMPTY:
             self._lines.pop()
-        # A lone surrogate, which JSON can hold escaped, cannot be shown: no terminal and no browser takes it.
+        # JSON can hold an escaped lone surrogate, which no terminal or browser accepts.
         return whole_text("\n".join(self._lines) + "\n")
 
     def title(self, name: str, facts: Iterable[str]) -> None:
@@ -36,10 +36,10 @@ class Page:
         for fact in facts:
             if not fact:
                 continue
-            longer = f"{line}{_BETWEEN}{one_line(fact)}"
+            longer = f"{line}{_SEPARATOR}{one_line(fact)}"
             if len(longer) > WIDTH:
                 self._lines.append(line)
-                longer = " " * len(name) + _BETWEEN + one_line(fact)
+                longer = " " * len(name) + _SEPARATOR + one_line(fact)
             line = longer
         self._lines.append(line)
 
@@ -50,12 +50,12 @@ class Page:
         self._lines.append(line.ljust(WIDTH, "─"))
 
     def gap(self) -> None:
-        """Leave a line empty, unless the last one is."""
+        """Add an empty line, unless the last one is empty."""
         if self._lines and self._lines[-1] != _EMPTY:
             self._lines.append(_EMPTY)
 
     def text(self, text: str, depth: int = 1, *, bar: str = "") -> None:
-        """Write running text, wrapped; ``bar`` before each of its lines makes it a quotation."""
+        """Write running text, wrapped; a ``bar`` before each line makes it a quotation."""
         lead = _INDENT * depth + bar
         for line in text.split("\n"):
             self._lines += [(lead + part).rstrip() or _EMPTY for part in wrap(line, WIDTH - len(lead))]
@@ -65,14 +65,14 @@ class Page:
         self._lines.append(_INDENT * depth + one_line(text))
 
     def verbatim(self, text: str) -> None:
-        """Write text in its own lines; where a line is too long, an arrow says that its rest follows."""
+        """Write text with its own line breaks; an arrow marks the continuation of a line that is too long."""
         for line in text.split("\n"):
-            first, *rest = wrap(line, WIDTH - len(_GOES_ON)) if len(line) > WIDTH else [line]
-            self._lines += [first or _EMPTY, *(_GOES_ON + part for part in rest)]
+            first, *rest = wrap(line, WIDTH - len(_CONTINUATION)) if len(line) > WIDTH else [line]
+            self._lines += [first or _EMPTY, *(_CONTINUATION + part for part in rest)]
 
 
 def wrap(line: str, width: int = WIDTH) -> list[str]:
-    """Cut one line into lines of at most ``width`` characters, between words where there are any; keeps indentation."""
+    """Wrap one line at ``width`` characters, between words if there are any; the indentation is preserved."""
     line = line.rstrip().replace("\t", "    ")
     if len(line) <= width:
         return [line]
@@ -83,18 +83,18 @@ def wrap(line: str, width: int = WIDTH) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _line(width: int) -> re.Pattern[str]:
-    # Whitespace at the end of a line is dropped. JSON and tags without any also break after a comma and before a
-    # closing tag; any other word that is longer than a line is cut.
+    # Whitespace at the end of a line is dropped. A line may also break after a comma and before a closing tag, for JSON
+    # and XML without whitespace. Any other word that is longer than a line is cut.
     return re.compile(rf"(.{{1,{width}}})(?:[ \t]+|$|(?<=,)|(?=</))|(.{{{width}}})", re.DOTALL)
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` without line ends."""
+    """Return ``text`` with its line breaks replaced by spaces."""
     return " ".join(text.splitlines())
 
 
 def clip(text: str, limit: int) -> str:
-    """Return at most ``limit`` characters of ``text`` on one line, with an ellipsis where something was cut off."""
+    """Return at most ``limit`` characters of ``text`` on one line, ending in an ellipsis if it was longer."""
     head = one_line(text[: limit + 1])
     return head if len(text) <= limit else head[: limit - 1] + "…"
 

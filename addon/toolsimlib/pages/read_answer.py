@@ -1,4 +1,4 @@
-"""Reading an answer back from its bytes: of either API, streamed or whole, the backend's or ours."""
+"""Parses an answer from its bytes: of either API, streamed or whole, from the backend or from us."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from toolsimlib.wire.sse import ServerSentEvent, SSEDecoder
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Text of one kind ("text", "reasoning" or "refusal"), in its place."""
+    """A run of text of one kind: "text", "reasoning" or "refusal"."""
 
     kind: str
     text: str
@@ -40,10 +40,10 @@ Piece = Words | StructuredCall | PassThrough
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """The content of an answer. ``pieces`` by choice, in order; ``reasons`` by choice, as the wire gave them.
+    """The content of an answer. ``pieces`` by choice, in order; ``reasons``: the finish reasons by choice, as received.
 
-    ``known``: the bytes are an answer of an API. ``whole``: its terminator was read. ``events``: the number of events
-    in a stream, 0 for a whole body.
+    ``known``: the bytes are an answer of one of the APIs. ``whole``: its terminator was read. ``events``: the number of
+    events in a stream, 0 for a whole body.
     """
 
     known: bool = False
@@ -68,7 +68,7 @@ class ReadAnswer:
 
 
 def read_answer(data: bytes) -> ReadAnswer:
-    """Read the body of an answer. Never raises: anything else gives ``known=False``."""
+    """Parse the body of an answer. Never raises: for anything else ``known`` is False."""
     head = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     answer = ReadAnswer()
     if head.startswith(b"{"):
@@ -101,7 +101,7 @@ def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
 
 
 def _reader_for(frame: ServerSentEvent) -> Reader | None:
-    """Return the reader of the API that the event belongs to, None if it could be any."""
+    """Return a reader for the API that the event belongs to, None if it could be either."""
     chunk = parse_object(frame.data.encode())
     api = api_of_event(frame.event, chunk) if chunk is not None else None
     return api.reader() if api else None
@@ -139,7 +139,7 @@ _KINDS: dict[type, str] = {TextDelta: "text", RefusalDelta: "refusal", Reasoning
 
 
 class _Run:
-    """The pieces of one choice; neighbouring deltas of one kind are joined, in linear time."""
+    """The pieces of one choice; joins adjacent deltas of one kind, in linear time."""
 
     def __init__(self, answer: ReadAnswer, choice: int) -> None:
         self._pieces = answer.pieces.setdefault(choice, [])

@@ -18,7 +18,7 @@ _BAR = "│ "
 _INPUT_BAR = "┆ "
 _MAX_ENTRIES = 20
 
-# The report's codes in words.
+# The codes of the report, spelled out.
 _CODES = {
     "MALFORMED_JSON": "its JSON cannot be read",
     "SCHEMA_MISMATCH": "its arguments do not fit the tool's schema",
@@ -32,8 +32,8 @@ _CODES = {
 class AnswerFacts:
     """What is known about an answer besides its body; times in seconds.
 
-    ``report``: ``flow.metadata["toolsim"]``, of whatever shape. ``received``: the backend's own body if ``data`` is the
-    client's. ``own``: ``data`` is the backend's own body, on which the report gives its verdicts.
+    ``report``: ``flow.metadata["toolsim"]``, of any shape. ``received``: the backend's body if ``data`` is the
+    client's. ``own``: ``data`` is the backend's body, which the verdicts of the report refer to.
     """
 
     status: int = 200
@@ -51,9 +51,9 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
     page = Page()
     page.title("ANSWER", _facts(answer, facts, report))
     if not answer.known:
-        _unread(page, data)
+        _unreadable(page, data)
     received = read_answer(facts.received) if facts.received else None
-    if received is not None and received.known and _has_words(received):
+    if received is not None and received.known and _has_content(received):
         page.heading("THE MODEL WROTE")
         _choices(page, received, report)
         if _same(received, answer):
@@ -100,16 +100,16 @@ def _finish(answer: ReadAnswer, report: Mapping[str, Any]) -> str:
     return "tool_calls" if reason == "stop" and answer.calls else reason
 
 
-def _has_words(answer: ReadAnswer) -> bool:
+def _has_content(answer: ReadAnswer) -> bool:
     return bool(answer.pieces)
 
 
 def _same(received: ReadAnswer, answer: ReadAnswer) -> bool:
-    """Return whether nothing was rewritten but field names and ids."""
+    """Return whether only field names and ids were rewritten."""
     return received.pieces == answer.pieces and not received.calls
 
 
-def _unread(page: Page, data: bytes) -> None:
+def _unreadable(page: Page, data: bytes) -> None:
     if not data.strip():
         page.heading("THE ANSWER")
         page.line("No byte of it reached the client." if not data else "Nothing but whitespace.")
@@ -124,7 +124,7 @@ def _unread(page: Page, data: bytes) -> None:
 def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
     """Write the pieces of all choices.
 
-    ``report`` is None for the client's side, whose texts hold no blocks; otherwise its verdicts stand under the blocks.
+    ``report`` is None for the client's side, whose texts hold no blocks; otherwise its verdicts go under the blocks.
     """
     for choice in sorted(answer.pieces):
         if len(answer.pieces) > 1:
@@ -167,16 +167,16 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
 
 
 class _Marks:
-    """Cuts the text of one choice into prose and blocks: where the report says that they are, or else by their tags."""
+    """Splits the text of one choice into prose and blocks: at the offsets in the report, or else by the tags."""
 
     def __init__(self, report: Mapping[str, Any], choice: int) -> None:
-        self._blocks = [each for each in mappings(report.get("blocks")) if each.get("choice", 0) == choice]
+        self._blocks = [block for block in mappings(report.get("blocks")) if block.get("choice", 0) == choice]
         self._judged = "blocks" in report
         self._next = 0
         self._at = 0
 
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
-        """Yield the parts of the next run of the choice's text, each block with its verdict in words."""
+        """Yield the parts of the choice's next run of text, each block with its verdict spelled out."""
         if not self._judged:
             for piece, is_block in prose_and_blocks(text):
                 yield piece, "a block" if is_block else None
@@ -197,16 +197,16 @@ class _Marks:
 
 
 def _verdict(block: Mapping[str, Any]) -> str:
-    """Return the verdict on a block in words."""
+    """Return the verdicts and repairs of a block, spelled out."""
     verdicts = block.get("verdicts")
-    words = [_in_words(string(verdict)) for verdict in (verdicts if isinstance(verdicts, list) else [])]
+    words = [_spelled_out(string(verdict)) for verdict in (verdicts if isinstance(verdicts, list) else [])]
     repairs = block.get("repairs")
     if isinstance(repairs, list) and repairs:
         words.append("repaired: " + ", ".join(code_of(string(repair)) for repair in repairs))
     return clip(" · ".join(words) or "no verdict", 1000)
 
 
-def _in_words(verdict: str) -> str:
+def _spelled_out(verdict: str) -> str:
     kind, _, rest = verdict.partition(" ")
     match kind:
         case "call":
@@ -257,7 +257,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _missing(page: Page, report: Mapping[str, Any], *, own: bool) -> None:
-    """Say how much of a stream went through without being kept."""
+    """Report how much of a stream passed through without being stored."""
     missing = mapping(report.get("missing_bytes"))
     for side, whose in (("backend", "the backend's answer"), ("client", "what the client got")):
         number = count(missing, side)

@@ -1,4 +1,4 @@
-"""A turn word for word: the prompt as the model got it, the catalogue of tools unfolded, and what it wrote."""
+"""A turn verbatim: the prompt as the model got it, with the whole tool catalogue, and what the model wrote."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsimlib.pages.show_request import conversation_rows, part_text, read_con
 
 
 def show_prompt(data: bytes) -> str:
-    """Return the prompt in the request body ``data``, or the body as it is where it holds none. Never raises."""
+    """Return the prompt in the request body ``data``, or the body itself if it holds none. Never raises."""
     page = Page()
     items = read_conversation(data)
     for item in items:
@@ -19,7 +19,7 @@ def show_prompt(data: bytes) -> str:
             for part in item.parts:
                 page.verbatim(part_text(part))
         else:
-            # Calls and outputs that a backend gets as such; in a text model's prompt they are words.
+            # Structured calls and outputs; in the prompt of a text model they are part of the text.
             for who, text in conversation_rows([item]):
                 page.verbatim(f"▌{who}\n{text}")
     if not items:
@@ -28,7 +28,7 @@ def show_prompt(data: bytes) -> str:
 
 
 def show_words(data: bytes) -> str:
-    """Return the words of the answer ``data``, or the body as it is where it holds none. Never raises."""
+    """Return the text of the answer ``data``, or the body itself if it holds none. Never raises."""
     page = Page()
     answer = read_answer(data)
     for choice in sorted(answer.pieces):

@@ -1,4 +1,4 @@
-"""The page of a request: the tools on offer, and the conversation by role, with calls and outputs marked."""
+"""The page of a request: the available tools, and the conversation by role, with calls and outputs marked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from toolsimlib.wire.lenient import mapping, string
 _BAR = "│ "
 _INPUT_BAR = "┆ "
 
-# Shown elsewhere on the page.
+# Not settings: shown elsewhere on the page.
 _SHOWN = frozenset(
     {"model", "stream", "input", "messages", "instructions", "tools", "functions", "tool_choice", "function_call"}
     | {"parallel_tool_calls"}
@@ -67,9 +67,9 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
         return str(page)
     original = parse_object(facts.original) if facts.original is not None else None
     request, problem = _read(body)
-    asked, _ = _read(original) if original is not None else (request, "")
+    client_request, _ = _read(original) if original is not None else (request, "")
     catalog = next(_catalogs(request), None) if request is not None else None
-    page.title("REQUEST", _facts(body, request, asked, catalog, report))
+    page.title("REQUEST", _facts(body, request, client_request, catalog, report))
     if problem:
         page.heading("NOT A REQUEST AS THE API KNOWS IT")
         page.text(problem)
@@ -78,7 +78,7 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
         return str(page)
     assert request is not None
     _settings(page, body)
-    _tools(page, asked, catalog)
+    _tools(page, client_request, catalog)
     page.heading("CONVERSATION", "as the backend gets it" if original is not None else "")
     if request.instructions:
         _message(page, _instructions(request), "instructions", catalog)
@@ -90,7 +90,7 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
 
 
 def read_conversation(data: bytes) -> tuple[Item, ...]:
-    """Return the items of a request body, its instructions first; () where it cannot be read. Never raises."""
+    """Return the items of a request body, its instructions first; () if it cannot be read. Never raises."""
     body = parse_object(data)
     request = _read(body)[0] if body is not None else None
     if request is None:
@@ -99,7 +99,7 @@ def read_conversation(data: bytes) -> tuple[Item, ...]:
 
 
 def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
-    """Yield who speaks and what, one row for each message, call and output; records in texts have rows of their own."""
+    """Yield (speaker, text), one row per message, call and output; a record within a text gets its own row."""
     for item in items:
         match item:
             case Message():
@@ -117,7 +117,7 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
-    """Read a body of either API; return also why it cannot be read."""
+    """Read a body of either API; the second value is the reason if it cannot be read."""
     try:
         return api_of_request(body).read(body), ""
     except BadRequest as bad:
@@ -141,7 +141,7 @@ def _instructions(request: ClientRequest) -> Message:
 def _facts(
     body: Mapping[str, Any],
     request: ClientRequest | None,
-    asked: ClientRequest | None,
+    client_request: ClientRequest | None,
     catalog: Catalog | None,
     report: Mapping[str, Any],
 ) -> Iterator[str]:
@@ -153,9 +153,9 @@ def _facts(
     yield clip(string(body.get("model")), 80)
     if request is not None:
         yield "streamed" if request.form.stream else "whole"
-    if asked is not None and asked.tools:
-        yield f"tool_choice {_choice(asked.choice)}"
-        if not asked.parallel:
+    if client_request is not None and client_request.tools:
+        yield f"tool_choice {_choice(client_request.choice)}"
+        if not client_request.parallel:
             yield "one call at a time"
     elif catalog is not None and catalog.demand:
         yield catalog.demand
@@ -174,18 +174,18 @@ def _settings(page: Page, body: Mapping[str, Any]) -> None:
         page.text(" · ".join(settings[:_MAX_SETTINGS]) + more)
 
 
-def _tools(page: Page, asked: ClientRequest | None, catalog: Catalog | None) -> None:
-    """List the tools: the client's own declarations if they are known, otherwise what the model was shown."""
-    declared = asked.tools if asked is not None else ()
+def _tools(page: Page, client_request: ClientRequest | None, catalog: Catalog | None) -> None:
+    """List the tools: the client's own declarations if we have them, otherwise what the model was shown."""
+    declared = client_request.tools if client_request is not None else ()
     shown = {tool.name for tool in catalog.tools} if catalog is not None else None
     tools = declared or (catalog.tools if catalog is not None else ())
-    if not tools and not (asked is not None and asked.hosted):
+    if not tools and not (client_request is not None and client_request.hosted):
         return
     hidden = len([tool for tool in declared if shown is not None and tool.name not in shown])
     page.heading("TOOLS", f"{len(tools)}" + (f", of which {hidden} hidden from the model" if hidden else ""))
     for tool in tools:
         _tool(page, tool, hidden=shown is not None and tool.name not in shown)
-    for hosted in asked.hosted if asked is not None else ():
+    for hosted in client_request.hosted if client_request is not None else ():
         page.line(f"({clip(string(hosted.get('type')), 60)}, a tool that the backend runs)")
 
 
@@ -201,7 +201,7 @@ def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
 
 
 def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
-    """Write one item; return who spoke. Calls stand under the assistant's name, outputs under the tool's."""
+    """Write one item; return the speaker. Calls go under the assistant's name, outputs under the tool's."""
     match item:
         case Message():
             _message(page, item, item.role + (f" ({clip(item.name, 64)})" if item.name else ""), catalog)
@@ -256,7 +256,7 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
 
 
 def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_call") -> Iterator[tuple[str, str]]:
-    """Cut a message into "text", "catalog", "call", "output" and "block"; records count only where we write them."""
+    """Split a message into "text", "catalog", "call", "output" and "block"; records count only where we write them."""
     if catalog is not None:
         yield from _segments(text[: catalog.start], role, None, tag)
         yield "catalog", text[catalog.start : catalog.end]
@@ -303,7 +303,7 @@ def _output_line(call_id: str, output: str) -> str:
         value = json.loads(output)
     except (ValueError, RecursionError):
         value = None
-    # A text was made a JSON string so that it stays on one line: here it is a text again.
+    # Text was encoded as a JSON string to keep it on one line: decode it.
     return f"← {clip(call_id, 80)}\n{value if isinstance(value, str) else pretty(output)}"
 
 
@@ -320,7 +320,7 @@ def _output(page: Page, call_id: str, output: str) -> None:
 
 
 def part_text(part: Part) -> str:
-    """Return a part as a page shows it: text as it is, anything else in brackets."""
+    """Return a part as a page shows it: text unchanged, anything else in brackets."""
     match part:
         case Text(text):
             return text
@@ -335,7 +335,7 @@ def part_text(part: Part) -> str:
 def _dropped(page: Page, report: Mapping[str, Any]) -> None:
     dropped = report.get("dropped")
     if isinstance(dropped, list) and dropped:
-        page.heading("LEFT OUT", clip(", ".join(str(each) for each in dropped[:100]), 1000))
+        page.heading("LEFT OUT", clip(", ".join(map(str, dropped[:100])), 1000))
     replaced = report.get("outputs_replaced")
     if isinstance(replaced, int) and replaced:
         page.heading("TOO LARGE", f"{plural(replaced, 'tool output')} replaced by an error")

@@ -1,4 +1,4 @@
-"""A tool's parameters in short, as a programmer would write them: ``city: string, unit?: "c" | "f"``."""
+"""A tool's parameters as a short signature, in a programmer's notation: ``city: string, unit?: "c" | "f"``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _type(schema: object, depth: int) -> str:
             return " | ".join(_type(option, depth + 1) for option in options[:_MAX_CHOICES])
     kind = schema.get("type")
     if isinstance(kind, list):
-        return " | ".join(_plain(each, schema, depth) for each in kind[:_MAX_CHOICES])
+        return " | ".join(_plain(name, schema, depth) for name in kind[:_MAX_CHOICES])
     return _plain(kind, schema, depth)
 
 

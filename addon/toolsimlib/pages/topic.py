@@ -1,10 +1,10 @@
-"""What a request is about, in one line of a list: the words of the user, which turn it is, of which conversation.
+"""What a request is about, for one line of a list: what the user wrote, which turn it is, of which conversation.
 
-The APIs do not say: each request holds the whole conversation so far. A turn begins with the user's words; each answer
-to calls is one more step of it. Two requests belong to one conversation if the second begins with all that the first
-one held. So a request's history is known by a chain of digests, one for each item; instructions are left out, since
-clients put the time of day in them, and long texts count by their beginnings, since clients append to them. Equal
-conversations count as one, as far as they are equal.
+The APIs have no field for that: each request holds the whole conversation so far. A turn starts with the user's
+message; each answer to calls is one more step of it. Two requests belong to one conversation if the second starts with
+everything that the first one held. So a history is identified by a chain of digests, one per item. Instructions are
+left out, since clients put the time of day in them; long texts count by their beginnings, since clients append to them.
+Identical conversations count as one until they diverge.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from toolsimlib.conversation import Call, CallOutput, Item, Message
 from toolsimlib.pages.page import clip
 
 MAX_WORDS = 60
-"""Characters of the user's words: what a column of a list shows."""
+"""Characters of the user's message: what a column of a list shows."""
 
-# What is enough to know a conversation again, and little enough for a history of 100,000 items.
+# Enough to recognise a conversation, and little enough for a history of 100,000 items.
 _MAX_ITEMS = 2_000
 _MAX_TEXT = 200
-# Requests that are remembered, at some 100 bytes each.
+# Requests that are cached, at some 100 bytes each.
 _MAX_KNOWN = 10_000
-# Programs put context around the words of their users, in tags: <environment_details>…</environment_details>.
+# Programs add context to what their users write, in tags: <environment_details>…</environment_details>.
 _TAG = re.compile(r"</?([A-Za-z_][\w-]*)(?: [^<>]{0,200})?>")
 _MAX_SEARCHED = 8_000
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """``words``: the user's latest, shortened. ``turn`` and ``step`` count from 1. ``keys``: see the chain above."""
+    """``words``: the user's latest message, shortened. ``turn`` and ``step`` count from 1. ``keys``: the digests."""
 
     words: str = ""
     turn: int = 1
@@ -41,12 +41,12 @@ class Topic:
     keys: tuple[bytes, ...] = ()
 
     def where(self, conversation: int) -> str:
-        """Return the place of the request in the conversation of that number, such as "#3 turn 2 step 4"."""
+        """Return the position of the request in that conversation, such as "#3 turn 2 step 4"."""
         return f"#{conversation} turn {self.turn}" + (f" step {self.step}" if self.step > 1 else "")
 
 
 PLACE = re.compile(r"#\d+ turn \d+(?: step \d+)?$")
-"""How ``Topic.where`` looks at the end of a line."""
+"""Matches what ``Topic.where`` returns, at the end of a line."""
 
 
 def topic_of(items: Sequence[Item]) -> Topic:
@@ -65,7 +65,7 @@ def topic_of(items: Sequence[Item]) -> Topic:
 
 
 class Conversations:
-    """Numbers conversations in the order in which they begin."""
+    """Numbers conversations in the order in which they start."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, int] = OrderedDict()
@@ -109,7 +109,7 @@ def _shorten(text: str) -> str:
 
 
 def _without_context(text: str) -> str:
-    """Return a text without what stands between two tags of one name."""
+    """Return a text without its tagged parts."""
     parts, done = [], 0
     last = {tag[1]: tag.start() for tag in _TAG.finditer(text) if tag[0].startswith("</")}
     for tag in _TAG.finditer(text):

@@ -1,1 +1,1 @@
-"""Exchanges on file: written without secrets, compared, replayed, served again."""
+"""Recorded exchanges: written without secrets, compared, replayed, served again."""

@@ -1,13 +1,13 @@
-"""Recording: one file per finished exchange, which holds both sides as two flows.
+"""Recording: one file per finished exchange, with its two sides as two flows.
 
-1. ``backend``: the client's original request, with the backend's raw answer. This is what the addon works on: read with
-   the addon, ``mitmdump -nr FILE`` rewrites it by the ordinary hooks.
-2. ``client``: the rewritten request, with the answer as the client saw it. This is what the addon made of it.
+1. ``backend``: the client's original request with the backend's raw answer. This is the addon's input: with the addon
+   loaded, ``mitmdump -nr FILE`` rewrites it in the ordinary hooks.
+2. ``client``: the rewritten request with the answer that the client received. This is the addon's output.
 
 ``flow.metadata["toolsim_capture"]`` of each holds its ``side``, the ``options`` that the operator had changed,
-``refused`` if no backend was asked, and ``missing_bytes`` by side if the answer was too long to be kept whole. The
+``refused`` if no backend was asked, and ``missing_bytes`` by side if the answer was too long to be stored whole. The
 second flow's ``flow.metadata["toolsim"]`` is the report. A file holds no secrets, machine names or dates: times count
-from the beginning of the request.
+from the start of the request.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ logger = logging.getLogger(__name__)
 Side = Literal["backend", "client"]
 
 HOST = "backend.test"
-"""Stands for every backend: its real address is irrelevant."""
+"""Replaces the host of every backend: its real address is irrelevant."""
 NOWHERE = ("127.0.0.1", 0)
 
 _FAILED = "toolsim cannot record an exchange: %s"
-# Each holds its bodies in memory: beyond this number the proxy has to wait for them.
+# Each pending write holds its bodies in memory: beyond this number the proxy writes in the foreground.
 _MAX_PENDING = 16
-# Two threads must not find the same number free.
+# Two threads must not pick the same number.
 _WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -83,9 +83,9 @@ class Capture:
                 raise OptionsError(f"toolsim_capture: {problem}") from problem  # type: ignore[no-untyped-call]
 
     def request(self, flow: HTTPFlow) -> None:
-        """Note under which options a request was rewritten."""
+        """Note the options under which a request was rewritten."""
         exchange = OPEN.get(flow.id)
-        # What the runner answers is recorded round by round.
+        # What the loop's runner answers is recorded round by round.
         if exchange is not None and exchange.is_turn and flow.live and exchange.handed_over is None:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
@@ -95,7 +95,7 @@ class Capture:
                 flow.metadata[NOTE]["round"] = exchange.part.note()
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Copy an answer that passes unchanged, as it passes."""
+        """Copy an answer that passes unchanged, chunk by chunk."""
         response = flow.response
         if self._folder is not None and NOTE in flow.metadata and response is not None and response.stream is True:
             buffer = self._passing[flow.id] = BoundedBuffer()
@@ -107,7 +107,7 @@ class Capture:
             response.stream = copy
 
     def response(self, flow: HTTPFlow) -> None:
-        """Write an exchange that is over."""
+        """Write a finished exchange."""
         buffer = self._passing.pop(flow.id, None)
         if self._folder is None or not flow.live or NOTE not in flow.metadata:
             return
@@ -118,18 +118,18 @@ class Capture:
         self._write(flow, self._folder)
 
     def done(self) -> Awaitable[Any] | None:
-        """Wait for what is still being written. Not async: a reload of the script calls it without waiting."""
+        """Return what is still being written, to await. Not async: a reload of the script calls it without awaiting."""
         if not self._pending:
             return None
-        # A turn of the loop too: what has just failed is logged in it.
+        # The sleep is one more turn of the event loop, in which ``_written`` logs what has just failed.
         return asyncio.gather(*self._pending, asyncio.sleep(0), return_exceptions=True)
 
     def error(self, flow: HTTPFlow) -> None:
-        """Forget an exchange that was aborted: without its end it is no example of anything."""
+        """Forget an aborted exchange: without its end it is useless as an example."""
         self._passing.pop(flow.id, None)
 
     def _write(self, flow: HTTPFlow, folder: Path) -> None:
-        """Write in a thread: searching a long stream for secrets takes a second, and all others would have to wait."""
+        """Write in a thread: searching a long stream for secrets takes a second, and would block all other flows."""
         arguments = name(flow), both_sides(flow), folder
         try:
             loop = asyncio.get_running_loop() if len(self._pending) < _MAX_PENDING else None
@@ -184,8 +184,8 @@ def _write_new(stem: str, data: bytes, folder: Path) -> Path:
     taken = (path.stem.removeprefix(f"{stem}-") for path in folder.glob(f"{stem}-*.flow"))
     number = 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
     path = folder / f"{stem}-{number:04}.flow"
-    # Nobody can guess the name and leave a link there; conversations are for their owner's eyes only; and whoever
-    # watches the folder must see whole files only.
+    # The name cannot be guessed, so nobody can plant a link there; only the owner may read conversations; and programs
+    # that watch the folder only ever see whole files.
     part = folder / f".{path.name}.{secrets.token_hex(8)}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
@@ -286,7 +286,7 @@ def _clean_message(message: Message, redactor: Redactor) -> None:
     try:
         content = message.get_content(strict=True) or b""
     except ValueError:
-        content = b""  # What cannot be read cannot be cleaned.
+        content = b""  # What cannot be decoded cannot be cleaned.
     had_content = message.raw_content is not None
     message.headers = Headers(
         (key.encode("latin-1"), value.encode("latin-1")) for key, value in redactor.headers(_header_fields(message))

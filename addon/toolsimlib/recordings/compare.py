@@ -1,4 +1,4 @@
-"""Comparing two exchanges: what differs, and where, once random ids, times and keep-alives are out of the way."""
+"""Compares two exchanges: what differs, and where, apart from random ids, times and keep-alives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mitmproxy.http import HTTPFlow, Message
 from toolsimlib.proxy.notes import REPORT
 from toolsimlib.wire.sse import SSEDecoder
 
-# Random ids, each pattern as exact as the ids that it matches: an id of any other shape is compared as it is.
+# Random ids. The patterns are exact: an id of any other shape is compared verbatim.
 RANDOM_IDS = re.compile(
     r"(?P<kind>(?:resp|msg|rs)_)[0-9a-f]{48}|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
@@ -26,7 +26,7 @@ _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
 IGNORED_HEADERS = frozenset({"content-length", "host"})
 IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches"})
 
-# An alignment takes time quadratic in the number of items.
+# Alignment takes time quadratic in the number of items.
 _MAX_ALIGNED = 2_000
 _MAX_SHOWN = 100
 
@@ -41,7 +41,7 @@ NOTHING = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place where a value is not as expected; ``NOTHING`` stands for a value that is not there."""
+    """One place where a value is not as expected; ``NOTHING`` stands for a missing value."""
 
     path: str
     got: Any
@@ -54,8 +54,8 @@ class Difference:
 def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None = None) -> dict[str, Any]:
     """Return what is compared of one side of an exchange, as plain data without random parts.
 
-    ``answered``: whether the answer and the report count too. ``like``: a recording, perhaps of an older version: of
-    the report only what that one knows is compared.
+    ``answered``: whether to include the answer and the report. ``like``: a recording, perhaps by an older version: of
+    the report, only the fields that it has are compared.
     """
     request, response, ids = flow.request, flow.response, dict[str, str]()
     path = _number_ids(request.path, ids)
@@ -103,7 +103,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
             made, wanted = (side[index] if index < len(side) else NOTHING for side in (got, expected))
             yield from differences(made, wanted, _item(path, index, made if wanted is NOTHING else wanted))
         return
-    # An item too many or too few must not make all that follow differ.
+    # One extra or missing item must not make all that follow differ.
     wanted_kinds, made_kinds = ([_kind(item) for item in side] for side in (expected, got))
     matcher = SequenceMatcher(None, wanted_kinds, made_kinds, autojunk=False)
     for change, start, end, got_start, got_end in matcher.get_opcodes():
@@ -117,7 +117,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
-    """Return the first line that differs: a whole manifest would be no help."""
+    """Return the first line that differs: a whole manifest would not help."""
     made_lines, wanted_lines = got.split("\n"), expected.split("\n")
     if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))
@@ -131,7 +131,7 @@ def _texts(got: str, expected: str, path: str) -> Difference:
 
 
 def _windows(got: str, expected: str) -> tuple[str, str]:
-    """Return both texts around the first character that differs, if they are too long to be shown whole."""
+    """Return both texts, or their parts around the first character that differs if they are too long to be shown."""
     if max(len(got), len(expected)) <= _MAX_SHOWN:
         return got, expected
     same = next(
@@ -151,7 +151,7 @@ def _item(path: str, index: int, item: Any) -> str:
 
 
 def _kind(item: Any) -> str:
-    """Return what an item is: an event's name, a type, a role; any other value as it is."""
+    """Return the kind of an item: its event name, type or role; for any other value the value itself."""
     if not isinstance(item, dict):
         return json.dumps(item, default=repr)
     data = item.get("data")
@@ -169,7 +169,7 @@ def _show(value: Any) -> str:
     return text if len(text) <= 3 * _MAX_SHOWN else f"{text[: 3 * _MAX_SHOWN]}…"
 
 
-# -- what does not count --
+# -- what is ignored --
 
 
 def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _events(content: bytes) -> list[dict[str, Any]]:
 
 
 def _without_keepalives(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop keep-alives, which come by the clock, and number the other events without them."""
+    """Drop keep-alives, which depend on timing, and renumber the other events."""
     kept = [event for event in events if not _is_keepalive(event["data"])]
     if len(kept) < len(events):
         numbered = (event["data"] for event in kept if isinstance(event["data"], dict))

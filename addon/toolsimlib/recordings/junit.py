@@ -1,4 +1,4 @@
-"""The results of replaying as JUnit's XML, which CI systems show: one test case a file."""
+"""The results of replays as JUnit XML, which CI systems display: one test case per file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 from toolsimlib.recordings.result import Result
 
-# What XML 1.0 has no way to write.
+# Characters that XML 1.0 cannot represent.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(results: Sequence[tuple[Result, float]]) -> bytes:
-    """Return the report of results, each with the seconds that it took."""
+    """Return the XML report of results, each given with its duration in seconds."""
     failures = sum(bool(result.differences) and not result.problem for result, _ in results)
     errors = sum(bool(result.problem) for result, _ in results)
     suite = ElementTree.Element(

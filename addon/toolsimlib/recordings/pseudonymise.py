@@ -1,8 +1,8 @@
 """Pseudonyms for texts, letter for letter: an exchange keeps its shape and loses its content.
 
 1. Every word of a text becomes another one of the same length and case, and equal words stay equal.
-2. What the addon depends on stays: tags, JSON syntax and keys, names of tools, roles, types, ids, models.
-3. Only the backend's side is changed. The addon itself then makes the client's side from it: so the two fit, and no
+2. What the addon depends on is unchanged: tags, JSON syntax and keys, names of tools, roles, types, ids, models.
+3. Only the backend's side is edited. The addon itself then makes the client's side from it, so the two match, and no
    rule has to know what the addon does.
 """
 
@@ -29,7 +29,7 @@ from toolsimlib.wire.json_codec import dump as dump_json
 
 logger = logging.getLogger(__name__)
 
-# Fields whose strings are not free text: the API's own words, and what programs match on.
+# Fields whose strings are not free text: the API's own terms, and what programs match on.
 STRUCTURE = frozenset(
     {
         "call_id",
@@ -78,7 +78,7 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 
 
 class Pseudonyms:
-    """Replaces words by words, which ``key`` determines; ``names`` (of tools) stay."""
+    """Replaces words by other words, chosen by ``key``; ``names`` (of tools) are unchanged."""
 
     def __init__(self, names: Iterable[str], key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes(16)
@@ -102,15 +102,15 @@ class Pseudonyms:
             case str() if key not in STRUCTURE:
                 return self.text(value)
             case list() if key == "bytes":
-                return None  # A token's text again, in numbers.
+                return None  # The text of a token, as numbers.
             case list():
-                return [self.value(each, key) for each in value]
+                return [self.value(item, key) for item in value]
             case dict() if key not in STRUCTURE or key in ("tool_choice", "format"):
                 return {name: self.value(member, name) for name, member in value.items()}
         return value
 
     def stream(self, data: bytes) -> bytes:
-        """Return an event stream of the same events with other texts: words may run over the ends of events."""
+        """Return an event stream of the same events with other texts; a word may span several events."""
         return edit_stream(data, self.text, self.value)
 
     def _word(self, found: re.Match[str]) -> str:
@@ -127,7 +127,7 @@ class Pseudonyms:
 
     def _letter(self, letter: str, chance: int) -> str:
         if letter.isdigit():
-            # A zero neither appears nor vanishes: JSON knows no number with a leading zero.
+            # Zeros neither appear nor vanish: JSON has no numbers with leading zeros.
             return letter if letter == "0" else "123456789"[chance % 9]
         other = ascii_lowercase[chance % 26]
         return other.upper() if letter.isupper() else other
@@ -158,7 +158,7 @@ def pseudonymise(path: Path, key: bytes | None = None) -> None:
     words = Pseudonyms(_names(request), key)
     _change(backend, words)
     if unanswerable(backend, client) and client.response is not None:
-        # The addon cannot make this answer again, and the recorded one holds the real words.
+        # The addon cannot rebuild this answer, and the recorded one holds the real words.
         client.response.raw_content = b""
     client.comment = words.text(client.comment)
     accept(client, replay(backend), answered=not unanswerable(backend, client))
@@ -181,13 +181,13 @@ def _change(flow: HTTPFlow, words: Pseudonyms) -> None:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Yield every value of a key ``name``: tools, namespaces, and whatever else must keep its name."""
+    """Yield every value of a key ``name``: of tools, namespaces, and anything else that must keep its name."""
     match value:
         case dict():
             if isinstance(value.get("name"), str):
                 yield value["name"]
-            for each in value.values():
-                yield from _names(each)
+            for member in value.values():
+                yield from _names(member)
         case list():
-            for each in value:
-                yield from _names(each)
+            for item in value:
+                yield from _names(item)

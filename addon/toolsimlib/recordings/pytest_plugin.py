@@ -1,4 +1,4 @@
-"""A plugin that pytest finds by itself: recorded exchanges as the backend of a project's own tests.
+"""A plugin that pytest discovers by itself: recorded exchanges as the backend in a project's own tests.
 
     def test_my_agent(toolsim_replay):
         served = toolsim_replay("recordings")
@@ -7,10 +7,11 @@
     def test_what_clients_get(toolsim_replay):
         toolsim_replay("recordings", manifest="calls").assert_same()
 
-A test in which a request was sent that nobody recorded fails, even if the client has taken the error in its stride; the
-message names the nearest recording, and where the request differs from it.
+A test fails if it sends a request that was not recorded, even if the client handles the error; the message names the
+nearest recording and the differences.
 
-pytest loads this module in every project that has toolsim installed. So nothing else is imported until a test asks.
+pytest loads this module in every project that has toolsim installed, so it imports nothing else of toolsim until a test
+needs it.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ import pytest
 
 Value = str | int | bool | Sequence[str]
 
-# A first start makes a certificate authority, on a machine that may be busy.
+# The first start creates a certificate authority, on a machine that may be busy.
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
 NOT_RECORDED = "No recorded exchange began with this request"
-"""How the log names a request that nobody recorded; the rest of the line says what is nearest."""
+"""Starts the log line of a request that was not recorded; the rest names the nearest recording."""
 
 
 class Served:
-    """Recordings that are served. ``base_url``: for clients, whose key may be anything."""
+    """Served recordings. ``base_url``: for clients, with any API key."""
 
     def __init__(self, files: Sequence[Path], settings: Sequence[str], proxy: Callable[[], _Proxy]) -> None:
         self._files = files
@@ -47,7 +48,7 @@ class Served:
 
     @property
     def base_url(self) -> str:
-        """The URL at which the recorded answers are found; the proxy starts when it is first asked for."""
+        """The base URL of the recorded answers; the first access starts the proxy."""
         if self._proxy is None:
             self._proxy = self._make()
             self._start = len(self._proxy.log())
@@ -55,7 +56,7 @@ class Served:
 
     @property
     def unmatched(self) -> list[str]:
-        """What was asked in this test and not recorded: for each request the nearest recording, and what differs."""
+        """The requests of this test that were not recorded: for each, the nearest recording and the differences."""
         if self._proxy is None:
             return []
         lines = self._proxy.log()[self._start :].splitlines()
@@ -63,7 +64,7 @@ class Served:
         return [message for message in messages if NOT_RECORDED in message]
 
     def assert_same(self) -> None:
-        """Replay all recordings, and fail unless clients get today what they got when it was recorded."""
+        """Replay all recordings, and fail unless clients get the same as when they were recorded."""
         command = [sys.executable, "-m", "toolsimlib.recordings.replay", *map(str, self._files)]
         command += [word for setting in self._settings for word in ("--set", setting)]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -108,11 +109,11 @@ class _Proxy:
             time.sleep(0.05)
 
     def log(self) -> str:
-        """Return all that it has said."""
+        """Return all that it has logged."""
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the process."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.terminate()
@@ -129,7 +130,7 @@ _Start = Callable[[Sequence[Path], Sequence[str]], _Proxy]
 
 @pytest.fixture(scope="session")
 def _toolsim_proxies() -> Iterator[_Start]:
-    """Proxies for the whole session, one for each set of files and options."""
+    """Proxies for the whole session, one per set of files and options."""
     started: dict[tuple[tuple[Path, ...], tuple[str, ...]], _Proxy] = {}
     with tempfile.TemporaryDirectory(prefix="toolsim-replay-") as folder:
 
@@ -161,18 +162,18 @@ def toolsim_replay(request: pytest.FixtureRequest, _toolsim_proxies: _Start) -> 
         if not files or not files[0].is_file():
             pytest.fail(f"toolsim_replay: no .flow file at {path}", pytrace=False)
         settings = [f"toolsim_{name}={text}" for name, value in options.items() for text in _texts(value)]
-        # Each recording answers any number of times: no test depends on which of them ran before.
+        # Each recording answers any number of times, so that no test depends on which ones ran before.
         reusing = [*settings, "server_replay_reuse=true"]
-        one = Served(files, settings, lambda: _toolsim_proxies(files, reusing))
-        served.append(one)
-        return one
+        recordings = Served(files, settings, lambda: _toolsim_proxies(files, reusing))
+        served.append(recordings)
+        return recordings
 
     return serve
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fail a test that asked what nobody recorded; to one that has failed anyway, say so."""
+    """Fail a test that sent unrecorded requests; if it has failed anyway, add them to its report."""
     try:
         yield
     except BaseException:

@@ -1,12 +1,12 @@
-"""Hiding the secrets of an exchange before it is written.
+"""Hides the secrets of an exchange before it is written.
 
-1. A text keeps its length: each hidden character becomes an ``x``. So a stream's text can be put together, searched,
-   and cut again where it was cut: a key that arrived in ten deltas is found.
-2. The same secret is hidden on both sides in the same way, so that a stored exchange still replays.
-3. With headers it is the other way round: what is not known to be harmless is hidden, since anyone may invent a header.
-4. JSON that holds no secret stays as it is, to the byte.
+1. A text keeps its length: each hidden character becomes an ``x``. So the text of a stream can be joined, searched, and
+   split again at the same places: a key that arrived in ten deltas is found.
+2. A secret is hidden in the same way on both sides, so that a stored exchange still replays.
+3. Headers are the other way round: whatever is not known to be harmless is hidden, since anyone may invent a header.
+4. JSON that holds no secret is unchanged, to the byte.
 
-What is a secret stands in ``secret_rules``; its patterns are bounded, so that time is linear in the text.
+``secret_rules`` defines what a secret is; its patterns are bounded, so that time is linear in the text.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from toolsimlib.wire.json_codec import dump
 
 HIDDEN = "[redacted]"
 
-# A shorter secret may be an ordinary word: it is hidden where it stands, not wherever its letters occur.
+# A shorter secret may be an ordinary word: it is hidden only in its own place, not everywhere that it occurs.
 _MIN_LEARNED = 8
 # Texts up to this length repeat from event to event.
 _MAX_CACHED = 200
 
 # A named value in a text, which may be JSON inside JSON: any number of backslashes before each quote. If what follows
-# looks like the rest of a document, it is no value: the quote was the end of a label, such as "Password:".
+# looks like the rest of a document, there is no value: the quote closed a label, such as "Password:".
 _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
     r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`])(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
@@ -50,22 +50,22 @@ _TAGGED = re.compile(
 )
 _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"}
 
-# Whitespace in JSON inside JSON: its letter would stand right before the next word.
+# Escaped whitespace in JSON inside JSON: its letter would be taken for the start of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
-# Line ends stay: JSON inside JSON writes them longer, and both sides of an exchange must stay alike.
-# Where a schema gives values of what it describes.
+# Keywords under which a schema gives values of what it describes.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
 _OF_SERVERS = ("headers", "server_url")
 _ORIGIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#@]*")
 _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _STREAM_BLANK = b"\xef\xbb\xbf\r\n "
+# Line breaks are not masked: JSON inside JSON escapes them, which is longer, and both sides must stay alike.
 _MASKED = re.compile(r"\\+[nr]|[^\r\n\\]+|\\+")
 
 
 class Redactor:
     """Hides the secrets of one exchange.
 
-    What headers and queries reveal as a secret (``learn``) is hidden in all texts afterwards.
+    Secrets found in headers and queries (``learn``) are hidden in all later texts.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Redactor:
     # -- learning --
 
     def learn(self, headers: Iterable[tuple[str, str]], path: str) -> None:
-        """Learn what must not occur anywhere: credentials in headers, and in a path's query."""
+        """Learn what must not occur anywhere: credentials in headers and in the query of a path."""
         for name, value in headers:
             if is_secret_parameter(name):
                 self._note(_credentials(name.lower(), value))
@@ -88,15 +88,17 @@ class Redactor:
         self._compile()
 
     def _compile(self) -> None:
-        forms = {form for each in self._learned for form in (each, json.dumps(each)[1:-1], quote(each, safe=""))}
+        forms = {
+            form for secret in self._learned for form in (secret, json.dumps(secret)[1:-1], quote(secret, safe=""))
+        }
         ordered = sorted(forms, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
         self._seen = {}
 
     def learn_schemas(self, document: Any) -> None:
-        """Learn the secrets in tools' schemas, such as a key's default: the manifest repeats them in a text.
+        """Learn the secrets in the schemas of tools, such as the default of a key: the manifest repeats them as text.
 
-        One that is short is hidden only where it stands behind its property's name.
+        A short one is hidden only after the name of its property.
         """
         found = {pair for pair in _schema_secrets(document) if pair[1] and pair[1] != HIDDEN}
         self._note(secret for _, secret in found)
@@ -104,7 +106,7 @@ class Redactor:
         self._compile()
 
     def _note(self, secrets: Iterable[str]) -> None:
-        self._learned.update(each for each in secrets if len(each) >= _MIN_LEARNED and each != HIDDEN)
+        self._learned.update(secret for secret in secrets if len(secret) >= _MIN_LEARNED and secret != HIDDEN)
 
     # -- hiding --
 
@@ -123,7 +125,7 @@ class Redactor:
         return kept
 
     def path(self, path: str) -> str:
-        """Return a path with its query, whose secret parameters are hidden."""
+        """Return a path and query with secret parameters hidden."""
         plain, mark, _ = path.partition("?")
         fields = []
         for name, equals, value in _parameters(path):
@@ -157,7 +159,7 @@ class Redactor:
         return "".join([*characters, text[done:]])
 
     def value(self, value: Any) -> Any:
-        """Return plain data without secrets: the very object if it holds none."""
+        """Return plain data without secrets: the same object if it holds none."""
         return self._walk(value, self.text)
 
     def body(self, data: bytes, content_type: str) -> bytes:
@@ -169,7 +171,7 @@ class Redactor:
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             document = parse_json(text)
-            # Elsewhere than in tokens, texts of a whole body are whole.
+            # In a whole body only the tokens of logprobs are pieces of a text.
             joined = edit_pieces([document], self.text) if '"logprob"' in text else set()
             clean = self.value(document)
         except RecursionError:
@@ -216,7 +218,7 @@ class Redactor:
                 clean = "x" * len(value) if secret else text(value)
                 return value if clean == value else clean
             case list():
-                items = [self._walk(each, text, name, secret=secret) for each in value]
+                items = [self._walk(item, text, name, secret=secret) for item in value]
                 return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
             case dict():
                 fields = {key: self._field(value, key, text, name) for key in value}
@@ -231,14 +233,14 @@ class Redactor:
         if key == "token" and "logprob" in parent:
             secret = False  # A piece of the model's text.
         if key in _SCHEMA_VALUES and is_secret_name(parent_name):
-            secret = not isinstance(value, dict)  # A schema for a secret.
+            secret = not isinstance(value, dict)  # The schema of a secret.
         return self._walk(value, text, key, secret=secret)
 
 
 def _for_server(value: Any) -> Any:
-    """Return what a request holds for an MCP server alone: headers of any name, and a URL that may be a key itself."""
+    """Hide what only the MCP server may see: headers of any name, and the path of a URL, which may be a key itself."""
     if isinstance(value, dict):
-        return {name: "x" * len(each) if isinstance(each, str) else HIDDEN for name, each in value.items()} or value
+        return {name: "x" * len(item) if isinstance(item, str) else HIDDEN for name, item in value.items()} or value
     found = _ORIGIN.match(value) if isinstance(value, str) else None
     if found is None or not value[found.end() :].strip("/"):
         return value
@@ -250,7 +252,7 @@ def _mask(found: re.Match[str]) -> str:
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
-    """Return where a quoted value ends: at a quote that is escaped no more often than its opening one."""
+    """Return the end of a quoted value: a quote that is escaped no more deeply than the opening one."""
     for found in _CLOSE[opening[-1]].finditer(text, start):
         if len(found[0]) <= len(opening):
             return found.start()
@@ -273,23 +275,23 @@ def _credentials(name: str, value: str) -> Iterator[str]:
 
 
 def _default_of(name: str, secret: str) -> re.Pattern[str]:
-    """Return where a manifest repeats the default of a property, in any of its forms.
+    """Return a pattern for the default of a property, as manifests of any form repeat it.
 
     "pin": <string, default "1234">         "pin":{"type":"string","default":"1234"}
     """
-    property_, value = (re.escape(json.dumps(each, ensure_ascii=False)[1:-1]) for each in (name, secret))
+    property_, value = (re.escape(json.dumps(text, ensure_ascii=False)[1:-1]) for text in (name, secret))
     between = r"""(?:(?!"default":|default ").){0,2000}?"""
     return re.compile(rf'"{property_}":\s?[<{{]{between}(?:"default":|default )"(?P<secret>{value})"', re.DOTALL)
 
 
 def _schema_secrets(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the strings that schemas give as values of what is named like a secret, each behind that name."""
+    """Yield (name, value) for the strings that schemas give as values of properties with a secret's name."""
     match value:
         case dict():
             if value.get("type") == "mcp" and isinstance(headers := value.get("headers"), dict):
                 for header, secret in headers.items():
                     found = _credentials(header.lower(), secret) if isinstance(secret, str) else ()
-                    yield from ((header, each) for each in found)
+                    yield from ((header, credential) for credential in found)
             for key, member in value.items():
                 if key in _SCHEMA_VALUES and is_secret_name(name):
                     yield from ((name, text) for text in _strings(member))

@@ -1,7 +1,7 @@
-"""Replaying recorded exchanges through the addon's own hooks, as mitmproxy calls them for a live one.
+"""Replays recorded exchanges through the addon's own hooks, as mitmproxy calls them for a live one.
 
-``toolsim replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if
-what the addon makes of them is not what they hold; ``--update`` writes it into them.
+``toolsim replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if the addon's output differs from
+what they hold; ``--update`` writes the new output into them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def in_one_piece(data: bytes) -> list[bytes]:
 
 
 def cut_by(chance: random.Random) -> Cut:
-    """Return a way to cut bodies at random places, often within an event, a line or a character."""
+    """Return a function that cuts bodies at random places, often within an event, a line or a character."""
 
     def cut(data: bytes) -> Iterator[bytes]:
         start = 0
@@ -74,10 +74,10 @@ def cut_by(chance: random.Random) -> Cut:
 
 
 def replay(stored: HTTPFlow, cut: Cut = in_one_piece, *, by_hand: Collection[str] = ()) -> HTTPFlow:
-    """Return the exchange that the addon makes of a recorded one's backend side: the client's side, as of today.
+    """Return the client's side that the addon makes today of the backend's side of a recorded exchange.
 
-    ``cut`` says in which pieces a stream arrives; ``by_hand``: names of options that count before the recorded ones,
-    beside those that are not at their default. Needs mitmproxy's context, with the addon's options.
+    ``cut`` splits a stream into the pieces that arrive; ``by_hand``: names of options that override the recorded ones,
+    besides those that are not at their default. Needs mitmproxy's context, with the addon's options.
     """
     addon = ToolSim(alone=True, by_hand=by_hand)
     addon.configure({"toolsim_backend"})
@@ -117,7 +117,7 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
 
 
 def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False, by_hand: Collection[str] = ()) -> Result:
-    """Replay a file and compare; ``update``: write what came out into it if it differs. The result is the same."""
+    """Replay a file and compare; ``update``: write a new output into it. The result does not depend on ``update``."""
     try:
         backend, client = recorded(path)
     except (ValueError, FlowReadException) as problem:
@@ -133,7 +133,7 @@ def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False, by
 
 
 def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
-    """Give the recorded client's side what the addon made; recorded times and random ids stay."""
+    """Update the recorded client's side to what the addon made; recorded times and random ids stay."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
     client.request = made.request
@@ -164,7 +164,7 @@ def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
-    """Return why an answer cannot be replayed, "" if it can: only what the backend sent was recorded."""
+    """Return why an answer cannot be replayed, "" if it can: a recording holds only what the backend sent."""
     note = backend.metadata[NOTE]
     if note["missing_bytes"]:
         return "the answer was too long to be kept whole: only the request is compared"
@@ -190,7 +190,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     master = Master(Options())
     try:
         master.options.set(*arguments.set, defer=True)
-        # Checks them, and says in the log what is wrong.
+        # Checks the options, and logs what is wrong.
         master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
     except OptionsError as problem:
         print(problem, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What came of replaying a recorded exchange."""
+"""The result of replaying a recorded exchange."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of replaying a file; ``note``: what could not be compared, ``problem``: why nothing could."""
+    """The result for one file; ``note``: what could not be compared, ``problem``: why nothing could."""
 
     path: Path
     differences: tuple[Difference, ...] = ()

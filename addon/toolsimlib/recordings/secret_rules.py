@@ -1,4 +1,4 @@
-"""What is a secret: names of fields and headers, and texts that are secrets by their looks. Tables, and no more.
+"""What counts as a secret: names of fields and headers, and texts that look like secrets. Only tables.
 
 Every pattern is bounded: time is linear in the text.
 """
@@ -36,7 +36,7 @@ KEPT_HEADERS = frozenset(
         "x-should-retry",
     }
 )
-"""Headers whose values stay (after the rules for texts); so do those that begin with one of ``KEPT_PREFIXES``."""
+"""Headers whose values stay (after the rules for texts), as do those that begin with one of ``KEPT_PREFIXES``."""
 KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
 
 DROPPED_HEADERS = frozenset(
@@ -66,7 +66,7 @@ DROPPED_HEADERS = frozenset(
         "x-request-id",
     }
 )
-"""Headers that say something about a machine, a connection or a time, and nothing else."""
+"""Headers that only describe a machine, a connection or a time."""
 DROPPED_PREFIXES = ("x-stainless-", "cf-", "sec-")
 
 SECRET_NAME = re.compile(
@@ -75,13 +75,13 @@ SECRET_NAME = re.compile(
     r"|authorization|credentials?|cookie|bearer)$"
 )
 """Names, in snake case, of fields, parameters and headers that hold secrets."""
-# "key" alone is too common a word for a field; but as a parameter of a URL it is Google's, and many a header ends so.
+# "key" alone is too common a word for a field; but Google uses it as a URL parameter, and many headers end in it.
 _SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|session)$")
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("OpenAI and its kin", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
     (
-        "other vendors",  # whose prefixes are common enough as words: with a digit, or it is a tool's name
+        "other vendors",  # their prefixes are also words: without a digit it is the name of a tool
         re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),
     ),
     ("GitHub", re.compile(r"\b(?:gh[pousr]|github_pat)_(?P<secret>\w{8,512})")),
@@ -119,7 +119,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         "user of curl",
         re.compile(r"(?<!\S)(?:-u|--user)[ =]\\*[\"']?(?P<secret>[^\s\"':\\]{1,64}:[^\s\"'\\]{4,256})"),
     ),
-    (  # of which the password may hold "@"
+    (  # the password may contain "@"
         "user and password of a URL",
         re.compile(r"\b(?i:[a-z][a-z0-9+.-]{1,20})://(?P<secret>[^\s/\"'<>\\]{1,256})@"),
     ),
@@ -135,7 +135,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?P<secret>(?:[^-]|-(?!----))++)"),
     ),
 )
-"""Texts that are secrets by their looks; the group ``secret`` is hidden."""
+"""Texts that look like secrets; the group ``secret`` is hidden."""
 
 
 @lru_cache(maxsize=4096)
@@ -146,7 +146,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a parameter of a URL, or a header, holds a secret: there shorter names do than in a field."""
+    """Return whether a URL parameter or header of this name holds a secret: shorter names count than in a field."""
     return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
 
 

@@ -1,12 +1,12 @@
 """``mitmdump -S FILE -s addon/toolsim.py``: recorded answers of a backend for live clients.
 
 mitmproxy's own server replay looks for a stored flow with the same request, but only after our hooks: by then the live
-request has been rewritten, while the recorded one is the client's own. So a live request is recognised before it is
-rewritten (``ServerReplay``, listed before ToolSim), and the stored answer is handed over under the rewritten request
-afterwards (``Handover``, listed after it). mitmproxy does the rest: it answers, and the answer goes through the
+request has been rewritten, while the recorded one is the client's own. So we match a live request before it is
+rewritten (``ServerReplay``, listed before ToolSim), and hand over the stored answer under the rewritten request
+afterwards (``Handover``, listed after it). mitmproxy does the rest: it answers, and the answer passes through the
 ordinary hooks.
 
-Hosts, ports and secrets do not count; a client that addresses the listener itself is served too.
+Hosts, ports and secrets are ignored; a client that addresses the listener itself is served too.
 """
 
 from __future__ import annotations
@@ -48,16 +48,17 @@ class ServerReplay:
         self.handover = Handover()
 
     def running(self) -> None:
-        """Drop what was loaded before this script, and is not to be served."""
+        """Drop what was loaded before this script and must not be served."""
         if (playback := _playback()) is not None:
             _drop_clients_sides(playback)
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Send a request for the listener to the recorded backend instead."""
+        """Redirect a request for the listener to the recorded backend."""
         request, playback = flow.request, _playback()
         if playback is None:
             return
-        # Files can be loaded at any time. mitmproxy would say so, but to whom it says that it says each hook twice.
+        # Files can be loaded at any time. mitmproxy's ``update`` hook would report that, but it is also called after
+        # every other hook.
         _drop_clients_sides(playback)
         if flow.response is not None or not route.endpoint(request.path):
             return
@@ -72,7 +73,7 @@ class ServerReplay:
                 self.handover.redirected.add(flow.id)
 
     def request(self, flow: HTTPFlow) -> None:
-        """Look for the recorded exchange that began with this request."""
+        """Find the recorded exchange that began with this request."""
         playback = _playback()
         if playback is None or flow.response is not None or not flow.live:
             return
@@ -95,7 +96,7 @@ class ServerReplay:
 
 
 class Handover:
-    """Hands a recorded answer to mitmproxy's server replay, under the request as it is by now."""
+    """Hands a recorded answer to mitmproxy's server replay, under the rewritten request."""
 
     def __init__(self) -> None:
         self.found: dict[str, HTTPFlow] = {}
@@ -123,13 +124,13 @@ class Handover:
         playback.add_flows([handed])
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Take back what has been used, or never will be."""
+        """Take back an answer that has been used, or never will be."""
         handed, playback = self._handed.pop(flow.id, None), _playback()
         if handed is not None and playback is not None:
             _take(playback, handed)
 
     def error(self, flow: HTTPFlow) -> None:
-        """Do the same when the client has gone."""
+        """Do the same if the client disconnects."""
         self.responseheaders(flow)
 
 
@@ -150,9 +151,9 @@ def _file_of(stored: HTTPFlow) -> str:
 
 
 def _listed(found: list[str]) -> str:
-    """Return the first differences, each on a line of its own."""
+    """Return the first differences, one per line."""
     more = [f"and {len(found) - _MAX_SHOWN} more"] if len(found) > _MAX_SHOWN else []
-    return "".join(f"\n  {each}" for each in [*found[:_MAX_SHOWN], *more])
+    return "".join(f"\n  {line}" for line in [*found[:_MAX_SHOWN], *more])
 
 
 def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
@@ -161,7 +162,7 @@ def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
 
 
 def _drop_clients_sides(playback: ServerPlayback) -> None:
-    """Leave the backend's sides of exchanges: an answer that we made must not be rewritten again."""
+    """Leave only the backend's sides of exchanges: an answer that we made must not be rewritten again."""
     for stored in list(_stored(playback)):
         if stored.metadata[NOTE].get("side") == "client":
             _take(playback, stored)
@@ -177,7 +178,7 @@ def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
 
 
 def _comparable(flow: HTTPFlow) -> dict[str, Any]:
-    """Return what is compared of a request, without secrets, as the recorded one is."""
+    """Return the parts of a request that are compared, without secrets, like the recorded one."""
     copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     copy.response = None
     (cleaned,) = clean([copy])

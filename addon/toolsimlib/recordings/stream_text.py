@@ -1,7 +1,7 @@
-"""Editing the texts of an event stream, whose words and secrets run on over the ends of events.
+"""Edits the texts of an event stream, whose words and secrets may span several events.
 
-Strings that arrive in pieces are put together, edited as one text of the same length, and cut again where they were
-cut. An event that nothing changes stays as it is, to the byte.
+Strings that arrive in pieces are joined, edited as one text of the same length, and split again at the same places. An
+event that does not change stays the same, to the byte.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")
 
 
 class Edited(str):
-    """A text that was edited as a part of a longer one: whoever edits the rest of its event leaves it alone."""
+    """A text that was edited as part of a longer one: edits of the rest of its event leave it alone."""
 
     __slots__ = ()
 
@@ -32,11 +32,11 @@ class Edited(str):
 def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
     """Return an event stream with other texts.
 
-    ``text`` edits what arrives in pieces, and must keep its length. ``value`` edits an event's JSON, and returns the
-    very object if it changes nothing. ``line`` edits lines that hold no JSON. An event that is nested too deeply to be
-    read loses its data.
+    ``text`` edits what arrives in pieces, and must keep its length. ``value`` edits the JSON of an event, and returns
+    the same object if it changes nothing. ``line`` edits lines that hold no JSON. An event that is nested too deeply to
+    be parsed loses its data.
     """
-    # Of bytes: in a str U+2028 would be a line end too.
+    # Split as bytes: in a str, U+2028 would be a line break too.
     lines = [raw.decode("utf-8", "surrogateescape") for raw in data.splitlines(keepends=True)]
     if lines and lines[0].startswith(_BOM):
         lines[:1] = [_BOM, lines[0][1:]]
@@ -45,7 +45,7 @@ def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit
     edited: list[str] = []
     for number, event in enumerate(events):
         if event.document is None:
-            edited += [line(each) for each in event.lines]
+            edited += [line(text_line) for text_line in event.lines]
             continue
         document = value(event.document)
         if document is event.document and number not in touched and not isinstance(document, _TooDeep):
@@ -57,14 +57,14 @@ def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """Lines that hold one JSON document, or None: lines of any other kind."""
+    """Lines that hold one JSON document; ``document`` is None for lines of any other kind."""
 
     lines: list[str]
     document: Any
 
 
 def _events(lines: Iterable[str]) -> Iterator[_Event]:
-    """Group the lines of a stream: the ``data`` lines of an event may hold one document together, or each its own."""
+    """Group the lines of a stream: the ``data`` lines of an event may hold one document together, or one per line."""
     data: list[str] = []
     for line in [*lines, ""]:
         if line.startswith("data:"):
@@ -73,7 +73,7 @@ def _events(lines: Iterable[str]) -> Iterator[_Event]:
         if len(data) > 1 and (whole := _parse("".join(map(_payload, data)))) is not None:
             yield _Event(data, whole)
         else:
-            yield from (_Event([each], _parse(_payload(each))) for each in data)
+            yield from (_Event([data_line], _parse(_payload(data_line))) for data_line in data)
         data = []
         if line:
             yield _Event([line], None)
@@ -88,7 +88,7 @@ def _line_end(line: str) -> str:
 
 
 def _parse(text: str) -> Any:
-    """Return the JSON object or array in a text, None if there is none; one that is too deep is an empty one."""
+    """Return the JSON object or array in a text, None if there is none, ``_TooDeep`` if it is nested too deeply."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -99,7 +99,7 @@ def _parse(text: str) -> Any:
 
 
 class _TooDeep(dict[str, Any]):
-    """Stands for data that cannot be read, and so cannot be edited: it is written as ``{}``."""
+    """Stands for data that cannot be parsed, and so not be edited: it is written as ``{}``."""
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
@@ -117,7 +117,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
             end = start + len(owner[key])
             if whole[start:end] != edited[start:end]:
                 if "bytes" in owner:
-                    owner["bytes"] = None  # They spell a token again.
+                    owner["bytes"] = None  # They repeat the token.
                 touched.add(number)
             owner[key] = Edited(edited[start:end])
             start = end
@@ -125,23 +125,23 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
 
 
 def _pieces(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
-    """Yield an event's strings that come in pieces, as place, owner and key: pieces of one text have one place."""
+    """Yield the strings of an event that are pieces, as (place, owner, key): pieces of one text have the same place."""
     match value:
         case dict():
             if "logprob" in value and isinstance(value.get("token"), str):
                 yield (*place, "token"), value, "token"
             mark = tuple([mark for key in _PLACE if not isinstance(mark := value.get(key), dict | list)])
-            for key, each in value.items():
-                if isinstance(each, str) and key in _PIECES:
+            for key, member in value.items():
+                if isinstance(member, str) and key in _PIECES:
                     yield (*place, *mark, key), value, key
-                elif isinstance(each, dict | list):
-                    yield from _pieces(each, (*place, *mark, key))
+                elif isinstance(member, dict | list):
+                    yield from _pieces(member, (*place, *mark, key))
         case list():
-            for position, each in enumerate(value):
-                index = each.get("index", position) if isinstance(each, dict) else position
-                if isinstance(each, dict) and "logprob" in each and place[-1:] != ("top_logprobs",):
-                    index = 0  # Tokens that stand side by side are one text.
-                yield from _pieces(each, (*place, index if isinstance(index, int) else position))
+            for position, item in enumerate(value):
+                index = item.get("index", position) if isinstance(item, dict) else position
+                if isinstance(item, dict) and "logprob" in item and place[-1:] != ("top_logprobs",):
+                    index = 0  # Consecutive tokens are one text.
+                yield from _pieces(item, (*place, index if isinstance(index, int) else position))
 
 
 def parse_json(text: str) -> Any:
