@@ -1,0 +1,30 @@
+"""A row's verdict: times are scaled by the pace of the machine, ratios are not."""
+
+import pytest
+from bench.machine import pace
+from bench.table import Row
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "goal", "pace", "verdict"),
+    [
+        (2.0, "ms", 2.0, 1.0, "ok"),
+        (2.1, "ms", 2.0, 1.0, "MISSED"),
+        (2.1, "ms more", 2.0, 1.1, "scaled"),
+        (2.3, "µs/delta", 2.0, 1.1, "MISSED"),
+        (1.9, "ms", 2.0, 0.5, "ok"),
+        (2.1, "× bare", 2.0, 3.0, "MISSED"),
+        (2.1, "KB/req", 2.0, 3.0, "MISSED"),
+        (2.1, "ms", None, 3.0, ""),
+    ],
+)
+def test_verdict(value: float, unit: str, goal: float | None, pace: float, verdict: str) -> None:
+    """A faster machine makes no goal harder, and a slower one excuses only times."""
+    row = Row("group", "row", value, unit, goal, pace=pace)
+    assert row.verdict == verdict
+    assert verdict in row.line()
+
+
+def test_pace() -> None:
+    """It is measured, not assumed: no machine is a hundred times as fast or as slow as that of the goals."""
+    assert 0.01 < pace() < 100
