@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from toolsimlib.errors import ApiError, BadRequest
@@ -25,7 +24,7 @@ from toolsimlib.wire.errors import error_body, read_error
 from toolsimlib.wire.json_codec import parse_object
 
 ROUND_FAILED = "ROUND_FAILED"
-"""A warning: a further round failed before it events anything, and the answer ends as it would have without it."""
+"""A warning: a further round failed before it emitted anything, and the answer ends as it would have without it."""
 
 
 PROVIDER_ERROR = "PROVIDER_ERROR"
@@ -49,6 +48,8 @@ class RoundReport:
 
 
 RoundEvent = ClientEvent | AskAgain | Refused | RoundReport
+_End = AskAgain | Refused | Failed | Ended
+"""How a round ended, if that is not emitted."""
 Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
 """Asks one round. What it yields ends with ``Refused`` or ``RoundReport``; closing it early stops the model."""
 
@@ -76,131 +77,183 @@ class Job:
     hosted: HostedCalls | None = None
 
 
-async def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
+def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
     """Answer a request, in as many rounds as it takes.
 
     The events end with ``Ended`` or ``Failed``; or there is one ``Refused``, if the first round got no answer.
     """
-    started = time.monotonic()
-    hosted, body, policy = job.hosted, job.body, job.policy
-    held: list[ClientEvent] = []
-    if hosted is not None:
+    return _Answering(job).events()
+
+
+class _Answering:
+    """The rounds of one answer: what each of them emits, and which one follows it."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._started = time.monotonic()
+        self._hosted = job.hosted
+        self._course: Course
+        self._opinion: SecondOpinion | None = None
+        # Calls beside their XML are emitted as text: without it they would be lost.
+        in_words = job.policy.output_mode != "openai-json"
+        self._merger = Merger(
+            text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
+        )
+        self._notes = Notes(job.api, job.form, job.report)
+        self._held: list[ClientEvent] = []  # Emitted once the answer is opened.
+        self._last: AskAgain | None = None  # Why the current round was asked.
+
+    async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
+        """Ask round after round."""
         try:
-            # Nothing is emitted before the model has begun: until then an error is an HTTP error.
-            held = await hosted.prepare()
+            following: Round | None = await self._first()
         except BadRequest as bad:
             yield Refused(bad.error.status, {"content-type": "application/json"}, error_body(bad.error))
             return
-        body, policy = hosted.body, hosted.policy
-    opinion = _opinion(job)
-    if opinion is not None:
-        # None is announced before it is known to stand.
-        policy = replace(policy, stream_arguments="buffered")
-    course = Course(job.api, body, policy, job.bounds, hosted.tools if hosted is not None else frozenset())
-    # Calls beside their XML are events as text: without it they would be lost.
-    in_words = job.policy.output_mode != "openai-json"
-    merger = Merger(
-        text_follows_calls=job.api.text_follows_calls or in_words,
-        max_calls=job.policy.tool_block_max,
-    )
-    notes = Notes(job.api, job.form, job.report)
-
-    def emit(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-        for event in events:
-            for out in merger.feed(event):
-                notes.note(out)
-                if isinstance(out, Ended):
-                    job.report.finish = out.reasons[0]
-                yield out
-
-    round_: Round = course.first()
-    last: AskAgain | None = None
-    while True:
-        end: AskAgain | Refused | Failed | Ended | None = None
-        async with aclosing(job.ask(round_)) as received:
-            async for event in received:
-                match event:
-                    case RoundReport():
-                        job.report.add(event.report)
-                        job.report.calls = merger.calls
-                    case AskAgain() | Refused() | Failed():
-                        end = event
-                    case Ended() if (hosted and hosted.has_work) or (opinion and opinion.holds):
-                        end = event
-                    case _:
-                        events = [event] if hosted is None else hosted.take(event)
-                        events = [*events, *held] if isinstance(event, Opened) else [*held, *events]
-                        held = []
-                        for out in emit(events if opinion is None else opinion.take(events)):
-                            yield out
-        if opinion is not None and opinion.holds:
-            has_work = hosted is not None and hosted.has_work
-            if isinstance(end, AskAgain | Ended):
-                weighed = await opinion.weigh(partial(_aside, course, started))
-            else:
-                weighed = opinion.release()
-            merger.count(weighed.usage)
-            released = weighed.passed
-            if isinstance(end, Ended) and not has_work:
-                if weighed.refused and not (weighed.calls or merger.called):
-                    released, end = weighed.in_words(end)
-                else:
-                    released, end = [*released, end], None
-            for out in emit(released):
-                yield out
-        following: Round | None = None
-        seconds = time.monotonic() - started
-        match end:
-            case None:
-                return
-            case AskAgain() | Ended() if hosted is not None and hosted.has_work:
-                # What else is wrong with the round is not asked again: the model goes on from the outputs.
-                last = opinion = None
-                merger.count(end.usage)
-                async with aclosing(hosted.run(round_.body)) as ran:
-                    async for event in ran:
-                        for out in emit([event]):
-                            yield out
-                if not (merger.called or hosted.waits):
-                    seconds = time.monotonic() - started
-                    following = course.after_calls(round_, hosted.body, seconds=seconds, size=merger.size)
-                if following is None:
-                    whole = merger.ended()
-                    job.report.finish = whole.reasons[0]
-                    notes.note(whole)
-                    yield whole
+        while following is not None:
+            round_, following = following, None
+            end: _End | None = None
+            async with aclosing(self._job.ask(round_)) as received:
+                async for event in received:
+                    match event:
+                        case RoundReport(report=report):
+                            self._job.report.add(report)
+                            self._job.report.calls = self._merger.calls
+                        case AskAgain() | Refused() | Failed():
+                            end = event
+                        case Ended() if self._waits:
+                            end = event
+                        case _:
+                            for out in self._emit(self._passed(event)):
+                                yield out
+            if self._opinion is not None and self._opinion.holds:
+                released, end = await self._weighed(self._opinion, end)
+                for out in self._emit(released):
+                    yield out
+            match end:
+                case None:
                     return
-            case AskAgain():
-                last = end
-                merger.count(end.usage)
-                following = course.next(round_, end, called=merger.called, seconds=seconds, size=merger.size)
-                if following is not None and end.fault.reason == SECOND_OPINION:
-                    job.report.asked_again.append(entry(SECOND_OPINION, end.fault.name))
-            case Refused() | Failed() if not (merger.has_emitted or _is_verdict(end)) and (
-                following := course.without_tools(round_, _status(end), seconds=seconds)
-            ):
-                job.report.asked_again.append(PROVIDER_ERROR)
-                job.report.error = None
-            case Refused() | Failed() if last is None or merger.has_emitted or _is_no_worse(end, last):
+                case AskAgain() | Ended() if self._hosted is not None and self._hosted.has_work:
+                    # What else is wrong with the round is not asked again: the model goes on from the outputs.
+                    self._last = self._opinion = None
+                    self._merger.count(end.usage)
+                    async with aclosing(self._hosted.run(round_.body)) as ran:
+                        async for event in ran:
+                            for out in self._emit([event]):
+                                yield out
+                    following = self._after_tools(round_, self._hosted)
+                case AskAgain():
+                    following = self._again(round_, end)
+                case Refused() | Failed():
+                    following = self._without_tools(round_, end)
+            if following is None:
+                for conclusion in self._concluded(end):
+                    yield conclusion
+                return
+            self._merger.next_round()
+            if self._hosted is not None:
+                self._hosted.next_round()
+
+    async def _first(self) -> Round:
+        """Return the first round. Raises BadRequest: nothing is emitted before, so that this is an HTTP error."""
+        job, hosted = self._job, self._hosted
+        body, policy, names = job.body, job.policy, frozenset[str]()
+        if hosted is not None:
+            self._held = await hosted.prepare()
+            body, policy, names = hosted.body, hosted.policy, hosted.tools
+        self._opinion = _opinion(job)
+        if self._opinion is not None:
+            # No call is announced before it is certain to stand.
+            policy = replace(policy, stream_arguments="buffered")
+        self._course = Course(job.api, body, policy, job.bounds, names)
+        return self._course.first()
+
+    @property
+    def _seconds(self) -> float:
+        """Since the answer was started."""
+        return time.monotonic() - self._started
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the end of the round is not that of the answer: calls wait for their outputs or verdicts."""
+        has_work = self._hosted is not None and self._hosted.has_work
+        return has_work or (self._opinion is not None and self._opinion.holds)
+
+    def _passed(self, event: ClientEvent) -> list[ClientEvent]:
+        """Return what an event of the round lets pass."""
+        events = [event] if self._hosted is None else self._hosted.take(event)
+        events = [*events, *self._held] if isinstance(event, Opened) else [*self._held, *events]
+        self._held = []
+        return events if self._opinion is None else self._opinion.take(events)
+
+    def _emit(self, events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
+        """Yield what the client gets of events."""
+        for event in events:
+            for out in self._merger.feed(event):
+                self._notes.note(out)
+                if isinstance(out, Ended):
+                    self._job.report.finish = out.reasons[0]
+                yield out
+
+    async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
+        """Return what is emitted of the calls that were held, and the end of the round, None if it is emitted too."""
+        weighed = await opinion.weigh(self._aside) if isinstance(end, AskAgain | Ended) else opinion.release()
+        self._merger.count(weighed.usage)
+        if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
+            return weighed.passed, end
+        if weighed.refused and not (weighed.calls or self._merger.called):
+            return weighed.in_words(end)
+        return [*weighed.passed, end], None
+
+    def _aside(self, rule: str, question: str) -> Round | None:
+        return self._course.aside(rule, question, seconds=self._seconds)
+
+    # Which round follows: None if the answer ends here.
+
+    def _after_tools(self, before: Round, hosted: HostedCalls) -> Round | None:
+        if self._merger.called or hosted.waits:
+            return None
+        return self._course.after_calls(before, hosted.body, seconds=self._seconds, size=self._merger.size)
+
+    def _again(self, before: Round, end: AskAgain) -> Round | None:
+        self._last = end
+        merger = self._merger
+        merger.count(end.usage)
+        following = self._course.next(before, end, called=merger.called, seconds=self._seconds, size=merger.size)
+        if following is not None and end.fault.reason == SECOND_OPINION:
+            self._job.report.asked_again.append(entry(SECOND_OPINION, end.fault.name))
+        return following
+
+    def _without_tools(self, before: Round, end: Refused | Failed) -> Round | None:
+        if self._merger.has_emitted or _is_verdict(end):
+            return None
+        following = self._course.without_tools(before, _status(end), seconds=self._seconds)
+        if following is not None:
+            self._job.report.asked_again.append(PROVIDER_ERROR)
+            self._job.report.error = None
+        return following
+
+    def _concluded(self, end: _End) -> Iterator[ClientEvent | Refused]:
+        """Yield the end of the answer, whose last round ended like this."""
+        report, merger, last = self._job.report, self._merger, self._last
+        if isinstance(end, Refused | Failed):
+            if last is None or merger.has_emitted or _is_no_worse(end, last):
                 yield failure(end) if merger.is_opened else end
                 return
-            case _:
-                job.report.warnings.append(ROUND_FAILED)
-                merger.go_back()
-        if following is None:
-            assert last is not None
-            if opinion is not None and last.fault.reason == SECOND_OPINION:
-                opinion.stand()
-            for otherwise in last.otherwise:
-                job.report.error = otherwise.error.code if isinstance(otherwise, Failed) else None
-                job.report.finish = None
-                for out in emit([otherwise]):
-                    yield out
+            report.warnings.append(ROUND_FAILED)
+            merger.go_back()
+        if last is None:
+            whole = merger.ended()
+            report.finish = whole.reasons[0]
+            self._notes.note(whole)
+            yield whole
             return
-        merger.next_round()
-        if hosted is not None:
-            hosted.next_round()
-        round_ = following
+        if self._opinion is not None and last.fault.reason == SECOND_OPINION:
+            self._opinion.stand()
+        for otherwise in last.otherwise:
+            report.error = otherwise.error.code if isinstance(otherwise, Failed) else None
+            report.finish = None
+            yield from self._emit([otherwise])
 
 
 def _opinion(job: Job) -> SecondOpinion | None:
@@ -209,10 +262,6 @@ def _opinion(job: Job) -> SecondOpinion | None:
         return None
     request = job.api.read(job.body)
     return SecondOpinion(request, job.policy, job.ask, job.report) if wants_opinion(request, job.policy) else None
-
-
-def _aside(course: Course, started: float, rule: str, question: str) -> Round | None:
-    return course.aside(rule, question, seconds=time.monotonic() - started)
 
 
 def failure(end: Failed | Refused) -> Failed:
