@@ -1,8 +1,8 @@
-"""``make bench``: one table, a verdict for each row that has a goal; ``build/bench.json`` and ``build/bench.svg``.
+"""``make bench``: one table, a verdict for each row with a goal; ``build/bench.json`` and ``build/bench.svg``.
 
-Each group can be asked for alone (ROWS="cpu delay"); QUICK=1 takes about two minutes. Figures are medians; ratios are
-of medians in one run in which both sides take turns. The goals are for a quiet machine with two cores; one in ms or µs
-is scaled by the pace of this machine (``machine.py``).
+Groups can be selected (ROWS="cpu delay"); QUICK=1 takes about two minutes. Figures are medians; ratios are of medians
+from one run in which both sides alternate. The goals assume a quiet machine with two cores; those in ms or µs are
+scaled by the pace of this machine (``machine.py``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure the groups that are named, all by default; ``--quick`` for the short way."""
+    """Measure the named groups, by default all; ``--quick`` shortens the runs."""
     quick = "--quick" in arguments
     wanted = [name for name in arguments if name != "--quick"]
     rows: list[Row] = []

@@ -1,7 +1,7 @@
 """``python -m bench.against OLD [ROUNDS]``: what a stream of prose costs here and in an older checkout of toolsim.
 
-Both are a real mitmdump before the same backend, and take turns; a round's ratio is of the processor's time that its
-two streams took, so that what else the machine does is no part of it. Medians, and quartiles of the ratio::
+Both are a real mitmdump in front of the same backend, and they alternate. A round's ratio is of the CPU time of its two
+streams, so other load on the machine does not enter it. Prints medians, and quartiles of the ratio::
 
     git worktree add /tmp/old COMMIT && cd tests && ../.venv/bin/python -m bench.against /tmp/old
 """
@@ -17,7 +17,7 @@ from bench.stage import PATHS, Client, backend, cpu_seconds
 from support.mitmdump import ROOT, Mitmdump
 
 STREAMS = ("prose-8000-4-1", "prose-16000-4-8")
-# Both have compiled and kept what they need by then.
+# By then both have compiled and cached what they need.
 _FIRST = 2
 
 
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
                         before = cpu_seconds(sides[side].pid)
                         clients[side].ask(api, stream)
                         costs[side].append(1000 * (cpu_seconds(sides[side].pid) - before))
-                then, now = (each[_FIRST:] for each in costs)
+                then, now = (times[_FIRST:] for times in costs)
                 low, middle, high = statistics.quantiles([b / a for a, b in zip(then, now, strict=True)], n=4)
                 print(
                     f"{stream:16} {api:10} {statistics.median(then):6.1f} ms then {statistics.median(now):6.1f} now,"

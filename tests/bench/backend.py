@@ -1,10 +1,10 @@
-"""A backend that costs next to nothing: a process of its own that sends answers made beforehand.
+"""A backend that costs next to nothing: a separate process that sends prepared answers.
 
-What it answers stands in the request's ``model``: ``KIND-SIZE-STEP-PER_WRITE``. ``prose`` and ``call`` are ``SIZE``
-characters of text in deltas of ``STEP``, so many of them in each write, which is one HTTP chunk, with a moment between
-the writes, so that they arrive one by one. ``emitted`` is a call that the backend emits itself, with as many characters
-of arguments. ``timed-COUNT-RATE-1`` are COUNT deltas, RATE a second, each the time at
-which it was written (``time.monotonic_ns``). Started as a module it prints its port.
+The request's ``model`` selects the answer: ``KIND-SIZE-STEP-PER_WRITE``. ``prose`` and ``call`` are ``SIZE`` characters
+of text in deltas of ``STEP``, ``PER_WRITE`` of them per write. A write is one HTTP chunk, with a pause after it so that
+writes arrive one by one. ``emitted`` is a call that the backend emits itself, with ``SIZE`` characters of arguments.
+``timed-COUNT-RATE-1`` is COUNT deltas, RATE per second; each contains the time at which it was written
+(``time.monotonic_ns``). Run as a module, it prints its port.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from bench.texts import arguments, call, pieces, prose
 from support.wire import ChatAnswer, Dialect, ResponsesAnswer, usage
 
-# Long enough for a proxy to have taken the write before the next, short against what it costs there.
+# Long enough for a proxy to consume the write before the next one, short compared to what the write costs there.
 BETWEEN_WRITES = 0.0002
 _MODEL = re.compile(rb'"model":\s?"(\w+)-(\d+)-(\d+)-(\d+)"')
 
@@ -72,7 +72,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             body = await reader.readexactly(int(length[1]) if length else 0)
             dialect: Dialect = "responses" if b"/responses" in head.partition(b"\r\n")[0] else "chat"
             found = _MODEL.search(body)
-            if found is None:  # Somebody asks who this is.
+            if found is None:  # A request that identifies the backend.
                 writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 continue
             kind, (size, step, per_write) = found[1].decode(), map(int, found.groups()[1:])

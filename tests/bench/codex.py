@@ -1,7 +1,7 @@
-"""A real Codex app-server with a stub model: first text through addon and bridge against the bare app-server.
+"""A real Codex app-server with a stub model: first text through addon and bridge, against the bare app-server.
 
-Both ways have the same child, settings and model; they take turns, so that a
-busy machine disturbs both alike. What the bare way leaves out: HTTP, twice, and the addon.
+Both ways share child, settings and model, and alternate, so that a busy machine disturbs both alike. The bare way skips
+HTTP, twice, and the addon.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def through(client: httpx.AsyncClient) -> float:
 
 
 async def figures() -> list[Row]:
-    """Return the first text's times, and how many answers a second there are."""
+    """Return the row of the first text's times, and that of the answers per second."""
     binary = programs.codex()
     if binary is None:
         return [Row("codex", "first text", math.nan, "ms more", note="codex not found (make clients, or CODEX_BIN)")]

@@ -1,7 +1,7 @@
 """CPU time of mitmdump with the addon over that of a bare one, for one streamed answer.
 
-Both take turns, stream by stream, so that a busy machine disturbs both alike. Across APIs the bare one streams the
-backend's own API: that is what would pass if nobody translated.
+The two alternate stream by stream, so that a busy machine disturbs both alike. Across APIs the bare one streams the
+backend's own API, which is what would pass without translation.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from support.mitmdump import Mitmdump
 class Case:
     """One kind of stream. ``model``: see `backend.py`.
 
-    ``processes``: pairs of new proxies that are measured. Two processes of one kind differ for as long as they run, by
-    a tenth of what a stream of eight events a write takes.
+    ``processes``: how many pairs of new proxies are measured. Two processes of one kind differ, as long as they run, by
+    a tenth of the cost of a stream with eight events per write.
     """
 
     model: str
@@ -36,8 +36,8 @@ class Case:
     def name(self) -> str:
         kind, size, step, per_write = self.model.split("-")
         way = f"{self.client} ← {self.backend}" if self.client != self.backend else self.client
-        told = f" {self.arguments}" if kind != "prose" else ""
-        return f"{kind} {int(size) / 1000:g} KB{told}, {way}, {step} chars × {per_write} a write"
+        mode = f" {self.arguments}" if kind != "prose" else ""
+        return f"{kind} {int(size) / 1000:g} KB{mode}, {way}, {step} chars × {per_write} a write"
 
 
 def cases() -> Iterator[Case]:
@@ -77,13 +77,13 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 def costs(case: Case, ours: Mitmdump, bare: Mitmdump, rounds: int) -> tuple[float, float]:
-    """Return the milliseconds of a stream, ours and a bare one's."""
+    """Return the milliseconds per stream, ours and the bare proxy's."""
     sides = ((ours, Client(ours.url), case.client), (bare, Client(bare.url), case.backend))
     taken: tuple[list[float], list[float]] = ([], [])
     for turn in range(rounds + 1):
         for (proxy, client, api), cost in zip(sides, taken, strict=True):
             before = cpu_seconds(proxy.pid)
             client.ask(api, case.model)
-            if turn:  # The first is to warm up.
+            if turn:  # The first round warms up.
                 cost.append(1000 * (cpu_seconds(proxy.pid) - before))
     return statistics.median(taken[0]), statistics.median(taken[1])

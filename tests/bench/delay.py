@@ -1,14 +1,14 @@
-"""What waits: the first text, and each delta of streams that run side by side.
+"""Delays: of the first text, and of each delta in concurrent streams.
 
-The first text and not the first byte: over chat completions the role, which a backend sends ahead, goes out with what
-follows it (see ``wire/chat/writer.py``), so that a first byte's time would hold the backend's own pause behind it.
+We measure the first text, not the first byte. Over chat completions the role, which a backend sends ahead, leaves with
+what follows it (see ``wire/chat/writer.py``), so a first byte's time would include the backend's own pause after it.
 
-A delta's text is the time at which the backend wrote it, so that its delay is known when it arrives, whatever the
-backend's own timer did. Where the machine is full even the bare proxy waits long; a note says so.
+The text of a delta is the time at which the backend wrote it, so its delay is known on arrival, whatever the backend's
+own timer did. On a saturated machine even the bare proxy is slow; a note says so.
 
-All streams begin within one second. Two hundred requests in a second are most of what a proxy can do, a bare one too,
-and each delta of that second waits behind them: a question of what a request costs, which has rows of its own. So the
-deltas that are written while streams still begin, or end, have a row of their own too; the goal is for the others.
+All streams begin within one second. Two hundred requests per second are close to the limit of any proxy, a bare one
+included, and each delta of that second queues behind them. That is the cost of requests, which has its own rows. So
+deltas written while streams begin or end have their own row too, and the goal is for the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WRITTEN = re.compile(rb'"content":\s?"(\d{6,}) "')
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the first text's rows, then those of 1, 50 and 200 streams."""
+    """Yield the rows of the first text, then those of 1, 50 and 200 streams."""
     bare, ours = proxies.bare(), proxies.toolsim()
     yield from first_text(bare.url, ours.url, 60 if quick else 300)
     for streams in (1, 50) if quick else (1, 50, 200):
@@ -58,9 +58,9 @@ def first_text(bare: str, ours: str, rounds: int) -> Iterator[Row]:
             for client, found in zip(clients, times, strict=True):
                 start = time.perf_counter()
                 answer = client.begin(api, "prose-100-4-1")
-                told = b""
-                while FIRST not in told:
-                    told += answer.read1()
+                received = b""
+                while FIRST not in received:
+                    received += answer.read1()
                 if turn > 5:
                     found.append(1000 * (time.perf_counter() - start))
                 answer.read()
@@ -69,14 +69,14 @@ def first_text(bare: str, ours: str, rounds: int) -> Iterator[Row]:
 
 
 class Delays(NamedTuple):
-    """Milliseconds that deltas took: those that were written while all streams ran, and before or after that."""
+    """Milliseconds per delta: of those written while all streams ran, and of those written before or after that."""
 
     running: list[float]
     at_ends: list[float]
 
 
 async def side_by_side(url: str, streams: int, seconds: float) -> Delays:
-    """Return the milliseconds that each delta took."""
+    """Return the delay of each delta in milliseconds."""
     found: list[list[tuple[int, int]]] = [[] for _ in range(streams)]
     body = request_body("chat", f"timed-{int(RATE * seconds)}-{RATE}-1")
     host, port = urlsplit(url).hostname, urlsplit(url).port

@@ -1,8 +1,8 @@
 """How fast this machine is, for goals in ms and µs: they were set where the JSON of a chat chunk takes 5 µs.
 
-That is to read it and to write it. Speed differs by more than three between machines, and by two on a shared one from
-minute to minute. So the pace is measured around each row, and a row that misses its goal but not its goal times the
-pace is marked "scaled".
+That is, to parse it and to serialise it. Speed differs by more than a factor of three between machines, and by two on a
+shared one from minute to minute. So the pace is measured around each row, and a row that misses its goal but not its
+goal times the pace is marked "scaled".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CHUNK = backend_answer("chat", True, ["abcd"])[1].split(b"\n\n")[1].removeprefi
 
 
 def pace() -> float:
-    """Return how many times as long as on the machine of the goals the JSON of a chunk takes."""
+    """Return how many times longer the JSON of a chunk takes here than on the machine for which the goals were set."""
     times = []
     for _ in range(_RUNS):
         start = time.process_time_ns()

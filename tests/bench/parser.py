@@ -1,9 +1,9 @@
-"""The parser, and the whole way of an answer in the process, in microseconds of CPU per delta of four characters.
+"""The parser, and the whole path of an answer within the process, in microseconds of CPU per delta of four characters.
 
-The reference of the parser is the least that any in Python must do with a delta: look for a tag, and keep the text.
-That of the whole way is the JSON of its frames, read and written. The peer is ``@ai-sdk-tool/parser`` from npm, by its
-own Hermes protocol and inside the SDK's streams (``peer.mjs``). There is no other: vLLM's Hermes parser (0.33.0) cannot
-be imported without torch, nor SGLang's (0.5.23) without numpy and torch.
+The reference for the parser is the least that any parser in Python must do per delta: search for a tag and store the
+text. For the whole path it is the JSON of the frames, parsed and serialised. The peer is ``@ai-sdk-tool/parser`` from
+npm, with its own Hermes protocol and inside the SDK's streams (``peer.mjs``). There is no other: vLLM's Hermes parser
+(0.33.0) cannot be imported without torch, nor SGLang's (0.5.23) without numpy and torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEP = 4
 RUNS = 7
 MAX_BYTES = 10_000_000
 SIZES = (2_000, 100_000, 500_000)
-# The peer's time grows with the square of a call's length: at 100 KB it takes minutes.
+# The peer's time grows with the square of the call's length: 100 KB takes minutes.
 PEER_SIZES = (2_000, 20_000)
 PEER = "@ai-sdk-tool/parser@4.1.26"
 PEER_SCRIPT = Path(__file__).with_name("peer.mjs")
@@ -40,12 +40,12 @@ TEXTS = (("prose", prose, 1.0), ("string call", call, 2.0), ("object call", obje
 
 
 def reference() -> Callable[[str], object]:
-    kept: list[str] = []
+    stored: list[str] = []
 
     def feed(text: str) -> None:
         if "<" in text:
             text.find("<tool_call>")
-        kept.append(text)
+        stored.append(text)
 
     return feed
 
@@ -63,7 +63,7 @@ def per_delta(make: Callable[[], Callable[[str], object]], deltas: Sequence[str]
 
 
 def whole_way(client: Dialect, backend: Dialect, text: str, together: int) -> tuple[float, float]:
-    """Return the time of a delta from backend bytes to client bytes, and that of its JSON alone."""
+    """Return the time per delta from backend bytes to client bytes, and that of its JSON alone."""
     deltas = pieces(text, STEP)
     kind, body = backend_answer(backend, True, deltas)
     frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
@@ -85,7 +85,7 @@ def whole_way(client: Dialect, backend: Dialect, text: str, together: int) -> tu
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    """Yield the parser's rows, then those of the whole way."""
+    """Yield the rows of the parser, then those of the whole path."""
     gc.disable()
     try:
         yield from measure_parser(SIZES[:2] if quick else SIZES)
@@ -110,7 +110,7 @@ def measure_parser(sizes: Sequence[int]) -> Iterator[Row]:
 
 
 def measure_peer(sizes: Sequence[int]) -> Iterator[Row]:
-    """Yield our time over the peer's; it is installed under ``build/`` if it is not there."""
+    """Yield our time over the peer's; install the peer under ``build/`` if it is missing."""
     folder = BUILD / "peer"
     if not shutil.which("npm"):
         yield Row("parser", PEER, math.nan, "× peer", note="no npm")
@@ -123,7 +123,7 @@ def measure_peer(sizes: Sequence[int]) -> Iterator[Row]:
             deltas = pieces(make_text(size), STEP)
             asked = json.dumps({"deltas": deltas, "runs": 3}).encode()
             command = ["node", PEER_SCRIPT]
-            told = subprocess.run(command, cwd=folder, input=asked, stdout=subprocess.PIPE, timeout=PEER_SECONDS)
-            theirs = json.loads(told.stdout)["micros"]
+            done = subprocess.run(command, cwd=folder, input=asked, stdout=subprocess.PIPE, timeout=PEER_SECONDS)
+            theirs = json.loads(done.stdout)["micros"]
             ours = statistics.median(per_delta(sentinel, deltas) for _ in range(RUNS))
             yield Row("parser", f"{name}, {size / 1000:g} KB, {PEER}", ours / theirs, "× peer", 1.0, ours, theirs)

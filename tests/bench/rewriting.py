@@ -1,6 +1,6 @@
-"""The rewriting of a request alone, in CPU time: with tools and histories of any length, seen first and seen again.
+"""The CPU time of rewriting a request, with tools and histories of any length, seen for the first time and again.
 
-All of these are of a size that a worker process rewrites, where no garbage is collected meanwhile; so none is here.
+All of these are of a size that a worker process rewrites. It collects no garbage during a job; nor do we here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUP = "rewriting"
 
 
 def tools(count: int, salt: int) -> list[dict[str, Any]]:
-    """Return tools as clients have them; ``salt`` makes them other ones, which no cache has seen."""
+    """Return typical tools of a client; a new ``salt`` makes them different ones, which no cache has seen."""
     return [
         {
             "type": "function",
@@ -47,7 +47,7 @@ def tools(count: int, salt: int) -> list[dict[str, Any]]:
 
 
 def history(count: int, salt: int) -> list[dict[str, Any]]:
-    """Return messages: a question, then calls and their outputs by turns; those of more go on from those of fewer."""
+    """Return messages: a question, then calls and their outputs in turn; a longer history continues a shorter one."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"Look at the files ({salt})."}]
     for number in range(1, count // 2):
         path = f"src/{salt}/file_{number}.py"
@@ -74,7 +74,7 @@ def cost(data: bytes) -> float:
 
 
 def json_alone(data: bytes) -> float:
-    """Return the cost of the body's JSON, read and written: by this, costs on different machines can be compared."""
+    """Return the cost of parsing and serialising the body's JSON, to compare costs on different machines."""
     gc.disable()
     start = time.process_time_ns()
     json.dumps(json.loads(data))
@@ -88,7 +88,7 @@ def first_time(tool_count: int, item_count: int, rounds: int) -> float:
 
 
 def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[float, float, float]:
-    """Return the costs of a conversation's first request, of the same again, and of those that go on from it."""
+    """Return the costs of a conversation's first request, of the same one again, and of those that continue it."""
     first, again, further = [], [], []
     for salt in range(rounds):
         data = body(tool_count, item_count, salt)
@@ -113,5 +113,5 @@ def measure(quick: bool) -> Iterator[Row]:
         if quick and larger[1] > 1000:
             smaller, larger, name = (1, 5_000), (1, 10_000), "10,000 items over 5,000"
         reference, ours = (first_time(*size, 3) for size in (smaller, larger))
-        # Twice as much is linear; the rest is what a cache of the processor makes of more memory.
+        # Twice is linear; the rest is the effect of more memory on a processor's cache.
         yield Row(GROUP, name, ours / reference, "×", 2.5, ours, reference, "ms")

@@ -1,4 +1,4 @@
-"""What all groups that measure a proxy share: a backend, the proxies before it, requests, and what they cost."""
+"""What all groups that measure a proxy share: a backend, the proxies in front of it, requests, and their cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}, "tex
 
 
 def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
-    """Return a request with one tool, so that the addon is at work."""
+    """Return a request with one tool, so that the addon has work to do."""
     function = {"name": "write", "parameters": _PARAMETERS}
     asked: dict[str, Any] = {"model": model, "stream": stream}
     if api == "chat":
@@ -33,7 +33,7 @@ def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
 
 
 class Client:
-    """One connection that is kept, as clients keep theirs."""
+    """One connection that is kept alive, as real clients do."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)
@@ -52,7 +52,7 @@ class Client:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads of a process, to the nanosecond: Linux alone tells it so."""
+    """Return the CPU time of all threads of a process, to the nanosecond; only Linux reports it."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -78,7 +78,7 @@ _BARE: dict[str, Any] = {"script": None, "stream_large_bodies": "1"}
 
 
 class Proxies:
-    """The proxies before one backend, each started when it is first asked for and kept until the end."""
+    """The proxies in front of one backend, each started on first use and left running until the end."""
 
     def __init__(self, url: str, stack: ExitStack) -> None:
         self._url = url
@@ -86,7 +86,7 @@ class Proxies:
         self._running: dict[str, Mitmdump] = {}
 
     def bare(self) -> Mitmdump:
-        """Return a mitmdump without the addon, told to stream."""
+        """Return a mitmdump without the addon, set to stream."""
         return self._get("bare", **_BARE)
 
     def toolsim(self, backend: str = "auto", arguments: str = "buffered") -> Mitmdump:
@@ -94,11 +94,11 @@ class Proxies:
         return self._get(f"{backend} {arguments}", **options)
 
     def fresh(self, backend: str = "auto", **options: Any) -> Mitmdump:
-        """Return a proxy that is not started yet, for one measurement alone."""
+        """Return a proxy that is not started yet, for a single measurement."""
         return Mitmdump(self._url, toolsim_backend=backend, **options)
 
     def fresh_bare(self) -> Mitmdump:
-        """Return such a one without the addon."""
+        """The same without the addon."""
         return Mitmdump(self._url, **_BARE)
 
     def _get(self, name: str, **options: Any) -> Mitmdump:

@@ -1,4 +1,4 @@
-"""What a store costs: a turn that is kept, one that continues another, and a lookup among very many."""
+"""What a store costs: a turn that is stored, one that continues another, and a lookup among very many."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROCESSES, TURNS = 7, 100
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of a turn, then those of a store that is full."""
+    """Yield the rows of a turn, then those of a full store."""
     with tempfile.TemporaryDirectory() as folder:
         for stream in (False, True):
             path = Path(folder) / ("streamed" if stream else "whole")
@@ -36,9 +36,9 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 def turns(proxies: Proxies, path: Path, processes: int, *, stream: bool) -> Iterator[Row]:
-    """Compare turns that are kept with those of a proxy without a store, which take turns: waiting, and working.
+    """Compare stored turns with those of a proxy without a store, in alternation: elapsed time, and CPU time.
 
-    Of each kind there are several processes: two of one kind already differ by a quarter of a millisecond a turn.
+    We start several processes of each kind: two of the same kind already differ by a quarter of a millisecond per turn.
     """
     waited: list[tuple[float, float]] = []
     worked: list[tuple[float, float]] = []
@@ -64,13 +64,13 @@ def turns(proxies: Proxies, path: Path, processes: int, *, stream: bool) -> Iter
     name = f"a turn that is kept, sqlite, {'streamed' if stream else 'whole'}"
     for what, pairs in (name, waited), (f"{name}, processor", worked):
         more = sorted(kept - without for without, kept in pairs)
-        without, kept = (statistics.median(each) for each in zip(*pairs, strict=True))
+        without, kept = (statistics.median(times) for times in zip(*pairs, strict=True))
         note = f"quartiles {more[len(more) // 4]:.3f} to {more[-1 - len(more) // 4]:.3f} of {len(more)} pairs"
         yield Row("store", what, statistics.median(more), "ms more", 0.5, kept, without, note)
 
 
 async def lookups(name: str, store: Store, records: int) -> Iterator[Row]:
-    """Fill a store to its limit and a tenth beyond, then read chains of one, by id and by name."""
+    """Fill a store to its limit and a tenth beyond, then read chains of one record, by id and by name."""
     random = Random(1)
     value = json.dumps({"response": {"output": [{"text": "x" * 1000}]}, "input": []}).encode()
     before = resident_megabytes(os.getpid())
@@ -96,7 +96,7 @@ async def lookups(name: str, store: Store, records: int) -> Iterator[Row]:
         start = time.perf_counter()
         await store.put("new", [Record(f"resp_{random.random()}", value, names=(str(random.random()),))])
         writes.append(1000 * (time.perf_counter() - start))
-        # What goes for it is the oldest, which is never asked for.
+        # Each write evicts the oldest record, which is never looked up.
     grown = resident_megabytes(os.getpid()) - before
     by_id, by_name, write = map(statistics.median, (*times, writes))
     note = f"{grown:.0f} MB more in this process"

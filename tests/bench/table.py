@@ -15,10 +15,10 @@ BUILD = Path(__file__).parents[2] / "build"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. ``value`` is held against ``goal`` (at most); ``ours`` and ``reference`` are what it was made from.
+    """One figure. ``value`` may be at most ``goal``; it was computed from ``ours`` and ``reference``.
 
-    No ``goal``: the figure is for the reader alone. ``note``: what the figure cannot say of itself. ``pace``: how many
-    times as long as on the machine of the goals anything takes on this one (``machine.py``).
+    No ``goal``: the figure is informational. ``note``: a remark on how to read it. ``pace``: how many times longer
+    anything takes on this machine than on the one for which the goals were set (``machine.py``).
     """
 
     group: str
@@ -33,7 +33,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """``ok``, ``MISSED``, or ``scaled``: met by a time only on a machine that is slower; "" without a goal."""
+        """``ok``, ``MISSED``, or ``scaled``: a time that only meets the goal of a slower machine; "" without a goal."""
         if self.goal is None:
             return ""
         if self.value <= self.goal:
@@ -43,7 +43,7 @@ class Row:
 
     def line(self) -> str:
         goal = "" if self.goal is None else f"≤ {self.goal:g}"
-        ours, reference = ("" if each is None else f"{each:.3g}" for each in (self.ours, self.reference))
+        ours, reference = ("" if cost is None else f"{cost:.3g}" for cost in (self.ours, self.reference))
         return (
             f"{self.group:<9} {self.name:<58} {self.value:>9.3g} {self.unit:<9} {goal:>8} {self.verdict:<7}"
             f"{ours:>8} {reference:>10} {self.pace:>6.2f}  {self.note}"
@@ -71,7 +71,7 @@ _ROW, _LEFT, _SCALE = 22, 470, 220
 
 
 def picture(rows: Sequence[Row]) -> str:
-    """Return a bar for each row that has a goal, as a share of that goal; the line is the goal."""
+    """Return a bar for each row with a goal, as a share of that goal, which is drawn as a line."""
     height = _ROW * (len(rows) + 2)
     width = _LEFT + 3 * _SCALE + 90
     parts = [

@@ -6,12 +6,12 @@ import json
 
 
 def prose(size: int) -> str:
-    """Return words with a few angle brackets, as code and mathematics have them."""
+    """Return prose with a few angle brackets, as code and mathematics contain."""
     return ("If a < b, use the <b>first</b> one; else look it up in the table below.\n" * (size // 70 + 1))[:size]
 
 
 def arguments(size: int) -> str:
-    """Return the JSON of a call's arguments: a string full of escapes, as files of code are written."""
+    """Return the JSON arguments of a call: a string full of escapes, as when a model writes a file of code."""
     return json.dumps({"path": "a.py", "text": 'print("hello, world")\n' * (size // 26)})
 
 

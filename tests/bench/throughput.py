@@ -12,14 +12,14 @@ from bench.stage import PATHS, Client, Proxies, cpu_seconds, resident_megabytes
 from bench.table import Row
 from support.mitmdump import Mitmdump
 
-# What a request leaves behind in cycles goes with the next full garbage collection, about each 1,000 requests: memory
-# goes up and down by some 8 MB until then, so that two points say nothing. The first collections, and what is kept in
-# bounded numbers, are the warm-up; behind it lie ten periods.
+# The next full garbage collection, about every 1,000 requests, frees what requests leave behind in cycles. Until then
+# memory goes up and down by some 8 MB, so two points prove nothing. The warm-up covers the first collections and the
+# filling of bounded caches; ten periods follow it.
 WARM_UP, COUNTED, BETWEEN = 2_500, 10_000, 250
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield requests a second for each API."""
+    """Yield the requests per second of each API."""
     sides = (proxies.toolsim(), proxies.bare())
     for api in PATHS:
         clients = [Client(side.url) for side in sides]
@@ -40,7 +40,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 def measure_memory(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the memory of 200 streams, and by how much it grows with each request, beside a bare proxy's."""
+    """Yield the memory of 200 streams, and how much it grows per request, next to a bare proxy's."""
     sides = (proxies.toolsim(), proxies.bare())
     peaks = []
     for side in sides:
@@ -50,20 +50,20 @@ def measure_memory(proxies: Proxies, quick: bool) -> Iterator[Row]:
     yield Row("memory", f"{50 if quick else 200} streams", peaks[0], "MB more", None, *peaks)
     counted = 1_000 if quick else COUNTED
     slopes, ranges = [], []
-    # Of their own, so that the figure is the same whatever was measured before.
+    # New proxies, so that the figure does not depend on what was measured before.
     for fresh in (proxies.fresh(), proxies.fresh_bare()):
         with fresh:
             sizes = resident_over_requests(fresh, WARM_UP + counted)
         slopes.append(1024 * statistics.linear_regression(list(sizes), list(sizes.values())).slope)
         ranges.append(f"{min(sizes.values()):.0f} to {max(sizes.values()):.0f}")
-    # A short run is a few periods: its slope is for the reader alone.
+    # A short run covers few periods: its slope is informational.
     goal, note = None if quick else 1.0, f"{ranges[0]} MB, bare {ranges[1]}"
     name = f"growth, requests {WARM_UP:,} to {WARM_UP + counted:,}, fitted"
     yield Row("memory", name, slopes[0] - slopes[1], "KB/req", goal, *slopes, note=note)
 
 
 def resident_over_requests(side: Mitmdump, total: int) -> dict[int, float]:
-    """Return the megabytes after each so many requests, from the end of the warm-up on."""
+    """Return the size in megabytes by number of requests, once per ``BETWEEN`` after the warm-up."""
     client, sizes = Client(side.url), {}
     for number in range(total + 1):
         if number >= WARM_UP and number % BETWEEN == 0:

@@ -1,4 +1,4 @@
-"""What every real client must live through: one table, whatever the client, its API and the backend's dialect."""
+"""What every real client must survive: one table, whatever the client, its API and the backend's dialect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def run_tool(name: str, arguments: dict[str, Any]) -> str:
-    """Run a tool as the client would; node/loop.mjs has the same two."""
+    """Run a tool as the client would; node/loop.mjs defines the same two."""
     if name == "get_weather":
         return f"The sky over {arguments['city']} is clear."
     assert name == "list_cities"
@@ -46,10 +46,10 @@ def call(name: str, arguments: dict[str, Any] | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A story: what the model writes, turn by turn, and what the client must make of it.
+    """A scenario: what the model writes, turn by turn, and how the client must react.
 
-    When ``error`` is set, the first prompt must fail with the client library's own error, which holds these words;
-    the same client then runs the story with its second prompt.
+    If ``error`` is set, the first prompt must fail with the client library's own error, which contains these words; the
+    same client then runs the turns with its second prompt.
     """
 
     name: str
@@ -101,13 +101,13 @@ CASES = (
         split=17,  # cuts frames, lines and characters
     ),
     Case(
-        "words after the call",  # a chat message has no place for them, a Responses answer has
+        "words after the call",  # a chat message has no place for them, a Responses answer does
         (says("I look. ", call("get_weather", PARIS), " While it runs: ", *["a rhyme, "] * 40), says("Clear.")),
         calls=(("get_weather", PARIS),),
         words="Clear.",
     ),
     Case(
-        "token limit after the call",  # an answer that is called incomplete would lose its call in half of the clients
+        "token limit after the call",  # half of the clients would lose the call of an answer that is marked incomplete
         (says(call("get_weather", PARIS), ending="length"), says("Clear.")),
         calls=(("get_weather", PARIS),),
         words="Clear.",
@@ -147,7 +147,7 @@ both_apis = pytest.mark.parametrize("api", ["responses", "chat"])
 
 @dataclass(slots=True)
 class Outcome:
-    """What one prompt came to, as the client tells it: the calls that it ran, their ids, last words or error."""
+    """The result of one prompt as the client sees it: the calls that it ran, their ids, the last words or an error."""
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -163,8 +163,8 @@ class Stage:
     base_url: str
     dialect: str
 
-    def tell(self, case: Case, run: Callable[[str], Outcome]) -> None:
-        """Play the case to a client that runs prompts by ``run``, and compare."""
+    def run_case(self, case: Case, run: Callable[[str], Outcome]) -> None:
+        """Play the case to a client that runs prompts by ``run``, and compare the outcomes."""
         self.prepare(case)
         self.compare(case, [run(prompt) for prompt in case.prompts])
 
@@ -185,21 +185,21 @@ class Stage:
         self.compare_backend(case)
 
     def compare_control(self, outcome: Outcome) -> None:
-        """Without the addon ``ONE_CALL`` comes to nothing but the model's words, markup and all."""
+        """Without the addon, ``ONE_CALL`` results in the model's words alone, markup included."""
         assert outcome == Outcome(text=ONE_CALL.turns[0].text)
         assert len(self.backend.exchanges) == 1
 
     def compare_backend(self, case: Case) -> None:
-        """The backend was asked once per turn, in its own dialect, in words only, and saw what the tools answered."""
+        """The backend was asked once per turn, in its dialect and in words only, and was shown the tools' outputs."""
         assert len(self.backend.exchanges) == len(case.turns)
         ending = "/v1/responses" if self.dialect == "responses" else "/v1/chat/completions"
         for exchange in self.backend.exchanges:
             assert exchange.path == ending
             assert not exchange.body.get("tools")
             assert exchange.transcript, f"the text model could not read {exchange.body}"
-        said = transcript(self.backend.exchanges[-1])
+        history = transcript(self.backend.exchanges[-1])
         for name, arguments in case.calls:
-            assert json.dumps(run_tool(name, arguments), ensure_ascii=False)[1:-1] in said
+            assert json.dumps(run_tool(name, arguments), ensure_ascii=False)[1:-1] in history
 
 
 def transcript(exchange: Exchange) -> str:

@@ -12,7 +12,7 @@ from support.text_backend import TextBackend
 
 @pytest.fixture(scope="session")
 def text_backend() -> Iterator[TextBackend]:
-    """The backend that all clients share; each test gives it a script of its own."""
+    """The backend that all clients share; each test sets its own script."""
     with TextBackend() as backend:
         yield backend
 

@@ -1,4 +1,4 @@
-"""The JavaScript clients, each a Node process that takes jobs by the line."""
+"""The JavaScript clients, each a Node process that reads one job per line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ needs_node = pytest.mark.skipif(
 
 
 class NodeClient:
-    """One script of node/ as a process, started by the first job, and again by the next one if it died of a job."""
+    """One script of node/ as a process, started by the first job, and restarted by the next one if a job killed it."""
 
     def __init__(self, script: str) -> None:
         self._command = ["node", str(NODE / script)]

@@ -1,8 +1,8 @@
 """Agent programs as clients: opencode, Copilot CLI and Qwen Code run their own tools in loops of several steps.
 
-Their tools are many and large (16 to 40 thousand characters of schemas), and so is what they say before the question.
-opencode is also what Obsidian Copilot 4 runs in its Agent Chat: as a child that speaks the Agent Client Protocol, with
-the provider that its user has added.
+Their tools are many and large (16 to 40 thousand characters of schemas), and so are their instructions. opencode is
+also what Obsidian Copilot 4 runs in its Agent Chat: as a child that speaks the Agent Client Protocol, with the provider
+that its user has added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.mitmdump import Mitmdump
 from support.programs import agent
 from support.text_backend import TextBackend, says
 
-# A run takes seconds; on a machine that is busy, the programs alone take half a minute to start.
+# A run takes seconds; on a busy machine, starting the programs alone takes half a minute.
 PATIENCE = 150.0
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a program, in ``work``, with nobody's settings: ``home`` is empty."""
+    """One run of a program, in ``work``, without any user's settings: ``home`` is empty."""
 
     home: Path
     work: Path
@@ -75,7 +75,7 @@ def qwen(run: Run) -> tuple[list[str], dict[str, str]]:
     return ["--auth-type", "openai", "-m", MODEL, "--yolo", "-p", QUESTION], environment
 
 
-# The program, how it is started, the tool that runs a command in a shell, and its arguments beside the command.
+# The program, how it is started, its tool for shell commands, and the other arguments of that tool.
 PROGRAMS: dict[str, tuple[Callable[[Run], tuple[list[str], dict[str, str]]], str, dict[str, Any]]] = {
     "opencode": (opencode, "bash", {"description": "Look."}),
     "copilot": (copilot, "bash", {"description": "Look."}),
@@ -93,7 +93,7 @@ def needs(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def chat_stage(text_backend: TextBackend) -> Iterator[Stage]:
-    """A backend that knows chat completions alone, which is what most have that need toolsim."""
+    """A backend that only knows chat completions, as most backends that need toolsim."""
     with Mitmdump(text_backend.url, toolsim_backend="chat") as proxy:
         yield Stage(text_backend, f"{proxy.url}/v1", "chat")
 
@@ -129,7 +129,7 @@ def run_program(name: str, stage: Stage, folders: tuple[Path, Path], api: str) -
     [("opencode", "chat"), ("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
 )
 def test_a_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
-    """One call, then two in one answer, then words: each tool ran, and the model has read what it said."""
+    """One call, then two in one answer, then words: each tool ran, and the model was shown their outputs."""
     needs(name)
     _, tool, more = PROGRAMS[name]
 
@@ -151,10 +151,10 @@ def test_a_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Pat
     for exchange in exchanges:
         assert not exchange.body.get("tools")
         assert exchange.transcript, f"the text model could not read {exchange.body}"
-    said = transcript(exchanges[-1])
-    assert "Paris" in said
-    assert "Rome" in said
-    assert said.count("function_call_output call_id=") == 3
+    history = transcript(exchanges[-1])
+    assert "Paris" in history
+    assert "Rome" in history
+    assert history.count("function_call_output call_id=") == 3
 
 
 def test_control(bare_stage: Stage, folders: tuple[Path, Path]) -> None:
@@ -168,7 +168,7 @@ def test_control(bare_stage: Stage, folders: tuple[Path, Path]) -> None:
 
 
 class AgentClient:
-    """The other side of the Agent Client Protocol: JSON-RPC, one message a line."""
+    """The client side of the Agent Client Protocol: JSON-RPC, one message per line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -180,14 +180,14 @@ class AgentClient:
         self._send({"id": self._next, "method": method, "params": params})
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            told = json.loads(line)
-            if "method" not in told:
-                assert told["id"] == self._next
-                return dict(told["result"])
-            if told["method"] == "session/update":
-                self.updates.append(told["params"]["update"])
-            elif "id" in told:
-                self._send({"id": told["id"], "error": {"code": -32601, "message": "not here"}})
+            message = json.loads(line)
+            if "method" not in message:
+                assert message["id"] == self._next
+                return dict(message["result"])
+            if message["method"] == "session/update":
+                self.updates.append(message["params"]["update"])
+            elif "id" in message:
+                self._send({"id": message["id"], "error": {"code": -32601, "message": "not here"}})
         raise AssertionError(f"{method} was never answered")
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -202,7 +202,7 @@ def test_agent_chat_of_obsidian_copilot_4(chat_stage: Stage, folders: tuple[Path
     home, vault = folders
     agents = {
         "copilot-build": {"mode": "primary", "prompt": "You work in an Obsidian vault."},
-        # It asks for a title beside the first question, in whatever order.
+        # Otherwise it asks for a title along with the first question, in either order.
         "title": {"disable": True},
     }
     config = opencode_config(
@@ -231,9 +231,9 @@ def test_agent_chat_of_obsidian_copilot_4(chat_stage: Stage, folders: tuple[Path
         process.kill()
         process.communicate()
     assert ended["stopReason"] == "end_turn"
-    said = "".join(each["content"]["text"] for each in client.updates if each["sessionUpdate"] == "agent_message_chunk")
-    assert said == "Let me look.\nParis."
-    calls = [each for each in client.updates if each["sessionUpdate"] == "tool_call_update"]
+    chunks = [update for update in client.updates if update["sessionUpdate"] == "agent_message_chunk"]
+    assert "".join(chunk["content"]["text"] for chunk in chunks) == "Let me look.\nParis."
+    calls = [update for update in client.updates if update["sessionUpdate"] == "tool_call_update"]
     assert calls[-1]["status"] == "completed"
     first, second = chat_stage.backend.exchanges
     assert "You work in an Obsidian vault." in transcript(first)

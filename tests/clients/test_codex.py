@@ -1,7 +1,7 @@
 """Codex CLI as a Responses client: ``codex exec`` runs its own function, custom and namespace tools.
 
-Which tools it declares depends on the model's name: gpt-5.5 gets a custom ``apply_patch``, gpt-6-sol gets all its tools
-as namespaces in an ``additional_tools`` item, a name that it does not know gets MCP servers as namespaces.
+The model's name decides which tools it declares: gpt-5.5 gets a custom ``apply_patch``, gpt-6-sol gets all its tools as
+namespaces in an ``additional_tools`` item, and a name that Codex does not know gets MCP servers as namespaces.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ args = [{mcp_server}]
 
 
 @dataclass(slots=True)
-class Told:
-    """What ``codex exec --json`` printed: its finished items by type, and how the turn ended."""
+class Printed:
+    """What ``codex exec --json`` printed: its finished items by type, and the error if the turn failed."""
 
     items: list[dict[str, Any]] = field(default_factory=list)
     failure: str | None = None
@@ -61,7 +61,7 @@ class Told:
 
 
 class Codex:
-    """``codex exec`` in a working folder of its own, with nobody's configuration or login."""
+    """``codex exec`` in its own working folder, without any user's configuration or login."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.work = folder / "home", folder / "work"
@@ -69,7 +69,7 @@ class Codex:
         self.work.mkdir()
         (self.work / "notes.txt").write_text("Paris\n")
 
-    def run(self, base_url: str, model: str) -> Told:
+    def run(self, base_url: str, model: str) -> Printed:
         paths = {"base_url": base_url, "python": sys.executable, "mcp_server": str(HERE / "weather_mcp.py")}
         config = CONFIG.format(**{name: json.dumps(value) for name, value in paths.items()})
         (self.home / "config.toml").write_text(config)
@@ -88,15 +88,15 @@ class Codex:
             timeout=PATIENCE,
             check=False,
         )
-        told = Told()
+        printed = Printed()
         for line in done.stdout.splitlines():
             match json.loads(line):
                 case {"type": "item.completed", "item": item}:
-                    told.items.append(item)
+                    printed.items.append(item)
                 case {"type": "turn.failed", "error": {"message": message}}:
-                    told.failure = message
-        assert (done.returncode == 0) == (told.failure is None), done.stderr
-        return told
+                    printed.failure = message
+        assert (done.returncode == 0) == (printed.failure is None), done.stderr
+        return printed
 
 
 @pytest.fixture
@@ -109,15 +109,15 @@ def play(stage: Stage, *turns: Turn) -> None:
 
 
 def compare_backend(stage: Stage, turns: int, *outputs: str) -> None:
-    """The backend was asked once per turn, in words only, and read in the end what the tools had answered."""
+    """The backend was asked once per turn, in words only, and was finally shown the outputs of the tools."""
     assert len(stage.backend.exchanges) == turns
     for exchange in stage.backend.exchanges:
         assert not exchange.body.get("tools")
         assert exchange.transcript, f"the text model could not read {exchange.body}"
-    said = transcript(stage.backend.exchanges[-1])
+    history = transcript(stage.backend.exchanges[-1])
     for output in outputs:
-        assert output in said
-    assert "unsupported call" not in said
+        assert output in history
+    assert "unsupported call" not in history
 
 
 LIST = {"cmd": "ls"}
@@ -125,22 +125,22 @@ READ = {"cmd": "cat notes.txt"}
 
 
 def test_function(stage: Stage, codex: Codex) -> None:
-    """A function of Codex's own runs: the shell command's output is in its log and in the model's next prompt."""
+    """Codex's own function runs: the output of the shell command is in its log and in the model's next prompt."""
     play(stage, says("Let me look.\n", call("exec_command", LIST)), says("One file."))
-    told = codex.run(stage.base_url, "gpt-5.5")
-    (command,) = told.of("command_execution")
+    printed = codex.run(stage.base_url, "gpt-5.5")
+    (command,) = printed.of("command_execution")
     assert (command["exit_code"], command["aggregated_output"]) == (0, "notes.txt\n")
-    assert told.words == ["Let me look.\n", "One file."]
+    assert printed.words == ["Let me look.\n", "One file."]
     compare_backend(stage, 2, "notes.txt")
 
 
 def test_two_calls_in_one_answer(stage: Stage, codex: Codex) -> None:
     """Both calls of an answer run, each with its own output."""
     play(stage, says(call("exec_command", LIST), "\n", call("exec_command", READ)), says("It says Paris."))
-    told = codex.run(stage.base_url, "gpt-5.5")
-    outputs = [item["aggregated_output"] for item in told.of("command_execution")]
+    printed = codex.run(stage.base_url, "gpt-5.5")
+    outputs = [item["aggregated_output"] for item in printed.of("command_execution")]
     assert sorted(outputs) == ["Paris\n", "notes.txt\n"]  # they run side by side
-    assert told.words == ["It says Paris."]
+    assert printed.words == ["It says Paris."]
     compare_backend(stage, 2, "notes.txt", "Paris")
 
 
@@ -153,21 +153,21 @@ def test_custom_tool(stage: Stage, codex: Codex) -> None:
         says(call("exec_command", {"cmd": "cat new.txt"})),
         says("Written."),
     )
-    told = codex.run(stage.base_url, "gpt-5.5")
+    printed = codex.run(stage.base_url, "gpt-5.5")
     assert (codex.work / "new.txt").read_text() == 'It\'s "new" – 🌞\n'
-    assert len(told.of("file_change")) == 1
-    assert [item["aggregated_output"] for item in told.of("command_execution")] == ['It\'s "new" – 🌞\n']
-    assert told.words == ["Written."]
+    assert len(printed.of("file_change")) == 1
+    assert [item["aggregated_output"] for item in printed.of("command_execution")] == ['It\'s "new" – 🌞\n']
+    assert printed.words == ["Written."]
     compare_backend(stage, 3, "Success", "– 🌞")
 
 
 def test_namespace_tool(stage: Stage, codex: Codex) -> None:
-    """A tool of an MCP server, which Codex declares as a namespace and only takes back with its namespace."""
+    """A tool of an MCP server, which Codex declares as a namespace and only accepts back with its namespace."""
     play(stage, says(call("mcp__weather__get_weather", {"city": "Paris"})), says("Clear."))
-    told = codex.run(stage.base_url, "text-model")
-    (used,) = told.of("mcp_tool_call")
+    printed = codex.run(stage.base_url, "text-model")
+    (used,) = printed.of("mcp_tool_call")
     assert (used["server"], used["tool"], used["status"]) == ("weather", "get_weather", "completed")
-    assert told.words == ["Clear."]
+    assert printed.words == ["Clear."]
     compare_backend(stage, 2, "The sky over Paris is clear.")
 
 
@@ -180,10 +180,10 @@ def test_additional_tools(stage: Stage, codex: Codex) -> None:
         says(call("clock__sleep", {"duration_ms": 1})),
         says("One file."),
     )
-    told = codex.run(stage.base_url, "gpt-6-sol")
-    (command,) = told.of("command_execution")
+    printed = codex.run(stage.base_url, "gpt-6-sol")
+    (command,) = printed.of("command_execution")
     assert (command["exit_code"], command["aggregated_output"]) == (0, "notes.txt\n")
-    assert told.words == ["One file."]
+    assert printed.words == ["One file."]
     compare_backend(stage, 3, "notes.txt", "Sleep completed.")
 
 
@@ -196,22 +196,22 @@ def test_additional_tools(stage: Stage, codex: Codex) -> None:
     ],
 )
 def test_failing_turn(stage: Stage, codex: Codex, turn: Turn, message: str) -> None:
-    """A failure of the backend's is Codex's error, said once; the next turn works."""
+    """A failure of the backend becomes Codex's error, without a retry; the next turn works."""
     play(stage, turn, says(call("exec_command", LIST)), says("One file."))
-    told = codex.run(stage.base_url, "gpt-5.5")
-    assert told.failure is not None
-    assert message in told.failure
+    printed = codex.run(stage.base_url, "gpt-5.5")
+    assert printed.failure is not None
+    assert message in printed.failure
     assert len(stage.backend.exchanges) == 1, "Codex sent the failed request again"
-    told = codex.run(stage.base_url, "gpt-5.5")
-    assert told.failure is None
-    assert told.words == ["One file."]
-    assert len(told.of("command_execution")) == 1
+    printed = codex.run(stage.base_url, "gpt-5.5")
+    assert printed.failure is None
+    assert printed.words == ["One file."]
+    assert len(printed.of("command_execution")) == 1
 
 
 def test_control(bare_stage: Stage, codex: Codex) -> None:
     """Without the addon the same answer runs nothing: the loop can fail."""
     written = call("exec_command", LIST)
     play(bare_stage, says(written), says("One file."))
-    told = codex.run(bare_stage.base_url, "gpt-5.5")
-    assert told.of("command_execution") == []
-    assert told.words == [written]
+    printed = codex.run(bare_stage.base_url, "gpt-5.5")
+    assert printed.of("command_execution") == []
+    assert printed.words == [written]

@@ -1,7 +1,7 @@
 """openai-agents' own tools: the shell, the old local shell and patches, called by a model that only writes text.
 
-The program parses every event and item with the SDK's types, runs the tools, and sends their outputs in items of their
-own, which the model has to be shown.
+The program parses every event and item with the SDK's types, runs the tools, and sends their outputs as their own kinds
+of items, which must be shown to the model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ every_mode = pytest.mark.parametrize("mode", ["run", "run_streamed"])
 
 
 class Editor:
-    """Edits files of one folder, by the SDK's own reading of diffs."""
+    """Edits the files of one folder, with the SDK's own parser of diffs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,13 +65,13 @@ async def run(stage: Stage, mode: str, tools: list[Any]) -> str:
 
 
 def shown(stage: Stage) -> str:
-    """Return the last text that the model was shown by the user's side."""
+    """Return the last user message that the model was shown."""
     return stage.backend.exchanges[-1].transcript[-1][1]
 
 
 @every_mode
 async def test_shell(stage: Stage, mode: str) -> None:
-    """Commands reach the program's shell, its output the model; two calls in one answer are two items."""
+    """Commands reach the program's shell, and their output the model; two calls in one answer are two items."""
     ran: list[list[str]] = []
 
     def execute(request: Any) -> ShellResult:
@@ -106,7 +106,7 @@ async def test_local_shell(stage: Stage, mode: str) -> None:
 
 @every_mode
 async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
-    """A file is created, changed and deleted, one call a turn."""
+    """Files are created, changed and deleted, one call per turn."""
     operations = (
         {"operation": "create_file", "path": "a.py", "diff": "+one\n+two\n"},
         {"operation": "create_file", "path": "b.py", "diff": "+x\n"},
@@ -122,7 +122,7 @@ async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
 
 
 async def test_a_call_that_does_not_fit_stays_text(stage: Stage) -> None:
-    """Its item would have no shape: the program is not given half a command."""
+    """No item can hold it, so the program gets the text instead of half a command."""
     wrong = call("shell", {"commands": "ls"})
     stage.backend.play((says(wrong),))
     assert await run(stage, "run_streamed", [ShellTool(lambda request: "never")]) == wrong

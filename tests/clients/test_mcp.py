@@ -1,7 +1,7 @@
-"""MCP over a text-only backend, with servers and clients that nobody here wrote.
+"""MCP over a text-only backend, with third-party servers and clients.
 
 The servers: those that the protocol's own project publishes, and one of its Python package over HTTP. The clients: the
-OpenAI SDK, whose types read every event, and the Agents SDK with ``HostedMCPTool``.
+OpenAI SDK, whose types parse every event, and the Agents SDK with ``HostedMCPTool``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def published(text_backend: TextBackend, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_published_servers(stream: bool, published: tuple[Mitmdump, Path], text_backend: TextBackend) -> None:
-    """Text, an image, an error, a file that is read and one that is not allowed; what writes needs a yes."""
+    """Text, an image, an error, a file that may be read and one that may not; a tool that writes needs approval."""
     proxy, folder = published
     calls = [
         block("all__get-sum", a=2, b=3),
@@ -100,7 +100,7 @@ def hosting(request: pytest.FixtureRequest, text_backend: TextBackend, remote: s
 
 
 async def run(proxy: Mitmdump, remote: str, mode: str, approve: bool | None) -> Any:
-    """Run an agent with a hosted server and a function; ``approve``: what a person answers, None = nobody is asked."""
+    """Run an agent with a hosted server and a function; ``approve``: a person's decision, None = no approval needed."""
     asked: list[Any] = []
 
     def decide(request: Any) -> Any:
@@ -136,7 +136,7 @@ def kinds(result: Any) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["run", "run_streamed"])
 async def test_the_agents_sdk(mode: str, hosting: Mitmdump, remote: str, text_backend: TextBackend) -> None:
-    """A hosted call and one of the agent's own in one turn; the last turn knows both outputs."""
+    """A hosted call and one of the agent's own in one turn; the last turn is shown both outputs."""
     text_backend.play([says(block("calc__add", a=1, b=2), block("note", text="x")), says("It is 3.")])
     result, _ = await run(hosting, remote, mode, None)
     assert result.final_output == "It is 3."
@@ -152,7 +152,7 @@ async def test_the_agents_sdk(mode: str, hosting: Mitmdump, remote: str, text_ba
 async def test_approvals_in_the_agents_sdk(
     approve: bool, mode: str, hosting: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
-    """The person is shown the call; a yes runs it, and a no is told to the model with its reason."""
+    """The person is shown the call; approval runs it, and the model is shown a refusal with its reason."""
     text_backend.play([says(block("calc__add", a=1, b=2)), says("Well.")])
     result, asked = await run(hosting, remote, mode, approve)
     assert asked == [{"a": 1, "b": 2}]

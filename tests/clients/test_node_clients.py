@@ -23,7 +23,7 @@ every_client = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def clients() -> Iterator[dict[str, NodeClient]]:
-    """All three processes, for all tests: to start one takes longer than a test."""
+    """All three processes, shared by all tests: starting one takes longer than a test."""
     with ExitStack() as stack:
         yield {script: stack.enter_context(closing(NodeClient(script))) for script in MODES}
 
@@ -40,7 +40,7 @@ def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, ap
 @both_apis
 @every_client
 def test_control(bare_stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call of the same answer: the loop can fail."""
+    """Without the addon the same client makes no call from the same answer: the loop can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = clients[script].run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

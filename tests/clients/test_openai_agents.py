@@ -1,6 +1,6 @@
 """openai-agents: ``Runner.run`` and ``Runner.run_streamed``, with the Responses and the chat model.
 
-It refuses a call id that it has seen before in the conversation, which the case of two tool turns is about.
+It refuses a call id that it has already seen in the conversation, which the case of two tool turns covers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 @every_mode
 @both_apis
 async def test_control(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call of the same answer: the loop can fail."""
+    """Without the addon the same client makes no call from the same answer: the loop can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

@@ -83,7 +83,7 @@ def chat_tools(strict: bool) -> list[Any]:
 
 def chat_turn(client: openai.OpenAI, mode: str, messages: list[Any], strict: bool) -> tuple[str, Json]:
     """Ask once; return the finish reason and the assistant's message."""
-    # The helper takes strict tools only.
+    # The helper only accepts strict tools.
     request: Json = {"model": MODEL, "messages": messages, "tools": chat_tools(strict or mode == "helper")}
     match mode:
         case "create":
@@ -161,12 +161,12 @@ def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
     if (api, mode, case.calls) == ("chat", "helper", ()):
         pytest.skip("the chat helper takes strict tools only; beside them a call to an unknown tool is an error")
     with connect(stage.base_url) as client:
-        stage.tell(case, lambda prompt: run(client, api, mode, prompt, case.strict))
+        stage.run_case(case, lambda prompt: run(client, api, mode, prompt, case.strict))
 
 
 @every_mode
 def test_custom_tool(stage: Stage, mode: str) -> None:
-    """A custom tool's input arrives as it was meant, in an item and events of its own."""
+    """The input of a custom tool arrives unchanged, in its own kind of item and events."""
     patch = '*** Begin Patch\n+"è" 🌞\n*** End Patch'
     stage.backend.play([says(call("apply_patch", {"input": patch}))], chunk_size=3)
     request: Json = {"model": MODEL, "input": "Patch it.", "tools": [{"type": "custom", "name": "apply_patch"}]}
@@ -191,7 +191,7 @@ def test_custom_tool(stage: Stage, mode: str) -> None:
 
 
 def test_custom_tool_in_chat(stage: Stage) -> None:
-    """A chat answer that is not streamed has custom tool calls too."""
+    """A whole chat answer can contain custom tool calls too."""
     stage.backend.play([says(call("apply_patch", {"input": "+è"}))])
     with connect(stage.base_url) as client:
         answer = client.chat.completions.create(
@@ -205,7 +205,7 @@ def test_custom_tool_in_chat(stage: Stage) -> None:
 
 
 async def test_side_by_side(stage: Stage) -> None:
-    """Conversations at the same time, over both APIs, get each its own calls and words."""
+    """Concurrent conversations, over both APIs, each get their own calls and words."""
 
     def rule(exchange: Exchange) -> Turn:
         city = re.findall(r"City-\d+", transcript(exchange))[-1]
@@ -226,7 +226,7 @@ async def test_side_by_side(stage: Stage) -> None:
 
 @both_apis
 def test_streams(stage: Stage, api: str) -> None:
-    """Words reach the client while the backend is still at it, and when the client goes, the backend learns of it."""
+    """Words reach the client while the backend is still writing; when the client leaves, the backend is cut off."""
     stage.backend.play([says("Once upon a time", ending="hang")])
     with connect(stage.base_url) as client:
         with open_stream(client, api) as stream:
@@ -236,7 +236,7 @@ def test_streams(stage: Stage, api: str) -> None:
 
 
 def test_chat_is_cut_after_its_calls(stage: Stage) -> None:
-    """A chat turn is over with the first words after its calls: the client has it whole, the backend is stopped."""
+    """A chat turn ends with the first words after its calls: the client has it whole, and the backend is stopped."""
     rhyme = ["a rhyme, "] * 2000
     stage.backend.play([says(call("get_weather", PARIS), " While it runs: ", *rhyme, pause=0.005), says("Clear.")])
     with connect(stage.base_url) as client:
@@ -256,7 +256,7 @@ def open_stream(client: openai.OpenAI, api: str) -> openai.Stream[Any]:
 
 
 def words(event: Any) -> Any:
-    """Return the text of a stream's event, of either API."""
+    """Return the text in an event of a stream, of either API."""
     if hasattr(event, "choices"):
         return event.choices[0].delta.content
     return event.delta if event.type == "response.output_text.delta" else None
@@ -265,7 +265,7 @@ def words(event: Any) -> Any:
 @every_mode
 @both_apis
 def test_control(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call of the same answer: the loop can fail."""
+    """Without the addon the same client makes no call from the same answer: the loop can fail."""
     bare_stage.prepare(ONE_CALL)
     with connect(bare_stage.base_url) as client:
         outcome = run(client, api, mode, "What is the weather?")

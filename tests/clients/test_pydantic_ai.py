@@ -17,7 +17,7 @@ MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatModel}
 
 
 def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
-    # Not async, each call would run in a thread of its own, and which comes first would be chance.
+    # If it were not async, each call would run in its own thread, and their order would be random.
     async def invoke(context: RunContext[Outcome], **arguments: Any) -> str:
         context.deps.calls.append((declaration["name"], arguments))
         context.deps.ids.append(str(context.tool_call_id))
@@ -35,7 +35,7 @@ def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
 
 
 async def read(_: RunContext[Outcome], events: AsyncIterable[Any]) -> None:
-    """Read the events of a run, and so make it stream (``run_stream`` would end at the first text)."""
+    """Consume the events of a run, which makes it stream (``run_stream`` would end at the first text)."""
     async for _event in events:
         pass
 
@@ -69,7 +69,7 @@ async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 @every_mode
 @both_apis
 async def test_control(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call of the same answer: the loop can fail."""
+    """Without the addon the same client makes no call from the same answer: the loop can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

@@ -46,7 +46,7 @@ def get_weather(city: str) -> str:
 
 
 async def test_pydantic_ai_tells_the_model(served: tuple[str, str], backend: TextBackend) -> None:
-    """As a call it is answered by the program, and the model mends it; as text it would be the final answer."""
+    """The program answers such a call with an error, which the model corrects; as text it is the final answer."""
     way, url = served
     backend.play([says(MARKUP), says(ANSWER)])
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
@@ -58,7 +58,7 @@ async def test_pydantic_ai_tells_the_model(served: tuple[str, str], backend: Tex
 
 
 async def test_the_agents_sdk_raises_or_tells_the_model(served: tuple[str, str], backend: TextBackend) -> None:
-    """By default it raises, which ends the run; asked to, it tells the model."""
+    """By default it raises, which ends the run; if configured to, it returns an error to the model."""
     way, url = served
     set_tracing_disabled(True)
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

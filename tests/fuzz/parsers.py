@@ -17,7 +17,7 @@ def _dictionary() -> str:
 
 
 def main() -> None:
-    """Fuzz for as many seconds as the first argument says, from the seeds; what is found is written here."""
+    """Fuzz for the seconds in the first argument, starting from the seeds; findings go to the current directory."""
     folder = Path(tempfile.mkdtemp(prefix="toolsim-fuzz-"))
     corpus, dictionary = folder / "corpus", folder / "words"
     corpus.mkdir()

@@ -1,8 +1,7 @@
-"""Whatever bytes come, no parser raises, and none cares how they were cut.
+"""Whatever the bytes, no parser raises, and none depends on how they were cut.
 
-The first two bytes of an input choose what it is held against and how it is cut, the rest is what a peer sends. What a
-target does not look at is left out of it, so that there are hundreds of runs a second: words come as words, without
-envelopes.
+The first two bytes of an input select the target and the cut; the rest is what a peer sends. Inputs contain only what
+their target reads, for hundreds of runs per second: words come without envelopes.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from toolsimlib.wire.sse import SSEDecoder
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 _TOOLS = (Tool("f", "f", parameters=_CITY), Tool("g", "g", parameters=_CITY, strict=True))
 _POLICIES = (Policy(), Policy(untagged="off"), Policy(use_tool=False, repair="off"), Policy(max_tool_args_bytes=64))
-# Lost words or calls, a call twice or one more than there was: whatever differs between two of these is a bug.
-type _Told = tuple[str, list[str], str]
+# Lost words or calls, a call twice or one too many: any difference between two of these is a bug.
+type _Outcome = tuple[str, list[str], str]
 
 
 def sse(data: bytes, step: int) -> None:
-    """Whole or in pieces, the same events; and a repeat says what its bytes say."""
+    """Whole or in pieces, the events are the same; and a repeat expands to what its bytes contain."""
     whole, cut, repeats = SSEDecoder(), SSEDecoder(), RepeatDecoder()
     events = whole.feed(data) + whole.feed(b"") if data else []
     pieces = [event for piece in _pieces(data, step) for event in cut.feed(piece)]
@@ -65,15 +64,15 @@ def _document(text: str) -> str | None:
     return dump(document) if document is not None else None
 
 
-def _turn(data: bytes, step: int, backend: Dialect, kind: str) -> _Told:
+def _turn(data: bytes, step: int, backend: Dialect, kind: str) -> _Outcome:
     plan = Plan("chat", backend, AnswerForm(True, "m"), tools=_TOOLS, any_strict=True)
     turn = ModelTurn(plan, Report(), content_type=kind)
-    events = [event for part in _pieces(data, step) for each in turn.steps(part) for event in each]
-    return _told(events + [event for each in turn.steps(b"") for event in each])
+    events = [event for part in _pieces(data, step) for events in turn.steps(part) for event in events]
+    return _outcome(events + [event for last in turn.steps(b"") for event in last])
 
 
-def _told(events: list[ClientEvent]) -> _Told:
-    """Return the text, the calls and the end of an answer, which ends exactly once."""
+def _outcome(events: list[ClientEvent]) -> _Outcome:
+    """Return the text, the calls and the end of an answer, which must end exactly once."""
     assert isinstance(events[-1], Ended | Failed), "an answer without an end"
     text, calls = "", list[str]()
     for event in events[:-1]:
@@ -94,13 +93,13 @@ def _told(events: list[ClientEvent]) -> _Told:
 
 
 def chat_stream(data: bytes, step: int) -> None:
-    """A chat stream of any bytes says the same at any cut, and ends once."""
+    """A chat stream of any bytes has the same result at any cut, and ends once."""
     kind = "text/event-stream"
     assert _turn(data, step, "chat", kind) == _turn(data, len(data) + 1, "chat", kind), "the cut made a difference"
 
 
 def responses_stream(data: bytes, step: int) -> None:
-    """So does one of the Responses API."""
+    """So does a Responses stream."""
     kind = "text/event-stream"
     cut, whole = (_turn(data, size, "responses", kind) for size in (step, len(data) + 1))
     assert cut == whole, "the cut made a difference"
@@ -112,7 +111,7 @@ def whole_answer(data: bytes, step: int) -> None:
 
 
 def words(data: bytes, step: int) -> None:
-    """What a model writes comes out the same, however it arrives; and all of it, where it calls nothing."""
+    """The result of a model's text does not depend on how it arrives; without a call, it is the text itself."""
     text = data.decode("utf-8", "replace")
     policy = _POLICIES[step % len(_POLICIES)]
     whole = _answer(policy, text, len(text) + 1, 1)
@@ -121,15 +120,15 @@ def words(data: bytes, step: int) -> None:
     assert whole[1] or whole[0] == text, "words were lost"
 
 
-def _answer(policy: Policy, text: str, step: int, together: int) -> _Told:
+def _answer(policy: Policy, text: str, step: int, together: int) -> _Outcome:
     plan = Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS[:1], policy=policy)
     answer, events = Answer(plan, Report()), list[ClientEvent]()
     pieces = list(_pieces(text, step))
     for at in range(0, len(pieces), together):
         texts = pieces[at : at + together]
-        told, count = answer.at_once(Deltas(TextDelta(texts[0]), texts)) if together > 1 else ([], 0)
-        events += [*told, *(event for each in texts[count:] for event in answer.feed(TextDelta(each)))]
-    return _told([*events, *answer.feed(Closed())])
+        emitted, count = answer.at_once(Deltas(TextDelta(texts[0]), texts)) if together > 1 else ([], 0)
+        events += [*emitted, *(event for piece in texts[count:] for event in answer.feed(TextDelta(piece)))]
+    return _outcome([*events, *answer.feed(Closed())])
 
 
 def a_request(data: bytes, step: int) -> None:
@@ -150,7 +149,7 @@ TARGETS: tuple[Callable[[bytes, int], None], ...] = (
 )
 _DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
 _RESPONSES_CALL = b'{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}'
-# The second byte: the step, less one; where that is odd, chat.
+# The second byte is the step, less one; an odd step selects chat.
 SEEDS = (
     b"\0\5" + _DELTA % b"Hi" + _DELTA % b"you" + b"data: [DONE]\n\n",
     b"\1\7" + _DELTA % b'<tool_call>{\\"name\\":\\"f\\",\\"arguments\\":{}}</tool_call>' + b"data: [DONE]\n\n",
@@ -169,7 +168,7 @@ SEEDS = (
 
 
 def one(data: bytes) -> None:
-    """Hold one input against the target that it chooses."""
+    """Run one input against the target that it selects."""
     if len(data) >= 2:
         TARGETS[data[0] % len(TARGETS)](data[2:], data[1] % 64 + 1)
 
@@ -182,4 +181,4 @@ WORDS = (
     *FOREIGN,
     *FOREIGN.values(),
 )
-"""What a fuzzer would have to guess letter by letter."""
+"""Words that a fuzzer would otherwise guess letter by letter."""

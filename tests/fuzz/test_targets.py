@@ -1,4 +1,4 @@
-"""What fuzzing begins with holds: a fuzzer that fails at its own seeds looks at nothing else."""
+"""The seeds of fuzzing pass: a fuzzer that fails at its own seeds tries nothing else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from fuzz.targets import SEEDS, TARGETS, one
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: TARGETS[seed[0]].__name__)
 def test_the_seeds(seed: bytes) -> None:
-    """Each passes its target, and each target has one."""
+    """Every seed passes its target, and every target has a seed."""
     one(seed)
     assert {seed[0] for seed in SEEDS} == set(range(len(TARGETS)))

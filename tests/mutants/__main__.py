@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Room:
-    """``files`` that are changed; ``tests`` that mutmut runs for each change, few, and all of the ``wing``."""
+    """``files`` to mutate; the few ``tests`` that mutmut runs for each mutant, and all those of the ``wing``."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
@@ -91,7 +91,7 @@ _WING_SECONDS = 900.0
 
 
 def prepare(folder: Path, rooms: Iterable[str]) -> None:
-    """Copy what is needed to ``folder``, with the package in ``src``, and make all mutants of ``rooms``."""
+    """Copy what is needed to ``folder``, with the package in ``src``, and create all mutants of ``rooms``."""
     shutil.copytree(ROOT / "addon", folder / "src")
     for name in ("tests", "flows"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
@@ -105,7 +105,7 @@ def prepare(folder: Path, rooms: Iterable[str]) -> None:
 
 
 def outcomes(folder: Path, room: str) -> dict[str, int | None]:
-    """Return the exit code of each mutant of a room, None where it did not run."""
+    """Return the exit code of each mutant of a room, None for those that did not run."""
     found: dict[str, int | None] = {}
     for file in ROOMS[room].files:
         path = folder / f"mutants/src/toolsimlib/{file}.py.meta"
@@ -114,7 +114,7 @@ def outcomes(folder: Path, room: str) -> dict[str, int | None]:
 
 
 def survives(folder: Path, room: str, name: str) -> bool:
-    """Return whether no test notices a mutant in a process of its own."""
+    """Return whether no test detects a mutant in a process of its own."""
     options = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
     try:
         done = _run(folder / "mutants", "-m", "pytest", *options, ROOMS[room].wing, MUTANT_UNDER_TEST=name)
@@ -126,7 +126,7 @@ def survives(folder: Path, room: str, name: str) -> bool:
 def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     source = folder / ("src" if folder.name == "mutants" else "mutants/src")
     environment = {**os.environ, "PYTHONPATH": str(source), "HYPOTHESIS_PROFILE": "quick", **variables}
-    # A change may make a test run for ever; mutmut itself takes as long as there are mutants.
+    # A mutant may make a test run forever; mutmut itself takes as long as there are mutants.
     seconds = _WING_SECONDS if variables else None
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)
@@ -136,19 +136,19 @@ def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def measure(folder: Path, rooms: Sequence[str], count: int, chance: random.Random) -> None:
-    """Draw ``count`` mutants of each room, run them, and tell."""
+    """Draw ``count`` mutants of each room, run them, and print the results."""
     prepare(folder, rooms)
     drawn: dict[str, list[str]] = {}
     for room in rooms:
         names = list(outcomes(folder, room))
         drawn[room] = chance.sample(names, min(count or len(names), len(names)))
     _run(folder, "-m", "mutmut", "run", "--max-children", "1", *(name for names in drawn.values() for name in names))
-    rows = [tell(folder, room, names) for room, names in drawn.items()]
+    rows = [print_survivors(folder, room, names) for room, names in drawn.items()]
     print("\n| room | mutants | drawn | noticed | |\n|---|---|---|---|---|", *rows, sep="\n")
 
 
-def tell(folder: Path, room: str, names: list[str]) -> str:
-    """Show which of a room's mutants nobody noticed; return a row of the table."""
+def print_survivors(folder: Path, room: str, names: list[str]) -> str:
+    """Print a room's undetected mutants; return a row of the table."""
     codes = outcomes(folder, room)
     left = [name for name in names if codes[name] in _SURVIVED and survives(folder, room, name)]
     for name in left:

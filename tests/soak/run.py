@@ -1,7 +1,7 @@
-"""Many exchanges at once over a real mitmdump, with backends that die and clients that leave: nothing may get lost.
+"""Many concurrent exchanges through a real mitmdump, with backends that die and clients that leave: nothing gets lost.
 
-Each exchange carries its nonce. It has to reach the backend once, and its answer has to hold all that was said, in
-order, and no other's nonce; one whose backend died must not look complete. At the end the proxy's own count is ours.
+Each exchange has its own nonce. It must reach the backend once, and its answer must contain everything that was sent,
+in order, and no other nonce; if the backend died, it must not look complete. At the end the proxy's count is ours.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from soak.story import NONCE, Story, draw, told
+from soak.story import NONCE, Story, draw, story_of
 from support.line import Line
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend
 from support.wire import DONE, chat_frame
 
 DEATHS, ABORTS = 0.1, 0.05
-# Seconds after which an exchange hangs. A hundred streams share one core with whatever else the machine does.
+# Seconds after which an exchange counts as hung. A hundred streams share one core with other load on the machine.
 PATIENCE = 300
 _ENDINGS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 
@@ -45,7 +45,7 @@ class Outcome:
 
     @property
     def growth(self) -> float:
-        """MiB by which the proxy grew between the second fifth of the time and the last."""
+        """MiB by which the proxy grew between the second fifth of the run and the last."""
         fifth = max(len(self.memory) // 5, 1)
         early = sorted(size for _, size in self.memory[fifth : 2 * fifth] or self.memory)
         late = sorted(size for _, size in self.memory[-fifth:])
@@ -53,7 +53,7 @@ class Outcome:
 
 
 class Soak:
-    """One run. ``say`` is told how it goes, once a minute."""
+    """One run. ``say`` gets a progress line once per minute."""
 
     def __init__(self, seconds: float, streams: int, seed: int, say: Callable[[str], None] = print) -> None:
         self._seconds, self._streams, self._chance, self._say = seconds, streams, random.Random(seed), say
@@ -63,7 +63,7 @@ class Soak:
     def run(self) -> Outcome:
         with RawBackend() as backend:
             backend.play(self._answer)
-            # On a machine that is busy with this, connecting takes as long as anything else.
+            # On a machine this busy, connecting takes as long as anything else.
             options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0, "toolsim_connect_timeout": PATIENCE}
             with Mitmdump(backend.url, **options) as proxy:
                 asyncio.run(self._load(proxy, backend))
@@ -83,7 +83,7 @@ class Soak:
         if not answer.asked.path.endswith("/chat/completions"):
             await answer.whole(b"{}", 404)
             return
-        story = told(answer.asked.body)
+        story = story_of(answer.asked.body)
         self._asked[story.nonce] += 1
         if not story.stream:
             message = {"role": "assistant", "content": "".join(story.pieces)}
@@ -133,7 +133,7 @@ class Soak:
             await asyncio.sleep(1)
 
     async def _client(self, port: int, end: float) -> None:
-        """One pooled connection after the other, one exchange after the other."""
+        """Send one exchange after another, over one pooled connection after another."""
         while time.monotonic() < end:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
@@ -141,9 +141,9 @@ class Soak:
                     story = draw(self._chance, DEATHS, ABORTS)
                     start = time.monotonic()
                     async with asyncio.timeout(PATIENCE):
-                        kept = await self._exchange(story, reader, writer)
+                        is_alive = await self._exchange(story, reader, writer)
                     self.outcome.slowest = max(self.outcome.slowest, time.monotonic() - start)
-                    if not kept or time.monotonic() > end:
+                    if not is_alive or time.monotonic() > end:
                         break
             except (OSError, EOFError, TimeoutError) as problem:
                 self._is_wrong(f"{story}: {problem!r}")
@@ -177,9 +177,9 @@ class Soak:
         text, calls, is_complete = _read(story, status, received)
         if story.dies_after >= 0:
             self.outcome.done["died"] += 1
-            # Over chat a backend that dies behind a whole call ends the turn with it, as far as it came.
-            kept = story.api == "chat" and story.stream and calls and text == story.text
-            if is_complete and not kept:
+            # Over chat, a turn ends with its whole calls if the backend dies after them.
+            is_cut_after_calls = story.api == "chat" and story.stream and calls and text == story.text
+            if is_complete and not is_cut_after_calls:
                 self._is_wrong(f"{story}: the backend died, and the answer looks complete: {received[-500:]!r}")
             return
         self.outcome.done["whole"] += 1
@@ -202,7 +202,7 @@ class Soak:
 
 
 async def _chunks(reader: asyncio.StreamReader, length: int | None) -> Any:
-    """Yield the parts of a body as they come."""
+    """Yield the parts of a body as they arrive."""
     if length is not None:
         while length > 0:
             data = await reader.read(min(length, 65536))
@@ -218,7 +218,7 @@ async def _chunks(reader: asyncio.StreamReader, length: int | None) -> Any:
 
 
 def _read(story: Story, status: int, received: bytes) -> tuple[str, list[str], bool]:
-    """Return the text, the arguments of the calls, and whether the answer says that it is complete."""
+    """Return the text, the arguments of the calls, and whether the answer is marked as complete."""
     if not story.stream:
         return _read_whole(story, status, json.loads(received))
     if status != 200:
@@ -238,7 +238,7 @@ def _read(story: Story, status: int, received: bytes) -> tuple[str, list[str], b
             for call in delta.get("tool_calls") or []:
                 arguments[call["index"]] = arguments.get(call["index"], "") + call["function"].get("arguments", "")
             is_complete |= choice["finish_reason"] in ("stop", "tool_calls")
-    return text, [json.loads(each)["about"] for each in arguments.values()], is_complete and frames[-1] == "[DONE]"
+    return text, [json.loads(text)["about"] for text in arguments.values()], is_complete and frames[-1] == "[DONE]"
 
 
 def _read_whole(story: Story, status: int, body: Any) -> tuple[str, list[str], bool]:

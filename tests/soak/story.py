@@ -1,4 +1,4 @@
-"""What one exchange of the soak is to be: drawn by the client, told in the question, and played by the backend."""
+"""The course of one soak exchange: drawn by the client, sent in the question, and played by the backend."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 NONCE = re.compile(rb"n[0-9a-f]{16}z")
-"""Stands in everything that belongs to one exchange, and in nothing else."""
+"""Part of everything that belongs to one exchange, and of nothing else."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """``dies_after``: pieces until the backend is gone; ``aborts_after``: bytes until the client is; -1 = never."""
+    """``dies_after``: pieces until the backend dies; ``aborts_after``: bytes until the client leaves; -1 = never."""
 
     nonce: str
     api: Literal["chat", "responses"]
@@ -27,14 +27,14 @@ class Story:
 
     @property
     def text(self) -> str:
-        """The words that the client has to get."""
+        """The words that the client must receive."""
         return f"{self.nonce} " * self.words
 
     @property
     def pieces(self) -> list[str]:
         call = f'<tool_call>{{"name":"note","arguments":{{"about":"{self.nonce}"}}}}</tool_call>'
-        said = self.text + call * self.calls
-        return [said[at : at + 11] for at in range(0, len(said), 11)]
+        answer = self.text + call * self.calls
+        return [answer[at : at + 11] for at in range(0, len(answer), 11)]
 
     @property
     def question(self) -> str:
@@ -63,15 +63,15 @@ def draw(chance: random.Random, deaths: float, aborts: float) -> Story:
         stream=chance.random() < 0.8,
         words=words,
         calls=calls,
-        # One in ten is for the worker.
+        # One request in ten is large enough for the worker.
         padding=50_000 if chance.random() < 0.1 else 0,
         dies_after=chance.randrange(0, 20) if fate < deaths else -1,
         aborts_after=chance.randrange(0, 3_000) if deaths <= fate < deaths + aborts else -1,
     )
 
 
-def told(body: bytes) -> Story:
-    """Return the story of a request as the backend gets it."""
+def story_of(body: bytes) -> Story:
+    """Return the story of a request as the backend reads it."""
     document = json.loads(body)
     texts = [str(message.get("content")) for message in document["messages"]]
     found = re.search(r"STORY(\{.*?\})END", "".join(texts))
