@@ -277,7 +277,7 @@ class ToolSim:
 
     async def toolsim_keep(self, answer: StreamedAnswer) -> None:
         """Store a streamed answer before its client gets the end."""
-        await self._remembering.keep_streamed(answer)
+        await self._remembering.store_streamed(answer)
         raise AddonHalt
 
     def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
@@ -335,7 +335,7 @@ class ToolSim:
         return await self._crew.run(job) if self._crew is not None and is_heavy(job) else run(job)
 
     async def _kept(self, exchange: Exchange, job: Job, take: Callable[[Done], None]) -> None:
-        take(await self._remembering.keep_whole(exchange, await self._do(job)))
+        take(await self._remembering.store_whole(exchange, await self._do(job)))
 
     def _finished(self, report: Report, status: int | None, seconds: float) -> None:
         self._log.turn(report, status, seconds)
@@ -370,7 +370,7 @@ class ToolSim:
         if not flow.live or exchange.is_request_too_large:
             return False
         memory, bounds = exchange.memory, self._settings.bounds
-        keep = self._remembering.keeper(exchange) if memory is not None else None
+        keep = self._remembering.store_function(exchange) if memory is not None else None
         hosting = self._servers.hosting(self._settings.origins, flow)
         handed_over = self._rounds.take(flow, api, policy, bounds, exchange.report, hosting, memory, keep)
         if handed_over is None:

@@ -56,13 +56,13 @@ def is_loopback(address: str) -> bool:
 
 
 def leads_here(address: str) -> bool:
-    """Return whether a connection to an address certainly ends on this machine: 0.0.0.0 and :: do too."""
+    """Return whether a connection to an address certainly ends on this machine; 0.0.0.0 and :: count."""
     parsed = _parse(address)
     return is_loopback(address) or (parsed is not None and parsed.is_unspecified)
 
 
 def url_host(host: str) -> str:
-    """Return a host as a URL of this machine's own listener has it: one that stands for all addresses is loopback."""
+    """Return a listener's host as it appears in a URL; one that stands for all addresses becomes loopback."""
     parsed = _parse(host)
     if (parsed is not None and parsed.is_unspecified) or not host:
         return LOOPBACK
@@ -70,10 +70,10 @@ def url_host(host: str) -> str:
 
 
 def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) -> bool:
-    """Return whether a request's target is the very socket (``sockname``) that it came in on.
+    """Return whether the target of a request is the socket (``sockname``) on which it arrived.
 
-    Only names that certainly mean this machine count: a foreign name that merely resolves to it may be a web page's
-    attempt to reach it (DNS rebinding).
+    Only names that certainly mean this machine count: a foreign name that resolves to it may be an attack by a web page
+    (DNS rebinding).
     """
     if not sockname or port != sockname[1]:
         return False
@@ -84,7 +84,7 @@ def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        # The short, octal and hexadecimal spellings that connecting understands: 127.1, 0x7f.1, 2130706433.
+        # The short, octal and hexadecimal spellings that ``connect`` accepts: 127.1, 0x7f.1, 2130706433.
         try:
             return ipaddress.IPv4Address(socket.inet_aton(address)) if _NUMBERS.fullmatch(address) else None
         except OSError:

@@ -1,4 +1,4 @@
-"""The operator's yes and no, as commands: answers that wait for one are shown in the list of flows."""
+"""The operator's approval or refusal, as commands: the list of flows shows the answers that wait for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsimlib.proxy.notes import REPORT
 logger = logging.getLogger(__name__)
 
 WAITS = "waits for a yes: "
-"""How the comment of a flow begins whose answer waits."""
+"""The beginning of the comment of a flow whose answer waits."""
 
 
 class Approve:

@@ -34,7 +34,7 @@ _WARNINGS: Mapping[Feature, str] = {
 
 
 class Known(NamedTuple):
-    """What a request's job takes from what is known of its backend by now."""
+    """The facts about the backend that a request's job needs, as far as they are known by now."""
 
     policy: Policy
     refused: frozenset[tuple[str, Feature]]

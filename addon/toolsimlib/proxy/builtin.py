@@ -33,23 +33,23 @@ class BuiltinBackend:
 
     @property
     def port(self) -> int | None:
-        """Its port on 127.0.0.1, None while it is not up."""
+        """The backend's port on 127.0.0.1, None while it is not up."""
         return self._loopback.port if self._loopback else None
 
     async def models(self) -> Sequence[str] | str:
-        """Return its models, or what is wrong with it."""
+        """Return the backend's models, or what is wrong with it."""
         models = await self._loopback.backend.models() if self._loopback else []
         return models.message if isinstance(models, ApiError) else models
 
-    # -- its life --
+    # -- start and stop --
 
     def start(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> asyncio.Task[None]:
-        """Serve what the settings name, in place of what was served before; ``modes`` are the proxy's listeners."""
+        """Serve the backend of these settings instead of the previous one; ``modes`` are the proxy's listeners."""
         self._settings = settings
         return self._spawn(self._serve(settings, modes))
 
     def update(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> None:
-        """Restart if other settings need another backend."""
+        """Restart if the new settings need another backend."""
         if _config(settings) != _config(self._settings):
             self.start(settings, modes)
 
@@ -71,7 +71,7 @@ class BuiltinBackend:
         self._log_place(settings, modes)
 
     def _log_place(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
-        """Log where the backend is found, or that the listeners lead elsewhere."""
+        """Log where the backend listens, or that the proxy's listeners lead elsewhere."""
         elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode) and not self.is_at(*mode.address)]
         if modes and len(elsewhere) == len(modes):
             logger.warning(
@@ -80,7 +80,7 @@ class BuiltinBackend:
                 ", ".join(elsewhere),
             )
         elif settings.builtin == "codex":
-            # Whether there is a Codex that answers them, its supervision logs.
+            # Codex's supervision logs whether there is a Codex to answer them.
             message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
@@ -101,15 +101,15 @@ class BuiltinBackend:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # -- who may reach it --
+    # -- access --
 
     def admit(self, flow: HTTPFlow) -> None:
-        """Let a request whose sender has been checked through to the backend, which answers nothing else."""
+        """Let a request through to the backend, once its sender has been checked; the backend answers no others."""
         if self._loopback is not None:
             flow.request.headers[TOKEN] = self._loopback.token
 
     def is_at(self, host: str, port: int) -> bool:
-        """Return whether an address is the backend's."""
+        """Return whether an address is that of the backend."""
         return port == self.port and leads_here(host)
 
 
@@ -119,9 +119,9 @@ def is_local(client: Client) -> bool:
 
 
 def check_together(settings: Settings, hosts: Iterable[str]) -> None:
-    """Raise OptionsError if settings that are right one by one are not so together.
+    """Raise OptionsError for settings that are valid one by one but not together.
 
-    ``hosts``: where the proxy listens; a Codex login is not lent to other machines.
+    ``hosts``: where the proxy listens; a Codex login is not shared with other machines.
     """
     if settings.builtin == "local" and settings.model is None:
         raise OptionsError("toolsim_backend=local needs toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""A mitmdump with the addon as a child of this process: its command line, and how to see that it is up."""
+"""A mitmdump with the addon as a child process: its command line, and how to detect that it is up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-# Its standard input ends when its parent does, however that dies: no proxy outlives it.
+# The child's standard input ends when its parent does, however that dies: so no proxy outlives its parent.
 _PROGRAM = """
 import os, signal, sys, threading
 def watch():
@@ -19,7 +19,7 @@ mitmdump()
 """
 
 _LISTENING = re.compile(r"listening at \S+:(\d+)\.")
-# Without the addon, or with an option that it refuses, mitmdump still listens for a moment before it gives up.
+# Without the addon, or with an option that it rejects, mitmdump still listens for a moment before it exits.
 _BROKEN = re.compile(r"error in script|Addon error|No such script|^(\S+ |\{.*\")toolsim_\w+: ", re.MULTILINE)
 _MAX_LOG_SHOWN = 2000
 
@@ -37,7 +37,7 @@ def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
 
 
 def port(log: str) -> int | None:
-    """Return the port on which it listens, None as long as it does not. Raises ValueError if it never will."""
+    """Return the port on which the child listens, None if it does not yet. Raises ValueError if it never will."""
     if _BROKEN.search(log):
         raise ValueError(f"mitmdump cannot run with the addon:\n{tail(log)}")
     found = _LISTENING.search(log)
@@ -45,5 +45,5 @@ def port(log: str) -> int | None:
 
 
 def tail(log: str) -> str:
-    """Return the end of a log, which says why a start has failed."""
+    """Return the end of a log, which shows why a start has failed."""
     return log[-_MAX_LOG_SHOWN:]

@@ -21,7 +21,7 @@ from toolsimlib.proxy.reporting.metrics import Metrics
 def close(
     exchange: Exchange, flow: HTTPFlow | None, status: int | None, *, known: KnownBackends, log: Log, metrics: Metrics
 ) -> None:
-    """Note a turn that is over; ``status``: of its answer, None if none reached the client."""
+    """Finish a turn that is over; ``status``: of its answer, None if none reached the client."""
     if flow is not None and flow.response is not None and callable(flow.response.stream):
         flow.response.stream = True
     exchange.catch_up()
@@ -39,22 +39,22 @@ def close(
     problem = exchange.problem() if status is not None and status >= 400 else ""
     log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
     if not is_ours:
-        # Why are there no calls? None of a recording's business, so that it has no report.
-        _remark(flow, summary.NO_TOOLS)
+        # Explain in the comment why there are no calls. There is no report: nothing of a recording depends on it.
+        _comment(flow, summary.NO_TOOLS)
         return
     if exchange.part is None:
-        # What happened in rounds is counted once, with the answer that they are part of.
+        # Rounds are counted once, with the answer that they are part of.
         metrics.count(report, status, seconds, exchange.clocks.first_byte)
     if flow is not None:
         outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
         flow.metadata[REPORT] = report.as_dict() | outcome
         words = exchange.topic.words if exchange.topic is not None else ""
-        _remark(flow, summary.comment(report, status, words, exchange.place))
+        _comment(flow, summary.comment(report, status, words, exchange.place))
         flow.marked = flow.marked or summary.marker(report, status)
         exchange.recorder.store_in(flow)
 
 
-def _remark(flow: HTTPFlow | None, comment: str) -> None:
+def _comment(flow: HTTPFlow | None, comment: str) -> None:
     """Give a flow its comment, unless a person has."""
     if flow is not None and not flow.comment:
         flow.comment = flow.metadata[COMMENT] = comment

@@ -1,4 +1,4 @@
-"""Looking at turns by hand: the content view, and commands that return tables."""
+"""Inspecting turns by hand: the content view, and commands that return tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Inspect:
     @command.command("toolsim.transcript")  # type: ignore[untyped-decorator]
     def transcript(self, flows: Sequence[Flow]) -> Data:
         """Show conversations as the model was shown them, its answer included: who speaks, and what."""
-        return _table([who, text] for flow in _exchanges(flows) for who, text in _spoken(flow))
+        return _table([who, text] for flow in _exchanges(flows) for who, text in _transcript(flow))
 
     @command.command("toolsim.stats")  # type: ignore[untyped-decorator]
     def stats(self, flows: Sequence[Flow]) -> Data:
@@ -83,8 +83,8 @@ def _exchanges(flows: Sequence[Flow]) -> Iterator[HTTPFlow]:
             yield flow
 
 
-def _spoken(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
-    """Yield the request's conversation, then the answer: the model's own text where it is known."""
+def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
+    """Yield the request's conversation, then the answer: the model's own text if it was recorded."""
     for who, text in conversation_rows(read_conversation(view.body(flow.request))):
         yield who, "the tool catalog" if who == "catalog" else text
     received = view.received(flow)

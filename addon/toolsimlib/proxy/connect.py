@@ -59,10 +59,10 @@ class Connections:
         self.secured(data.conn)
 
     def tls_failed_server(self, data: TlsData) -> None:
-        """Stop it here too."""
+        """Stop the clock here too."""
         self.secured(data.conn)
 
-    # -- what they know --
+    # -- the connections --
 
     def opening(self, server: Server, timeout: float) -> None:
         """Give the running task ``timeout`` seconds to connect; 0 = as long as it takes."""

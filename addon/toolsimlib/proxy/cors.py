@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from toolsimlib.proxy.reporting.summary import HEADERS
 
-# Headers of answers that a page's script needs and cannot read without permission.
+# Response headers that a page's script needs but cannot read without permission.
 _EXPOSED = ", ".join(("retry-after", "x-request-id", *HEADERS))
 
 
@@ -50,7 +50,7 @@ def preflight_headers(origins: Origins, headers: Mapping[str, str]) -> dict[str,
 
 
 def add_cors(headers: MutableMapping[str, str], allowed: Mapping[str, str]) -> None:
-    """Add to an answer's headers what lets an origin read it, unless the backend has its own rule."""
+    """Add the headers that let an origin read an answer, unless the backend has set its own."""
     if not allowed or "access-control-allow-origin" in headers:
         return
     varies = headers.get("vary", "")

@@ -1,4 +1,4 @@
-"""What comes of a request for an action, in the place of a turn's answer: see ``wire/responses/actions.py``."""
+"""Answers to requests for an action instead of a turn: see ``wire/responses/actions.py``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_COUNT_BYTES = 64 * 1024
 
 
 def count_at_once(exchange: Exchange, flow: HTTPFlow) -> None:
-    """Answer a rewritten request for a count with an estimate, if there is nobody to ask for it."""
+    """Answer a rewritten request for a count with an estimate, if no backend can count."""
     plan = exchange.plan
     if exchange.action != "input_tokens" or plan is None or flow.response is not None:
         return
@@ -26,7 +26,7 @@ def count_at_once(exchange: Exchange, flow: HTTPFlow) -> None:
 
 
 def take_count(exchange: Exchange, flow: HTTPFlow) -> None:
-    """Take the answer of a backend that was asked for a count; one that cannot count is not asked again."""
+    """Inspect the answer of a backend that was asked for a count; one that cannot count is not asked again."""
     response = flow.response
     if exchange.plan is None or response is None or not exchange.prepared:
         return
@@ -43,7 +43,7 @@ def take_count(exchange: Exchange, flow: HTTPFlow) -> None:
 
 
 def compacted(exchange: Exchange, done: Done) -> Done:
-    """Return what becomes of a turn's whole answer: the same, unless it is the summary of a conversation."""
+    """Return a whole answer unchanged, unless it is the summary of a conversation: then wrap it as a compaction."""
     if exchange.action != "compact" or done.error is not None or done.status != 200:
         return done
     match compaction(done.body, exchange.prepared):
@@ -54,6 +54,6 @@ def compacted(exchange: Exchange, done: Done) -> Done:
 
 
 def _estimate(exchange: Exchange) -> Response:
-    # Nothing is left to wait for: it is not the backend's answer.
+    # Cleared, so that ``take_count`` does not take the estimate for the backend's answer.
     estimate, exchange.prepared = exchange.prepared, b""
     return Response.make(200, estimate, {"content-type": "application/json"})

@@ -1,6 +1,6 @@
 """Bodies without their content encoding, up to a limit: 33 kB of zstd can hold 2 GB.
 
-Each decoder is asked for one byte more than is allowed, and no more than that is ever in memory.
+Each decoder is asked for one byte more than the limit, and never holds more than that in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from io import BytesIO
 import brotli
 import zstandard
 
-# The largest window that a decoder of HTTP bodies has to have (RFC 9659).
+# The largest window that a decoder of HTTP bodies must support (RFC 9659).
 _ZSTD_WINDOW = 8 * 1024 * 1024
 
 
@@ -28,7 +28,7 @@ def decoded(data: bytes, encoding: str, limit: int) -> bytes:
     encoding = encoding.strip().lower() or "identity"
     decode = _DECODERS.get(encoding)
     if decode is None:
-        # mitmproxy would ask Python's codecs, of which many have nothing to do with HTTP.
+        # mitmproxy would try Python's codecs, many of which have nothing to do with HTTP.
         raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_DECODERS)}")
     body = decode(data, limit + 1) if data else data
     if len(body) > limit:
@@ -44,7 +44,7 @@ def _deflate(data: bytes, size: int) -> bytes:
     try:
         return _inflate(data, size, zlib.MAX_WBITS)
     except ValueError:
-        # Some senders leave out zlib's header and checksum.
+        # Some senders omit zlib's header and checksum.
         return _inflate(data, size, -zlib.MAX_WBITS)
 
 

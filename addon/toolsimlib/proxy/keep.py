@@ -8,7 +8,7 @@ from toolsimlib.proxy import sides
 from toolsimlib.proxy.head import copied
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Kept of each side of one answer: more than any turn that a person reads, little enough for a long-running proxy."""
+"""Stored of each side of an answer: more than any turn that a person reads, little enough for a long-running proxy."""
 
 
 class BoundedBuffer:

@@ -37,7 +37,7 @@ class Root(NamedTuple):
 
 
 class HeldCatalogues:
-    """The catalogues that backends' own contexts hold, by the id of their last answer: the last ones that were used."""
+    """The catalogues that backends hold in contexts, by the id of the last answer: the most recently used ones."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[Root, str], HeldCatalogue] = {}
@@ -96,7 +96,7 @@ class KnownBackends:
         self._held = HeldCatalogues()
 
     def at(self, scheme: str, host: str, port: int, prefix: str = "") -> Backend:
-        """Return what is known of the backend there; ``prefix``: the path before the API's endpoint."""
+        """Return the facts about the backend there; ``prefix``: the path before the API's endpoint."""
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
         backend = self._known.pop(root, None) or Backend(root, held=self._held)
         # In the order of lookup: the least recently looked up is evicted first.
@@ -111,5 +111,5 @@ class KnownBackends:
             del self._known[backend.root]
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return what is being asked at the moment."""
+        """Return the tasks that are asking backends at the moment."""
         return [backend.asking for backend in self._known.values() if backend.asking is not None]

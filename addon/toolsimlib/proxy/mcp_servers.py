@@ -39,7 +39,7 @@ class Servers:
         return self._mcp.is_used
 
     def update(self, mcp: Mcp) -> None:
-        """Take what the options say now."""
+        """Apply the current options."""
         if mcp == self._mcp:
             return
         before, self._mcp = self._mcp, mcp

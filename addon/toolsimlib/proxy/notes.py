@@ -1,4 +1,4 @@
-"""A flow's metadata, in plain data: the report of an exchange, and under which options a recording was made."""
+"""A flow's metadata, as plain data: the report of an exchange, and the options under which a recording was made."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from toolsimlib.plan import Policy
 from toolsimlib.wire.dialect import RESPONSES
 
 REPORT = "toolsim"
-"""The key of the report, on every finished exchange that toolsim had a part in."""
+"""The key of the report, on every finished exchange that toolsim worked on."""
 SENT = "toolsim_sent"
 """The key of a digest of the body that we sent in place of the client's."""
 PAGE = "toolsim_page"
-"""The key of the name of the built-in page that a flow got."""
+"""The key of the name of the built-in page that answered a flow."""
 COMMENT = "toolsim_comment"
-"""The key of the comment that we gave a flow: any other one is a person's."""
+"""The key of the comment that we gave a flow: any other comment is a person's."""
 NOTE = "toolsim_capture"
 """The key under which a recording describes itself: ``side``, ``options`` and more."""
 
 
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
-    """Return those fields of a policy that are not at their default, as plain data for a flow's metadata."""
+    """Return the fields of a policy that are not at their default, as plain data for a flow's metadata."""
     return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in _decided(policy)}
 
 
@@ -42,7 +42,7 @@ def is_stored(flow: HTTPFlow) -> bool:
 
 
 def was_held(flow: HTTPFlow) -> bool:
-    """Return whether a recorded request was sent without its catalogue, which its backend held already."""
+    """Return whether a recorded request was sent without its catalogue because its backend already held it."""
     return flow.metadata.get(NOTE, {}).get("is_told") is True
 
 
@@ -52,9 +52,9 @@ def builtin_policy(policy: Policy) -> Policy:
 
 
 def policy_for(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str], *, is_builtin: bool) -> Policy:
-    """Return the policy for one request: the operator's, or for a stored exchange that under which it was recorded.
+    """Return the policy for one request: the operator's, or that under which a stored exchange was recorded.
 
-    ``by_hand``: the fields that the operator set, which count in either case. ``is_builtin``: the request goes to the
+    ``by_hand``: the fields that the operator set, which apply in either case. ``is_builtin``: the request goes to the
     built-in backend.
     """
     if is_builtin:

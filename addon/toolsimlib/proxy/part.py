@@ -1,4 +1,4 @@
-"""A flow that is one round of an answer (``loop/``): what its exchange has to know of it."""
+"""A flow that is one round of an answer (``loop/``): what its exchange needs to know about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolsimlib.response.rewrite import Listener
 
 @dataclass(slots=True)
 class Part:
-    """What ``loop.course.Round`` says of a round; ``policy`` and ``listener`` are None for a flow from a file."""
+    """The facts of a ``loop.course.Round``; ``policy`` and ``listener`` are None for a flow from a file."""
 
     asks: frozenset[str]
     begun: str
@@ -27,21 +27,21 @@ class Part:
     is_aside: bool = False
 
     def planned(self, plan: Plan) -> Plan:
-        """Return the plan of the round's request, as that of a round."""
+        """Return the plan of the round's request, with the fields of a round."""
         return replace(plan, asks=self.asks, begun=self.begun, hosted=self.hosted)
 
     def note(self) -> dict[str, Any]:
-        """Return what a recording has to hold, so that it can be replayed."""
+        """Return what a recording needs so that the round can be replayed."""
         where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_aside}
         return {**where, "asks": sorted(self.asks), "begun": self.begun, "hosted": sorted(self.hosted)}
 
 
 PARTS: dict[str, Part] = {}
-"""The rounds that are under way, by flow id. Whatever a client sends, its flow is none of these."""
+"""The rounds in flight, by flow id. A client's own flow is never one of these, whatever it sends."""
 
 
 def part_of(flow: HTTPFlow) -> Part | None:
-    """Return which round a flow is, None for a client's own request."""
+    """Return the round that a flow is, None for a client's own request."""
     if flow.id in PARTS:
         return PARTS[flow.id]
     note: Mapping[str, Any] | None = flow.metadata.get(NOTE, {}).get("round")

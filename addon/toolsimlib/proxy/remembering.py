@@ -1,4 +1,4 @@
-"""Turns and the memory: what a flow needs of it, before its request is rewritten and before its answer is sent."""
+"""Turns and the memory: what a flow needs before its request is rewritten, and before its answer is sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTHING = Recalled()
 
 
 class Remembering:
-    """Recalls what turns refer to, and stores their answers. ``do`` does a job, here or in a worker."""
+    """Looks up what turns refer to, and stores their answers. ``do`` does a job, here or in a worker."""
 
     def __init__(self, memory: Memory, do: Callable[[Job], Awaitable[Done]], background: BackgroundAnswers) -> None:
         self._memory = memory
@@ -33,7 +33,7 @@ class Remembering:
         self._do = do
 
     def begin(self, flow: HTTPFlow, exchange: Exchange, partition: str) -> None:
-        """Remember a request whose head has arrived; ``partition``: of its client."""
+        """Start tracking a request whose head has arrived; ``partition``: of its client."""
         if self._memory.is_on and flow.live:
             exchange.memory = Turn(partition, resource=resource_of(flow.request.path))
 
@@ -65,7 +65,7 @@ class Remembering:
             flow.response = Response.make(200, done.body, {"content-type": "application/json"})
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
-        """Take a request's body; return whether it may refer to something: then await ``recall``."""
+        """Accept the body of a request; return whether it may refer to something: then await ``recall``."""
         turn, request = exchange.memory, flow.request
         if turn is None or exchange.is_request_too_large:
             return False
@@ -101,55 +101,55 @@ class Remembering:
 
     @staticmethod
     def ask_for_own(exchange: Exchange, job: RequestJob) -> RequestJob:
-        """Return the job, which also returns what is stored of its request if nothing else has read that before."""
+        """Return the job; it also returns the request's own items if nothing has read them yet."""
         turn = exchange.memory
         is_wanted = job.kept is not None and turn is not None and turn.own is None
         return replace(job, wants_own=True) if is_wanted else job
 
     @staticmethod
     def take_own(exchange: Exchange, done: Done) -> None:
-        """Take what is stored of a request that has been rewritten."""
+        """Accept the own items of a request that has been rewritten."""
         turn = exchange.memory
         if turn is not None and turn.own is None and done.own and exchange.action is None:
             turn.own, turn.names = done.own, done.names or ()
 
-    async def keep_streamed(self, answer: StreamedAnswer) -> None:
-        """Store an answer that is over except for its end, which then says whether it was stored."""
+    async def store_streamed(self, answer: StreamedAnswer) -> None:
+        """Store an answer that is over except for its end, which then reports whether it was stored."""
         final, turn = answer.final, answer.memory
         names = output_names(final)
         if turn is None or names is None:
             return
         outcome: ApiError | bool = False
         try:
-            outcome = await self.keep(turn, answer.limits.max_request_bytes, dump(final).encode(), names)
+            outcome = await self.store(turn, answer.limits.max_request_bytes, dump(final).encode(), names)
         finally:
             answer.end = with_outcome(answer.end, outcome)
         if isinstance(outcome, ApiError):
             answer.report.error = outcome.code
 
-    async def keep_whole(self, exchange: Exchange, done: Done) -> Done:
-        """Store a whole answer; return it as it is sent then."""
+    async def store_whole(self, exchange: Exchange, done: Done) -> Done:
+        """Store a whole answer; return it as it is then sent."""
         turn = exchange.memory
         if turn is None or done.names is None or done.error is not None or done.status != 200:
             return done
-        outcome = await self.keep(turn, exchange.limits.max_request_bytes, done.body, done.names)
+        outcome = await self.store(turn, exchange.limits.max_request_bytes, done.body, done.names)
         if isinstance(outcome, ApiError):
             return replace(done, error=outcome)
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
-    def keeper(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
-        """Return the function that stores an answer of the runner, given the Response object."""
+    def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
+        """Return a function that stores an answer of the loop's runner, given the Response object."""
         turn, limit = exchange.memory, exchange.limits.max_request_bytes
         assert turn is not None
 
-        async def keep(final: Mapping[str, Any]) -> ApiError | bool:
+        async def store(final: Mapping[str, Any]) -> ApiError | bool:
             names = output_names(final)
-            return True if names is None else await self.keep(turn, limit, dump(final).encode(), names)
+            return True if names is None else await self.store(turn, limit, dump(final).encode(), names)
 
-        return keep
+        return store
 
-    async def keep(self, turn: Turn, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
-        """Store an answer with its request's items."""
+    async def store(self, turn: Turn, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
+        """Store an answer with the items of its request."""
         if turn.own is None:
             done = await self._do(ResolveJob(turn.encoding, turn.sent, limit, Report(), NOTHING))
             turn.own, turn.names = done.own or b"[]", done.names or ()

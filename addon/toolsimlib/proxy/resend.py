@@ -22,7 +22,7 @@ from toolsimlib.proxy.reporting import summary
 
 
 class Resent:
-    """What a replayed flow holds of its first time. ``words``: the rewritten body that a person has edited."""
+    """What a replayed flow still holds of its first run. ``words``: the rewritten body that a person has edited."""
 
     def __init__(self, flow: HTTPFlow) -> None:
         sent = flow.metadata.get(SENT)
@@ -44,7 +44,7 @@ class Resent:
 
 
 def is_resent(flow: HTTPFlow) -> bool:
-    """Return whether a person, and no client, sends this request."""
+    """Return whether a person sends this request, not a client."""
     return flow.is_replay == "request"
 
 
@@ -61,7 +61,7 @@ def digest(body: bytes) -> str:
 def forget(flow: HTTPFlow) -> None:
     """Remove what an earlier run left in a flow that is sent again; what a person wrote or marked stays."""
     if is_resent(flow):
-        # Else its old answer would stand beside a new one that passes.
+        # Otherwise its old answer would remain beside a new one that passes unchanged.
         sides.drop(flow)
     flow.metadata.pop(SENT, None)
     if flow.comment == flow.metadata.pop(COMMENT, None):

@@ -2,12 +2,12 @@
 
 A request reaches us in one of three ways, and the way decides what we may do with it:
 
-1. *reverse*: mitmproxy stands in front of one backend. Whatever a client sends is for that backend, and we are the
-   server that it sees: we show metrics, check the key and answer preflights.
-2. *direct*: the request's target is the listener itself, though mitmproxy is an ordinary proxy. It is for the built-in
-   backend or for ``toolsim_upstream``; without either there is nothing to send it to.
-3. *through*: the request is on its way to some other host. It is none of our business, unless ``toolsim_upstream``
-   takes over the API requests of clients whose base URL cannot be set.
+1. *reverse*: mitmproxy is a reverse proxy for one backend. Whatever a client sends is for that backend, and we are the
+   server that the client sees: we serve metrics, check the key and answer preflights.
+2. *direct*: the target of the request is the listener itself, though mitmproxy is an ordinary proxy. It is for the
+   built-in backend or for ``toolsim_upstream``; without either there is nowhere to send it.
+3. *through*: the request is for some other host. We leave it alone, unless ``toolsim_upstream`` takes over the API
+   requests of clients whose base URL cannot be set.
 
 A built-in backend can be the target in each of the three, so it is recognised by its address, not by the way.
 """
@@ -33,10 +33,10 @@ MODELS = "/models"
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """What a decision looks at. ``headers`` has lower-case names, or ignores their case.
+    """What a decision depends on. ``headers`` has lower-case names, or ignores their case.
 
     ``host``, ``port``: the target. ``is_reverse``, ``is_direct``: the way, see above. ``is_local``: the client is on
-    this machine. ``is_resent``: a person at this proxy sends it again, who has no key to show.
+    this machine. ``is_resent``: a person at this proxy replays it, so it carries no key.
     """
 
     method: str
@@ -52,10 +52,10 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Let it go where it is addressed to; ``to_builtin``: that is the built-in backend.
+    """Let the request go to its target; ``to_builtin``: that is the built-in backend.
 
-    ``authorization``: what the backend gets as the header of that name; None = what the client sent, "" = nothing.
-    ``action``: what is wanted in the place of a turn.
+    ``authorization``: the header of that name for the backend; None = what the client sent, "" = none. ``action``: what
+    is requested instead of a turn.
     """
 
     to_builtin: bool = False
@@ -65,7 +65,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Send it to ``upstream`` instead, with ``path``; the rest as in ``Pass``."""
+    """Send the request to ``upstream`` instead, with ``path``; the rest as in ``Pass``."""
 
     upstream: Upstream
     path: str
@@ -76,7 +76,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer it here: with an error, or with ``page``. ``headers`` are added."""
+    """Answer the request here: with an error, or with ``page``. ``headers`` are added."""
 
     error: ApiError | None = None
     page: Literal["", "metrics"] = ""
@@ -85,14 +85,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Answer it from what is kept here."""
+    """Answer the request from the store."""
 
 
 Route = Pass | Forward | Answer | Serve
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
-    """Return where a request goes; ``builtin_port``: of the built-in backend on 127.0.0.1, None while it is not up."""
+    """Return where a request goes; ``builtin_port``: the port of the built-in backend, None while it is not up."""
     plain = request.path.partition("?")[0]
     we_are_the_server = request.is_reverse or request.is_direct
     takes_over = we_are_the_server or settings.upstream is not None
@@ -104,10 +104,10 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     upstream = _other_target(request, ending, settings, builtin_port)
     host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
     to_builtin = port == builtin_port and leads_here(host)
-    # With a key set nothing passes without it where we are the server, whatever its path: a backend may know spellings
-    # of its paths that we do not.
-    is_kept = settings.store is not None and takes_over and resource_of(request.path) is not None
-    concerns_us = bool(is_metrics or is_kept or upstream or to_builtin or (ending and we_are_the_server))
+    # If a key is set and we are the server, nothing passes without it, whatever its path: a backend may accept
+    # spellings of its paths that we do not recognise.
+    is_stored = settings.store is not None and takes_over and resource_of(request.path) is not None
+    concerns_us = bool(is_metrics or is_stored or upstream or to_builtin or (ending and we_are_the_server))
     is_guarded = concerns_us or (we_are_the_server and bool(settings.api_key))
     authorization = _authorization(settings, to_builtin=to_builtin) if we_are_the_server or concerns_us else None
     cors = cors_headers(settings.origins, request.headers.get("origin"))
@@ -116,13 +116,13 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         is_preflight = request.method == "OPTIONS" and concerns_us
         if is_preflight and (allowed := preflight_headers(settings.origins, request.headers)):
             return Answer(headers=allowed)
-        of_builtin = to_builtin or (is_kept and settings.builtin is not None)
+        of_builtin = to_builtin or (is_stored and settings.builtin is not None)
         error = _check_access(request, settings, to_builtin=of_builtin)
         if error is not None:
             return Answer(error, headers=cors)
     if is_metrics:
         return Answer(page="metrics")
-    if is_kept:
+    if is_stored:
         return Serve()
     if api_of_path(request.path) and request.headers.get("upgrade", "").lower() == "websocket":
         error = ApiError("WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426)
@@ -142,7 +142,7 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
 
 
 def endpoint(path: str) -> str:
-    """Return the ending by which a path (with its query) is an endpoint of an API, such as "/responses"; "" if none."""
+    """Return the ending that makes a path (with its query) an API endpoint, such as "/responses"; "" if none."""
     api = api_of_path(path)
     if api is not None:
         return api.ending
@@ -157,7 +157,7 @@ def prefix(path: str) -> str:
 
 
 def api_of(method: str, path: str, action: Action | None = None) -> Api | None:
-    """Return the API of a request that may declare tools; ``action``: what it wants in the place of a turn."""
+    """Return the API of a request that may declare tools; ``action``: what it requests instead of a turn."""
     return api_of_path(turn_path(path) if action else path) if method == "POST" else None
 
 
@@ -171,7 +171,7 @@ def join(upstream: Upstream, path: str) -> str:
 
 
 def is_bearer(header: str, key: str) -> bool:
-    """Compare an ``Authorization`` header with the key, in time that does not depend on where they differ."""
+    """Compare an ``Authorization`` header with the key, in constant time."""
     scheme, _, token = header.strip().partition(" ")
     sent = token.strip().encode("utf-8", "surrogateescape")
     return hmac.compare_digest(sent, key.encode("utf-8", "surrogateescape")) and scheme.lower() == "bearer"
@@ -182,7 +182,7 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
     if not ending:
         return None
     if settings.upstream is not None:
-        # "/models" is also a page of many web sites; API clients send a key.
+        # "/models" is also a page on many websites; API clients send a key.
         if not request.is_direct and ending == MODELS and "authorization" not in request.headers:
             return None
         return settings.upstream
@@ -192,14 +192,14 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
 
 
 def _authorization(settings: Settings, *, to_builtin: bool) -> str | None:
-    """Return what a backend gets in the place of the client's key: the operator's key is for us alone."""
+    """Return what a backend gets instead of the client's key: the operator's key is only for us."""
     if settings.upstream_key and not to_builtin:
         return f"Bearer {settings.upstream_key}"
     return "" if settings.api_key else None
 
 
 def _check_access(request: Incoming, settings: Settings, *, to_builtin: bool) -> ApiError | None:
-    """Return why this client gets no answer; a built-in backend is guarded against web pages too."""
+    """Return why this client is refused, None if it is not; a built-in backend is guarded against web pages too."""
     if settings.api_key:
         if is_bearer(request.headers.get("authorization", ""), settings.api_key):
             return None

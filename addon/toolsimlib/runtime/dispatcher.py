@@ -1,7 +1,7 @@
 """Runs a model's calls: the mask first, then the arguments, then the tool. A model's mistake is a result, not a raise.
 
-The order matters. A call to a masked tool is refused before anything of it is read, so that the error cannot tell what
-the tool is; oversized arguments are refused before they are parsed; nothing runs unless it fits the tool's schema.
+The order matters. A call to a masked tool is refused before its arguments are read, so that the error cannot reveal
+what the tool is; oversized arguments are refused before they are parsed; nothing runs unless it fits the tool's schema.
 
 | code | when |
 |---|---|
@@ -24,14 +24,14 @@ from toolsimlib.runtime.registry import RegisteredTool, ToolRegistry, ToolResult
 from toolsimlib.runtime.turn import Call
 
 MAX_TOOL_BYTES = 200_000
-"""The default limit of arguments and of an output: what the addon allows, too."""
+"""The default limit of arguments and of an output, the same as the addon's."""
 
 
 class ToolDispatcher:
     """Runs calls against a registry.
 
-    ``allowed``: the only tools that may be called (None: every model-facing one). ``context``: values of the
-    application's, such as the current workspace's id, for properties that a tool declares and a call leaves out.
+    ``allowed``: the only tools that may be called (None: every model-facing one). ``context``: values from the
+    application, such as the id of the current workspace, for properties that a tool declares and a call leaves out.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ToolDispatcher:
                 "call it again with shorter arguments"
             )
         try:
-            # As the addon reads a call: no arguments at all are an empty object.
+            # As in the addon, no arguments at all mean an empty object.
             arguments = json.loads(call.arguments or "{}")
         except (ValueError, RecursionError) as error:
             return ToolResult.failed(f"INVALID_JSON: {error}")
@@ -89,6 +89,6 @@ async def _execute(entry: RegisteredTool, arguments: Mapping[str, Any]) -> ToolR
         output = entry.execute(arguments)
         if inspect.isawaitable(output):
             output = await output
-    except Exception as error:  # the model learns of a bug in a tool; its message may hold what is not for the model
+    except Exception as error:  # report a bug in a tool to the model, but not its message, which may be confidential
         return ToolResult.failed(f"EXECUTION_FAILED: {type(error).__name__}")
     return output if isinstance(output, ToolResult) else ToolResult(True, output)

@@ -1,4 +1,4 @@
-"""The tool loop: ask, run the calls, give their results back, until an answer without calls.
+"""The tool loop: ask, run the calls, return their results, until an answer has no calls.
 
 It ends in one of these ways (``Outcome.stop``):
 
@@ -10,11 +10,11 @@ It ends in one of these ways (``Outcome.stop``):
 | ``max_turns`` | the model was still calling after ``max_turns`` questions |
 
 Modes: ``enforced`` asks for a call (``required``) until one was made; ``relaxed`` leaves it to the model, and asks
-without tools (up to ``fallback_retry_count`` times) when the provider refuses the question; ``disabled`` offers no
-tools and runs no calls.
+without tools (up to ``fallback_retry_count`` times) if the provider refuses the request; ``disabled`` offers no tools
+and runs no calls.
 
-A call's id is the only link from a result to its call, and models repeat ids: the second call of an id that the
-conversation already holds gets an id of its own in the history, so that results never mix.
+A call's id is the only link from a result to its call, and models repeat ids: a call whose id is already in the
+conversation gets a new id in the history, so that results never mix.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FINAL_PROMPT = "Answer now in words; use no more tools."
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """How a loop runs. ``fix_empty_final``: an empty answer after tool results is asked for once more, in words."""
+    """How a loop runs. ``fix_empty_final``: if the answer after tool results is empty, ask once more, for words."""
 
     max_turns: int = MAX_TURNS
     tool_use_mode: ToolUseMode = "relaxed"
@@ -55,7 +55,7 @@ class LoopSettings:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One call and what it came to; ``turn`` counts questions from 1."""
+    """One call and its result; ``turn`` counts questions from 1."""
 
     turn: int
     call: Call
@@ -91,7 +91,7 @@ class ToolLoopRunner:
         self._trace = trace
 
     async def run(self, messages: Sequence[Message]) -> Outcome:
-        """Run a conversation to its end. Raises ProviderError, once the fallbacks are used up."""
+        """Run a conversation to its end. Raises ProviderError when the fallbacks are used up."""
         conversation = _Conversation(list(messages))
         settings = self._settings
         stop: Stop = "max_turns"
@@ -103,7 +103,7 @@ class ToolLoopRunner:
                 conversation.ask_again(settings.fix_empty_final_text)
                 tools = () if settings.fix_empty_final_disable_tools else tools
                 continue
-            # Calls of a model that was offered no tools are words.
+            # Calls from a model that was offered no tools are text.
             if not answer.calls or not tools:
                 stop = "no_call" if self._is_call_missing(conversation) else "answer"
                 break
@@ -132,8 +132,7 @@ class ToolLoopRunner:
                 asked = await self._runner.run(request)
             except ProviderError as error:
                 self._trace({"step": "error", "status": error.status, "message": str(error)})
-                # A question that was never answered in time would only wait again; and without tools there is nothing
-                # left to leave out.
+                # A retry after a timeout would only wait again; and without tools there is nothing left to omit.
                 if retries <= 0 or error.timed_out or error.status is None or not tools:
                     raise
                 retries -= 1
@@ -153,10 +152,10 @@ class ToolLoopRunner:
         return answer
 
     async def _run_calls(self, conversation: _Conversation) -> bool:
-        """Run the last answer's calls in their order; return whether to go on."""
+        """Run the calls of the last answer in order; return whether to continue."""
         for call in conversation.answers[-1].calls:
             result = await self._dispatcher.dispatch(call)
-            conversation.give(call, result)
+            conversation.add_result(call, result)
             self._trace({"step": "result", "id": call.id, "name": call.name, "result": result.envelope()})
             if not result.ok and self._settings.tool_failure_policy == "fatal":
                 return False
@@ -173,29 +172,29 @@ class _Conversation:
         }
 
     def add(self, answer: Answer) -> Answer:
-        answer = replace(answer, calls=tuple(replace(call, id=self._own_id(call.id)) for call in answer.calls))
+        answer = replace(answer, calls=tuple(replace(call, id=self._unused_id(call.id)) for call in answer.calls))
         self.answers.append(answer)
         self.messages.append(answer.message())
         return answer
 
     def ended_empty(self) -> bool:
-        """Return whether the model had results and ended without a word."""
+        """Return whether the model had results and answered nothing."""
         last = self.answers[-1]
         return bool(self.executions) and not last.calls and not last.text.strip()
 
     def ask_again(self, prompt: str) -> None:
-        """Put a prompt in the place of the empty answer."""
+        """Replace the empty answer with a prompt."""
         self.messages[-1] = {"role": "user", "content": prompt}
 
-    def _own_id(self, id: str) -> str:
-        own, number = id or "call", 1
-        while own in self._ids:
+    def _unused_id(self, id: str) -> str:
+        unused, number = id or "call", 1
+        while unused in self._ids:
             number += 1
-            own = f"{id or 'call'}_{number}"
-        self._ids.add(own)
-        return own
+            unused = f"{id or 'call'}_{number}"
+        self._ids.add(unused)
+        return unused
 
-    def give(self, call: Call, result: ToolResult) -> None:
+    def add_result(self, call: Call, result: ToolResult) -> None:
         self.executions.append(Execution(len(self.answers), call, result))
         content = json.dumps(result.envelope(), ensure_ascii=False)
         self.messages.append({"role": "tool", "tool_call_id": call.id, "content": content})

@@ -1,9 +1,9 @@
-"""Ways to a model by the ``openai`` package: chat completions and Responses, whole and streamed.
+"""Sends requests to a model with the ``openai`` package: chat completions and Responses, whole and streamed.
 
-Both translate from and to the chat messages that ``turn`` speaks. A stream is read as an application reads one: text
-and calls are put together from the deltas (chat) or taken from the terminal event (Responses), so that what is measured
-is what streaming clients get. The client should be made with ``max_retries=0`` where the caller wants to know of each
-failure; a ``Retry-After`` is part of the error.
+Both translate from and to the chat messages of ``turn``. A stream is read as applications read one: text and calls are
+assembled from the deltas (chat) or taken from the terminal event (Responses), so that we measure what streaming clients
+get. Create the client with ``max_retries=0`` if the caller wants to see every failure; ``Retry-After`` is part of the
+error.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ async def _provider_errors() -> AsyncIterator[None]:
             code=error.code if isinstance(error.code, str) else "",
             retry_after=_seconds(error.response.headers.get("retry-after")),
         ) from error
-    except openai.APIError as error:  # no connection, an answer that is no JSON, an error event in a stream
+    except openai.APIError as error:  # no connection, an answer that is not JSON, an error event in a stream
         code = error.code if isinstance(error.code, str) else ""
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:
-        # The package does not validate what it reads: a body of another shape, or a page of HTML, breaks here.
+        # The package does not validate what it reads: a body of another shape, or an HTML page, fails here.
         raise ProviderError(f"not an answer of the API: {error}") from error
 
 
@@ -103,7 +103,7 @@ def _whole_chat(completion: Any) -> Answer:
 
 
 def _arguments(value: object) -> str:
-    """Some servers give an object where the API has its text."""
+    """Return the arguments as text: some servers send an object."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
@@ -143,7 +143,7 @@ def _chat_usage(usage: Any) -> tuple[int | None, int | None]:
 async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, stream: bool) -> Answer:
     body: dict[str, Any] = {"model": model, "input": _input(request.messages), "store": False}
     if request.tools:
-        # Strict is the API's default here, and not in chat completions.
+        # In this API strict is the default, unlike in chat completions.
         body["tools"] = [{"type": "function", **_declared(tool), "strict": tool.strict} for tool in request.tools]
         body["tool_choice"] = request.tool_choice
         if not request.parallel:
@@ -151,7 +151,7 @@ async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, s
     extra = dict(request.options)
     if not stream:
         return _whole_response(await client.responses.create(**body, extra_body=extra))
-    # Closed as soon as the last event was read: the connection must not wait for the collector.
+    # Closed as soon as the last event has been read: the connection must not wait for the garbage collector.
     async with await client.responses.create(**body, stream=True, extra_body=extra) as events:
         async for event in events:
             if event.type in ("response.completed", "response.incomplete", "response.failed"):

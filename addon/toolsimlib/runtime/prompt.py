@@ -17,7 +17,7 @@ AnswerTransform = Callable[[Answer], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An answer with the request that really went out; ``fingerprint`` is equal for equal effective prompts."""
+    """An answer with the request that was actually sent; equal prompts have equal ``fingerprint``s."""
 
     request: Request
     answer: Answer
@@ -25,7 +25,7 @@ class Asked:
 
 
 class PromptRunner:
-    """Asks by ``send``. Each transform takes what the one before it returned."""
+    """Sends requests with ``send``. Each transform gets what the previous one returned."""
 
     def __init__(
         self,
@@ -40,16 +40,16 @@ class PromptRunner:
 
     async def run(self, request: Request) -> Asked:
         """Ask once. Raises ProviderError."""
-        for change in self._request_transforms:
-            request = change(request)
+        for transform_request in self._request_transforms:
+            request = transform_request(request)
         answer = await self._send(request)
-        for adjust in self._answer_transforms:
-            answer = adjust(answer)
+        for transform_answer in self._answer_transforms:
+            answer = transform_answer(answer)
         return Asked(request, answer, fingerprint(request))
 
 
 def fingerprint(request: Request) -> str:
-    """Return 16 hexadecimal digits for all that the model is given: messages, tools, choice and options."""
+    """Return 16 hexadecimal digits for everything that the model gets: messages, tools, choice and options."""
     tools = [(tool.name, tool.description, dict(tool.parameters), tool.strict) for tool in request.tools]
     prompt: Sequence[Any] = (
         request.messages,
@@ -66,10 +66,10 @@ _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 
 
 def calls_from_content_tags(answer: Answer) -> Answer:
-    """Read ``<tool_call>{…}</tool_call>`` in the text of an answer without calls as calls.
+    """Parse ``<tool_call>{…}</tool_call>`` in the text of an answer without calls as calls.
 
-    The simplest fallback for servers whose own tool parser misses what the model wrote; toolsim's reading, which judges
-    by schema and repairs, is the addon's.
+    The simplest fallback for servers whose own tool parser misses what the model wrote. The addon's parser does more:
+    it checks schemas and repairs.
     """
     if answer.calls:
         return answer

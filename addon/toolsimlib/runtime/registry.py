@@ -1,4 +1,4 @@
-"""The tools of an application: injected, named, and either shown to the model or kept from it."""
+"""The tools of an application: injected, named, and either shown to the model or hidden from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool call came to, in the one form that the model is shown. ``errors`` begin with a code in capitals."""
+    """The result of a tool call, in the one form that the model is shown. ``errors`` begin with a code in capitals."""
 
     ok: bool
     data: Any = None
@@ -42,7 +42,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTool:
-    """A tool with what runs it. ``model_facing=False`` keeps it from every model: only the application calls it."""
+    """A tool and its executor. ``model_facing=False`` hides it from every model: only the application calls it."""
 
     tool: Tool
     execute: Executor
@@ -69,11 +69,11 @@ class ToolRegistry:
         self._tools[tool.name] = RegisteredTool(tool, execute, model_facing, validator)
 
     def get(self, name: str) -> RegisteredTool | None:
-        """Return a tool, None if there is none of that name."""
+        """Return the tool of that name, None if there is none."""
         return self._tools.get(name)
 
     def offered(self, allowed: Collection[str] | None = None) -> tuple[Tool, ...]:
-        """Return the tools to show to a model; ``allowed``: none but these (None: every model-facing one)."""
+        """Return the tools to show to a model; ``allowed``: only these (None: every model-facing one)."""
         return tuple(
             entry.tool
             for name, entry in self._tools.items()

@@ -14,11 +14,11 @@ Trace = Callable[[Step], None]
 
 
 def untraced(step: Step) -> None:
-    """Keep no trace."""
+    """Discard the step."""
 
 
 class JsonLines:
-    """A trace that appends to a file, each line flushed: what was traced before a crash is there after it."""
+    """A trace that appends to a file and flushes each line, so that it survives a crash."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""One model turn as data, whatever the wire: the request, the answer, and how a provider fails."""
+"""One model turn as data, for any API: the request, the answer, and how a provider fails."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a model is asked. ``options`` are further fields of the body, such as ``temperature``."""
+    """A request to a model. ``options`` are further fields of the body, such as ``temperature``."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
@@ -45,7 +45,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model answered. Tokens are None when the server did not count them."""
+    """A model's answer. Tokens are None if the server did not count them."""
 
     text: str
     calls: tuple[Call, ...] = ()

@@ -72,7 +72,7 @@ async def answered(remembering: Remembering, flow: HTTPFlow, exchange: Exchange)
     exchange.begin(flow)
     answer = exchange.answer_job(flow)
     assert answer is not None
-    done = await remembering.keep_whole(exchange, run(answer))
+    done = await remembering.store_whole(exchange, run(answer))
     assert done.error is None
     told: dict[str, Any] = json.loads(done.body)
     return told
@@ -231,5 +231,5 @@ async def test_a_bug_promises_nothing(
     assert b'"store":true' in answer.end.split(b"event: response.completed")[1]
     monkeypatch.setattr(memory, "keep", broken)
     with pytest.raises(RuntimeError):
-        await remembering.keep_streamed(answer)
+        await remembering.store_streamed(answer)
     assert b'"store":false' in answer.end.split(b"event: response.completed")[1]

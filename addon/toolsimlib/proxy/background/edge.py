@@ -1,4 +1,4 @@
-"""Answers in the background and flows: the requests that ask for one, and those that ask about one."""
+"""Background answers at the edge: the requests that start one, and those that ask about one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.loop.event_log import EventLog
 from toolsimlib.loop.server import Stream
 from toolsimlib.plan import Policy
-from toolsimlib.proxy.background.elsewhere import follow_kept
+from toolsimlib.proxy.background.elsewhere import follow_stored
 from toolsimlib.proxy.background.ledger import Ledger
 from toolsimlib.proxy.background.places import Places
 from toolsimlib.proxy.background.runs import Finished, Run, Runs
@@ -51,7 +51,7 @@ _JSON = {"content-type": "application/json"}
 
 
 class BackgroundAnswers:
-    """Starts answers in the background, and serves them. ``do`` does a job, here or in a worker.
+    """Starts background answers, and serves them. ``do`` does a job, here or in a worker.
 
     ``settings``: the current ones.
     """
@@ -74,11 +74,11 @@ class BackgroundAnswers:
         self.settings = Settings()
 
     def families(self) -> list[Family]:
-        """Return what is counted, for the metrics."""
+        """Return the metrics; none without a store."""
         return self._runs.families() if self._memory.is_on else []
 
     async def stop(self) -> None:
-        """End all answers that are being made."""
+        """End all answers that are in progress."""
         await self._runs.stop()
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> None:
@@ -90,36 +90,36 @@ class BackgroundAnswers:
             return
         with self._places.starting(partition):
             try:
-                begun = await self._begun(flow, exchange, api, policy)
+                prepared = await self._prepare(flow, exchange, api, policy)
             except TooLarge as problem:
-                begun = ApiError(f"The request cannot be kept: {problem}.", "invalid_request_error", status=413)
+                prepared = ApiError(f"The request cannot be kept: {problem}.", "invalid_request_error", status=413)
             except StoreError:
-                begun = UNAVAILABLE
-        if isinstance(begun, ApiError):
-            flow.response = exchange.refuse(begun)
+                prepared = UNAVAILABLE
+        if isinstance(prepared, ApiError):
+            flow.response = exchange.refuse(prepared)
             return
-        run, shown = begun
+        run, shown = prepared
         self._runs.start(run)
-        # It is logged and counted when it is over, not with this flow.
+        # The answer is logged and counted when it is over, not with this flow.
         exchange.report = Report()
-        if not flow.comment and run.job.hosted is None:  # Calls that wait for a yes are shown there.
+        if not flow.comment and run.job.hosted is None:  # The comment shows calls that wait for approval.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
             self._show(flow, exchange, partial(run.log.follow, -1))
         else:
             flow.response = Response.make(200, shown, _JSON)
 
-    async def _begun(
+    async def _prepare(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy
     ) -> tuple[Run, bytes] | ApiError:
-        """Return an answer that is stored as queued, and what its client gets; or the error."""
+        """Store an answer as queued; return it and what its client gets, or the error."""
         turn, limit, request, settings = exchange.memory, exchange.limits.max_request_bytes, flow.request, self.settings
         assert turn is not None
         data, encoding = (turn.sent, turn.encoding) if turn.body is None else (turn.body, "")
         made = await self._do(BackgroundJob(api.name, encoding, data, limit, turn.kept, Report()))
         if made.error is not None:
             return made.error
-        # An error in the request is reported now, not as an answer that has failed.
+        # Report an error in the request now, not as a failed answer.
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, "", made.body, limit, once, mode, Report(), is_round=True)
         if (error := (await self._do(job)).error) is not None:
@@ -138,7 +138,7 @@ class BackgroundAnswers:
         return run, shown
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
-        """Answer a request about such an answer; return whether it is one."""
+        """Answer a request about a background answer; return whether there is one."""
         turn = exchange.memory
         assert turn is not None
         if call.resource.kind not in ("response", "cancel"):
@@ -160,7 +160,7 @@ class BackgroundAnswers:
         return reply is not False
 
     async def _current(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
-        """Return the current state of an answer, False if there is none; write what the call changes."""
+        """Return the current state of an answer, False if there is none; store what the call changes."""
         id = call.resource.id
         for _ in range(MAX_TRIES):
             entry = await self._ledger.read(partition, id)
@@ -192,7 +192,7 @@ class BackgroundAnswers:
             self._show(flow, exchange, partial(run.log.follow, after))
             return True
         if run is None and entry.state:
-            self._show(flow, exchange, lambda: follow_kept(self._ledger, partition, id, after))
+            self._show(flow, exchange, lambda: follow_stored(self._ledger, partition, id, after))
             return True
         kept = await self._ledger.events(partition, id)
         frames = frames_after(kept, after) if kept is not None else None

@@ -1,7 +1,7 @@
-"""Following an answer that another proxy makes: its events as the store has them.
+"""Follows an answer that another proxy makes, by its events in the store.
 
-The proxy that makes an answer keeps its events to itself until it is over. One that follows it says so in the store;
-from then on the store has new events about every second.
+That proxy does not store the events until the answer is over. A proxy that follows the answer asks for them through the
+store; from then on the store gets new events about every second.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _LAST_SECONDS = RENEW_SECONDS + 2 * FOLLOW_SECONDS
 _KEEPALIVE_SECONDS = 10.0
 
 
-async def follow_kept(ledger: Ledger, partition: str, id: str, after: int) -> AsyncGenerator[bytes]:
-    """Yield the frames behind the number ``after``, as they are stored, to the end of the answer."""
-    is_asked, failures, quiet = False, 0, 0.0
+async def follow_stored(ledger: Ledger, partition: str, id: str, after: int) -> AsyncGenerator[bytes]:
+    """Yield the frames after the number ``after``, as they are stored, to the end of the answer."""
+    has_asked, failures, quiet = False, 0, 0.0
     while True:
         try:
             entry = await ledger.read(partition, id)
-            if entry is not None and entry.state and not is_asked:
+            if entry is not None and entry.state and not has_asked:
                 await ledger.want(partition, id)
-                is_asked = True
-            kept = await ledger.events(partition, id)
+                has_asked = True
+            stored = await ledger.events(partition, id)
         except StoreError:
             failures += 1
             if failures > PATIENCE:
@@ -38,14 +38,14 @@ async def follow_kept(ledger: Ledger, partition: str, id: str, after: int) -> As
             await asyncio.sleep(RETRY_SECONDS)
             continue
         failures = 0
-        frames = frames_after(kept, after) if kept is not None else []
+        frames = frames_after(stored, after) if stored is not None else []
         if entry is None or frames is None:
             yield error_frame(DELETED if entry is None else BEHIND, after + 1)
             return
         if frames:
             after, quiet = after + len(frames), 0.0
             yield b"".join(frames)
-        if kept is not None and has_end(kept):
+        if stored is not None and has_end(stored):
             yield DONE
             return
         if not entry.state and quiet >= _LAST_SECONDS:

@@ -1,4 +1,4 @@
-"""Answers in the background as the store has them: the record of each, its lease while it is made, its events."""
+"""Background answers in the store: the record of each, its lease while it is made, its events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEASE_SECONDS = 10.0
 FOLLOW_SECONDS = 1.0
 """How often the events of an answer that is followed at another proxy are stored, and read there."""
 RETRY_SECONDS = 1.0
-"""How long after the store has failed it is asked again."""
+"""The pause before a retry after the store has failed."""
 PATIENCE = 20
 """How often in a row the store may fail before we give up: a server may be restarting."""
 _OVER = "over"
@@ -43,7 +43,7 @@ class Lease:
         return _lease_of(self.id)
 
     def record(self) -> Record:
-        """Return it as it is written now."""
+        """Return the lease as it is written now."""
         return Record(self.name, f"{self.state} {self.token}".encode(), names=(self.name,))
 
     def over(self) -> Record:
@@ -117,7 +117,7 @@ class Ledger:
         await self._memory.write(partition, [Record(name, b"", names=(name,))], {})
 
     async def is_wanted(self, lease: Lease) -> bool:
-        """Return whether somebody has asked for that."""
+        """Return whether another proxy has asked for the events."""
         return bool(await self._memory.find(lease.partition, [_wanted_of(lease.id)]))
 
     async def keep_events(self, lease: Lease, events: bytes) -> None:
@@ -151,7 +151,7 @@ class Ledger:
         raise StoreError(f"the conversation {ending.conversation} changes too often")
 
     async def settle(self, entry: Entry, value: bytes) -> bool:
-        """Write how an answer has ended, as any proxy that finds it so; return whether it was still as it was read."""
+        """Write how an answer has ended, as any proxy may; return whether it was still unchanged."""
         lease = Lease(entry.partition, entry.id)
         records = [Record(entry.id, value, names=(entry.id,)), lease.over()]
         try:

@@ -1,4 +1,4 @@
-"""The answers that this proxy makes in the background: each is a task that nobody has to wait for."""
+"""The background answers that this proxy makes, one task each."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _BUG = ApiError("toolsim failed to make the answer.", code="internal_error")
 STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
 Finished = Callable[[Report, int | None, float], None]
-"""Called with each answer that is over: its report, its HTTP status (None: cancelled), its seconds."""
+"""Called with each finished answer: its report, its HTTP status (None: cancelled), its duration in seconds."""
 
 
 @dataclass(slots=True)
 class Run:
-    """One answer that is being made.
+    """One answer in progress.
 
-    ``own``: the request's own items, ``names``: their ids; ``conversation``: to which they are added with the output.
-    ``why``: the reason if it is ended early. ``end``: what is published last; ``failed``: what went wrong then.
+    ``own``: the request's own items, ``names``: their ids; ``conversation``: the one to add them and the output to.
+    ``why``: the reason for ending it early. ``end``: the last frames to publish; ``failed``: what went wrong then.
     """
 
     job: Job
@@ -70,17 +70,17 @@ class Run:
     started: float = field(default_factory=time.monotonic)
 
     def publish(self, frames: Sequence[bytes]) -> None:
-        """Give frames to its followers."""
+        """Send frames to the followers."""
         if self.log is not None:
             self.log.add(frames)
 
     def fail(self, error: ApiError) -> None:
-        """Make it end with an error after all."""
+        """Replace the end with an error."""
         self.end = [as_failed(b"".join(self.end), error)]
         self.failed = error
 
     def ending(self, response: Mapping[str, Any]) -> Ending:
-        """Return how it ends, with this Response."""
+        """Return what to store at the end, given the final Response."""
         names, stream = output_names(response), self.log is not None
         value = value_of(dump(response).encode(), self.own, stream=stream)
         events = self.log.value(self.end) if self.log is not None else b""
@@ -90,7 +90,7 @@ class Run:
 
 
 class Runs:
-    """Starts, finds and ends them. ``keepalive``: as the addon's."""
+    """Starts, finds and ends these answers. ``keepalive``: as the addon's."""
 
     def __init__(self, ledger: Ledger, keepalive: float, finished: Finished) -> None:
         self._ledger = ledger
@@ -100,11 +100,11 @@ class Runs:
         self._ended: Counter[str] = Counter()
 
     def partitions(self) -> list[str]:
-        """Return the partition of each."""
+        """Return the partitions of all answers in progress."""
         return [run.lease.partition for run in self._runs.values()]
 
     def families(self) -> list[Family]:
-        """Return what is counted, for the metrics."""
+        """Return the metrics."""
         running = Family("background_answers", "Answers that are being made in the background.", "gauge")
         running.add({}, len(self._runs))
         ended = Family("background_answers_total", "Answers that were made in the background, by how they ended.")
@@ -113,7 +113,7 @@ class Runs:
         return [running, ended]
 
     def find(self, partition: str, id: str) -> Run | None:
-        """Return the answer of this id, if it is made here."""
+        """Return the answer with this id, if it is made here."""
         run = self._runs.get(id)
         return run if run is not None and run.lease.partition == partition else None
 
@@ -123,16 +123,16 @@ class Runs:
         run.task = asyncio.create_task(self._run(run))
 
     async def end(self, run: Run, why: ApiError) -> None:
-        """End an answer before its end, and wait until its model is stopped."""
+        """End an answer early, and wait until its model has been stopped."""
         if run.task is not None and not run.task.done():
             run.why = run.why or why
             run.task.cancel()
             await asyncio.wait([run.task])
-        # An answer that was ended before its task first ran has done nothing, not even that.
+        # If the task never ran, neither did its cleanup.
         self._runs.pop(run.lease.id, None)
 
     async def stop(self) -> None:
-        """End all of them: they have failed."""
+        """End all answers as failed."""
         await asyncio.gather(*(self.end(run, STOPPED) for run in list(self._runs.values())))
 
     async def _run(self, run: Run) -> None:
@@ -141,7 +141,7 @@ class Runs:
             await self._answer(run)
             renewing.cancel()
             await asyncio.wait([renewing])
-            await self._keep(run)
+            await self._store(run)
         except asyncio.CancelledError:
             renewing.cancel()
             await self._cut(run, run.why or STOPPED)
@@ -153,7 +153,7 @@ class Runs:
             self._note(run)
 
     async def _answer(self, run: Run) -> None:
-        """Let the model answer. The end is not published before the answer is stored."""
+        """Run the model and publish its frames, except the end: the answer must be stored first."""
         error = _UNFINISHED
         try:
             async with aclosing(with_keepalives(answer(run.job), self._keepalive)) as events:
@@ -171,8 +171,8 @@ class Runs:
             error = _BUG
         run.end = run.writer.write(Failed(error))
 
-    async def _keep(self, run: Run) -> None:
-        """Store an answer that is over, before its end is published."""
+    async def _store(self, run: Run) -> None:
+        """Store a finished answer, before its end is published."""
         assert run.writer.body is not None
         ending = run.ending(run.writer.body)
         for _ in range(PATIENCE):
@@ -182,7 +182,7 @@ class Runs:
                         await self._ledger.tidy(run.lease)
                     case False:
                         run.fail(ENDED)
-                        await self._keep_events(run)
+                        await self._store_events(run)
                     case ApiError() as lost:
                         run.fail(lost)
                         ending = run.ending(failed(run.writer.body, lost))
@@ -197,7 +197,7 @@ class Runs:
         run.fail(run.failed or LOST)
 
     async def _cut(self, run: Run, why: ApiError) -> None:
-        """End an answer early; if the proxy stops, one that only waits to be stored is stored."""
+        """End an answer early; one that was only waiting to be stored when the proxy stops is stored."""
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))
             run.failed = why
@@ -207,15 +207,15 @@ class Runs:
             if why is STOPPED and run.writer.body is not None:
                 await self._ledger.end(run.lease, run.ending(run.writer.body))
             elif why is not STOPPED:
-                await self._keep_events(run)
+                await self._store_events(run)
 
-    async def _keep_events(self, run: Run) -> None:
+    async def _store_events(self, run: Run) -> None:
         if run.log is not None:
             await self._ledger.keep_events(run.lease, run.log.value(run.end))
 
     async def _renew(self, run: Run) -> None:
         """Keep renewing the lease, and store the events as they come once another proxy wants them."""
-        kept, is_wanted = -1, False
+        stored, is_wanted = -1, False
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(run.changed.wait(), FOLLOW_SECONDS if is_wanted else RENEW_SECONDS)
@@ -223,10 +223,10 @@ class Runs:
             try:
                 events, log = b"", run.log
                 if log is not None and (is_wanted := is_wanted or await self._ledger.is_wanted(run.lease)):
-                    kept, events = log.last, log.value() if log.last > kept else b""
+                    stored, events = log.last, log.value() if log.last > stored else b""
                 is_held = await self._ledger.renew(run.lease, events)
             except StoreError:
-                kept = -1
+                stored = -1
                 continue
             if not is_held and run.task is not None:
                 run.why = run.why or ENDED
@@ -234,7 +234,7 @@ class Runs:
                 return
 
     def _note(self, run: Run) -> None:
-        """Count and log an answer that is over."""
+        """Count and log a finished answer."""
         report, body = run.job.report, run.writer.body or {}
         error = run.failed or run.writer.error
         was_ended = error is not None and (error.code or "").startswith("response_")

@@ -1,6 +1,6 @@
 """All options in one table, and their registration with mitmproxy. ``settings.py`` reads their values.
 
-Those of the edge, of MCP and of the store stand in tables of their own, the others here.
+The options of the edge, of MCP and of the store have their own tables; the others are here.
 """
 
 from __future__ import annotations

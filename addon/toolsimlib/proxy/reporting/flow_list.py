@@ -1,8 +1,8 @@
-"""The list of flows in mitmweb and in the console: what each row shows, and what is no row.
+"""The list of flows in mitmweb and in the console: what each row shows, and which flows get no row.
 
-mitmweb has a column for comments, which is where a row says what came of its turn, but leaves it out, and gives it
-room for two words. So the column is chosen, and a few rules are added to mitmweb's style sheet. Without the attributes
-of its web application that this takes, the column stays narrow.
+We put the outcome of a turn into the comment. mitmweb has a column for comments, but hides it by default, and makes it
+two words wide. So we select the column, and add a few rules to mitmweb's style sheet. That depends on attributes of its
+web application; without them the column stays narrow.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _STYLED = "toolsim_style"
 
 
 def show_comments(options: Options) -> None:
-    """Let mitmweb show the column of comments, unless somebody has chosen its columns."""
+    """Make mitmweb show the comments column, unless somebody has chosen its columns."""
     if _OPTION in options and not options.has_changed(_OPTION):  # type: ignore[no-untyped-call]
         options.update(**{_OPTION: list(COLUMNS)})  # type: ignore[no-untyped-call]
 
 
 def make_room(application: object) -> None:
-    """Give the comments of mitmweb's list the room that there is. ``application``: mitmweb's, anything elsewhere."""
+    """Let the comments column fill the width. ``application``: mitmweb's; anything else is ignored."""
     if not isinstance(application, Application) or _STYLED in application.settings:
         return
     sheets = list(_style_sheets(application))
@@ -50,10 +50,10 @@ def make_room(application: object) -> None:
 
 
 def hide(flow: HTTPFlow) -> None:
-    """Take a flow off the list, which is about to be answered."""
+    """Remove a flow that is about to be answered from the list."""
     if _REMOVE not in ctx.master.commands.commands:
         return
-    # The command stops a flow that is under way.
+    # The command kills a live flow.
     is_live, flow.live = flow.live, False
     try:
         ctx.master.commands.call(_REMOVE, [flow])
@@ -69,7 +69,7 @@ def _style_sheets(application: Application) -> Iterator[Path]:
 
 
 class _StyleSheet(RequestHandler):
-    """A style sheet with our rules at its end."""
+    """A style sheet with our rules appended."""
 
     def initialize(self, path: Path) -> None:
         self._path = path

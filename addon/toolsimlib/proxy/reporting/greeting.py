@@ -1,8 +1,8 @@
 """What is logged once the proxy is up: version, backend, the addresses to use, and the backend's models.
 
-The models are asked for in the background and for a short time, so that a backend which is down or slow delays nothing;
-that it does not answer is worth a line by itself. They are asked for only where people read the log
-(``toolsim_log=text``): a program's backend gets nothing that no client has sent.
+The models are requested in the background, with a short timeout, so that a backend that is down or slow delays nothing;
+that it does not answer is worth a log line. They are requested only if people read the log (``toolsim_log=text``):
+otherwise a backend gets nothing that no client has sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsimlib.wire.lenient import loaded, mappings, string
 logger = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0
-"""How long a backend may take to say which models it has. A Codex app-server needs seconds to start."""
+"""How long a backend may take to list its models. A Codex app-server needs seconds to start."""
 _PAUSE = 0.1
 _MAX_SHOWN = 6
 _MAX_LINE_CHARS = 200
@@ -39,27 +39,27 @@ _BUILTIN = {
 
 
 class Greeting:
-    """Greets at each start, after ``builtin`` is up."""
+    """Logs the greeting at each start, once ``builtin`` is up."""
 
     def __init__(self, builtin: BuiltinBackend) -> None:
         self._builtin = builtin
         self._task: asyncio.Task[None] | None = None
 
     def start(self, settings: Settings, started: asyncio.Task[None]) -> None:
-        """Greet in the background once the task ``started`` is done, which starts the built-in backend."""
+        """Greet in the background once the task ``started``, which starts the built-in backend, is done."""
         self.stop()
         if ctx.options.toolsim_log != "off":
             self._task = asyncio.get_running_loop().create_task(self._greet(settings, started))
 
     def stop(self) -> None:
-        """Stop asking."""
+        """Stop greeting, and asking for the models."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     async def _greet(self, settings: Settings, started: asyncio.Task[None]) -> None:
         await asyncio.wait([started])
-        # mitmproxy ends a start that has logged an error, as a Codex that is missing does: then there is no greeting.
+        # mitmproxy exits if an error was logged while it started, such as a missing Codex: then there is no greeting.
         await asyncio.sleep(_PAUSE)
         is_text = ctx.options.toolsim_log == "text"
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
@@ -106,7 +106,7 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
 
 
 def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
-    """Return the base URL of the backend, "" where it is built in or there is none."""
+    """Return the base URL of the backend, "" if it is built in or there is none."""
     if settings.builtin is not None:
         return ""
     if (upstream := settings.upstream) is not None:
@@ -136,7 +136,7 @@ def _listeners() -> list[tuple[str, int]]:
     addresses = dict.fromkeys((str(address[0]), int(address[1])) for address in server.listen_addrs()) if server else []
     ports: dict[int, str] = {}
     for host, port in addresses:
-        # Without a host mitmproxy listens on IPv4 and IPv6: one of the two is enough to name.
+        # Without a host mitmproxy listens on IPv4 and IPv6: naming one of the two is enough.
         ports.setdefault(port, host)
     return [(host, port) for port, host in ports.items()]
 

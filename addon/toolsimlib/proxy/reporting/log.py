@@ -1,4 +1,4 @@
-"""The log, as ``toolsim_log`` wants it.
+"""The log, in the form that ``toolsim_log`` selects.
 
 - ``text``: one line per turn, for people (``turn_line``); failures and oddities are warnings, which mitmproxy shows in
   colour. mitmproxy's own lines about connections and about our requests are left out.
@@ -43,14 +43,14 @@ class Log:
         self._form = "text"
 
     def configure(self, form: str) -> None:
-        """Take the form: text, json or off."""
+        """Set the form: text, json or off."""
         self._form = form
         options = ctx.options
         is_debug = "termlog_verbosity" in options and options.termlog_verbosity == "debug"
         quiet = form != "off" and not is_debug
         _CONNECTIONS.setLevel(logging.WARNING if quiet else logging.NOTSET)
         if "dumper_filter" in options and options.dumper_filter in (None, _NOT_OURS, _NONE):
-            # What is read from a file is shown as ever: nobody else shows it.
+            # Flows from a file are printed as usual: nothing else shows them.
             wanted = None if options.rfile else _NONE if form == "json" else _NOT_OURS if quiet else None
             if options.dumper_filter != wanted:
                 options.update(dumper_filter=wanted)  # type: ignore[no-untyped-call]
@@ -80,7 +80,7 @@ class Log:
 
 
 class _TextFormatter(MitmFormatter):
-    """mitmproxy's, with every line as the terminal's encoding can write it."""
+    """mitmproxy's formatter, limited to what the terminal's encoding can write."""
 
     def __init__(self, colorize: bool, encoding: str) -> None:
         super().__init__(colorize)

@@ -34,7 +34,7 @@ _OTHER = "other"
 
 _FAULTS = ("MALFORMED_JSON", "SCHEMA_MISMATCH", "UNKNOWN_TOOL", "MASKED_TOOL", "ARGUMENTS_TOO_LARGE")
 _ERRORS = ("backend_unavailable", "backend_timeout", "backend_truncated", "backend_bad_answer", "invalid_tool_call")
-# What comes of a call of an MCP tool (``hosted/outcome.py``, and what is asked first).
+# The outcomes of a call of an MCP tool (``hosted/outcome.py``, and the approval before it).
 _OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED", "LIMIT", "ASKED")
 _CUTOFFS = ("text after tools", "first call", "more than 1 calls")
 _TOKENS = ("input", "output", "cached", "reasoning")
@@ -72,7 +72,7 @@ class Family:
 
 
 class Histogram:
-    """How often something took how long. ``bounds``: the upper ends of the buckets, in seconds, without the last."""
+    """A histogram of durations. ``bounds``: the upper bounds of the buckets, in seconds, except the last."""
 
     def __init__(self, name: str, explanation: str, bounds: Sequence[float], known: Known) -> None:
         self.name = f"toolsim_{name}"
@@ -90,7 +90,7 @@ class Histogram:
         self._sums[key] += seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the histogram in the text format: a bucket counts all that is not above its end."""
+        """Yield the histogram in the text format: a bucket counts everything up to its upper bound."""
         yield from self._head
         for labels, counts in sorted(self._counts.items()):
             total = 0

@@ -16,7 +16,7 @@ _ODD = frozenset({"NO_CALL", "EMPTY_ANSWER", "FAILED_AFTER_CALLS"})
 """Warnings of answers that look like success."""
 
 MARKERS = (":x:", ":warning:")
-"""Emoji, by mitmproxy's names: something failed for the client; something to look at."""
+"""Emoji, by mitmproxy's names: something failed for the client; something needs attention."""
 
 
 def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]
 def comment(report: Report, status: int | None = None, words: str = "", place: str = "") -> str:
     """Return the exchange in one line for people, what matters most first.
 
-    ``status`` is what the client got, ``words`` the beginning of what the user said, ``place`` which turn it was.
+    ``status`` is what the client got, ``words`` the beginning of the user's message, ``place`` which turn it was.
     """
     return " ".join(" · ".join(filter(None, _phrases(report, status, words, place))).split())
 
@@ -71,7 +71,7 @@ def _counted(tally: Tally, kinds: Sequence[str]) -> str:
 
 
 def marker(report: Report, status: int | None) -> str:
-    """Return the emoji that marks an exchange which someone should look at, "" for all others."""
+    """Return the emoji that marks an exchange that needs attention, "" for all others."""
     if status is not None and (report.error or status >= 400 or report.strict_failures):
         return MARKERS[0]
     is_odd = any(code_of(warning) in _ODD for warning in report.warnings)

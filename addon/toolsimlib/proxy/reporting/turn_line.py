@@ -26,8 +26,8 @@ _MAX_PROBLEM_CHARS = 200
 def turn_line(report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True) -> str:
     """Return a finished turn in one line.
 
-    ``status``: what the client got, None = nothing. ``problem``: the words of an error that was the whole answer.
-    ``is_ours``: tools were offered or used, else the request has passed as it was.
+    ``status``: what the client got, None = nothing. ``problem``: the message of an error that was the whole answer.
+    ``is_ours``: tools were offered or used; otherwise the request passed unchanged.
     """
     phrases = [printable(report.model, _MAX_NAME_CHARS) or "no model named", _way(report)]
     phrases += _outcome(report, status, problem, is_ours=is_ours)
@@ -36,7 +36,7 @@ def turn_line(report: Report, status: int | None, seconds: float, *, problem: st
 
 
 def printable(text: str, most: int) -> str:
-    """Return a text as one line of at most ``most`` characters, none of which a terminal obeys."""
+    """Return a text as one line of at most ``most`` characters, with unprintable ones replaced."""
     line = "".join(character if character.isprintable() else "�" for character in " ".join(text.split()))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -80,7 +80,7 @@ def _without_call(report: Report, *, is_ours: bool) -> str:
 
 
 def _findings(report: Report) -> Iterator[str]:
-    """Yield what was wrong with calls, each kind once; a broken schema with the place where it is broken."""
+    """Yield what was wrong with calls, once per kind; for a schema mismatch also its place."""
     found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.dropped_calls, *report.warnings])
     for entry in list(found)[:_MAX_NAMES]:
         code, _, name = entry.partition(":")

@@ -1,6 +1,6 @@
 """The content views ``toolsim`` and ``toolsim-prompt``, for mitmweb, the console and ``mitmdump -vvv``.
 
-The first is a turn as people read it, and is chosen automatically. The second is the prompt as the model read it, on
+The first shows a turn for people, and is chosen automatically. The second shows the prompt as the model read it, on
 request: the catalogue is unfolded, and nothing is reworded.
 """
 
@@ -29,7 +29,7 @@ _NOT_OURS = -1.0
 
 
 class TurnView(Contentview):
-    """Shows both bodies of an exchange, of either side, as stored or as far as they were kept."""
+    """Shows both bodies of an exchange, of either side, as far as they were stored."""
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class TurnView(Contentview):
 
     @property
     def syntax_highlight(self) -> SyntaxHighlight:
-        """The page brings its own marks; no language has them."""
+        """The page has its own marks, so there is no language to highlight."""
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
@@ -114,7 +114,7 @@ def _seconds(flow: HTTPFlow, until: float | None) -> float | None:
 
 
 class PromptView(Contentview):
-    """Shows a request word for word, and of an answer the words that the model wrote."""
+    """Shows a request verbatim, and of an answer the text that the model wrote."""
 
     @property
     def name(self) -> str:
@@ -123,11 +123,11 @@ class PromptView(Contentview):
 
     @property
     def syntax_highlight(self) -> SyntaxHighlight:
-        """What a prompt holds is of no one language."""
+        """A prompt has no single language to highlight."""
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
-        """Return the words of a request or an answer."""
+        """Return the text of a request or an answer."""
         flow = metadata.flow
         if isinstance(metadata.http_message, Request) or not isinstance(flow, HTTPFlow):
             return show_prompt(data)
@@ -135,7 +135,7 @@ class PromptView(Contentview):
         return show_words(data if written is None else written)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """Never claim a body: this view is asked for by its name."""
+        """Never claim a body: this view is selected by name."""
         return _NOT_OURS
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from toolsimlib.proxy.background import elsewhere
-from toolsimlib.proxy.background.elsewhere import follow_kept
+from toolsimlib.proxy.background.elsewhere import follow_stored
 from toolsimlib.proxy.background.ledger import PATIENCE, Ending, Lease, Ledger
 from toolsimlib.proxy.memory import Memory
 from toolsimlib.store.opening import Address
@@ -39,7 +39,7 @@ class House:
 
     async def follow(self, after: int = -1) -> list[bytes]:
         self.lease = await self.ledger.open("p", "resp_1", WAITS, "", [])
-        return [each async for each in follow_kept(self.ledger, "p", "resp_1", after)]
+        return [each async for each in follow_stored(self.ledger, "p", "resp_1", after)]
 
 
 @pytest.fixture

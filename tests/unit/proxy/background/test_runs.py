@@ -15,7 +15,7 @@ from toolsimlib.loop.runner import Job, Refused, RoundEvent
 from toolsimlib.plan import AnswerForm, Policy
 from toolsimlib.proxy.background import elsewhere
 from toolsimlib.proxy.background import runs as runs_module
-from toolsimlib.proxy.background.elsewhere import follow_kept
+from toolsimlib.proxy.background.elsewhere import follow_stored
 from toolsimlib.proxy.background.ledger import Ledger
 from toolsimlib.proxy.background.runs import Run, Runs
 from toolsimlib.proxy.memory import Memory
@@ -174,7 +174,7 @@ async def test_an_answer_that_is_followed_elsewhere(house: House, monkeypatch: p
     await round_.stalls.wait()
     await asyncio.sleep(0.1)
     assert await house.ledger.events("p", "resp_1") is None
-    stream = follow_kept(house.ledger, "p", "resp_1", 0)
+    stream = follow_stored(house.ledger, "p", "resp_1", 0)
     monkeypatch.setattr(elsewhere, "FOLLOW_SECONDS", 0.02)
     read = await anext(stream)
     assert b'"delta":"Hel"' in read
