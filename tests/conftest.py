@@ -1,4 +1,4 @@
-"""What every test shares: the ``support`` folder on the path, and no silent skips in CI."""
+"""What every test shares: the ``support`` folder on the path, a clean log, and no silent skips in CI."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-# No deadlines: how long an example takes on a busy machine says nothing. ``make quick`` looks at fewer examples than
-# ``make test``, ``make fuzz`` for much longer.
+# No deadlines: the duration of an example on a busy machine proves nothing. ``make quick`` tries fewer examples than
+# ``make test``, and ``make fuzz`` runs much longer.
 settings.register_profile("quick", deadline=None, max_examples=8)
 settings.register_profile("fast", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=10_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-# On someone's own machine a missing program skips its tests; CI installs them all, so there a skip is a failure.
+# On a developer's machine a missing program skips its tests; CI installs all of them, so there a skip is a failure.
 NEEDED_IN_CI = (
     "needs node",
     "needs codex",
@@ -38,12 +38,12 @@ NEEDED_IN_CI = (
 
 @pytest.fixture(autouse=True)
 def log_as_it_was() -> Iterator[None]:
-    """What a test starts here (a Master of mitmproxy's, the command) leaves its handlers and levels in the log."""
+    """Restore the log's handlers and levels: what a test starts (a mitmproxy Master, the command) changes them."""
     root = logging.getLogger()
     handlers = root.handlers[:]
-    # A list at once: another thread may be making a logger.
+    # Copied at once: another thread may be creating a logger.
     known = list(root.manager.loggerDict.values())
-    loggers = (root, *(each for each in known if isinstance(each, logging.Logger)))
+    loggers = (root, *(logger for logger in known if isinstance(logger, logging.Logger)))
     levels = [(logger, logger.level) for logger in loggers]
     yield
     root.handlers[:] = handlers
@@ -54,7 +54,7 @@ def log_as_it_was() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, or a real process: not in `make quick`")
-    # mitmproxy's flow filters use the old names of pyparsing, and ldap3, which it imports, those of pyasn1.
+    # mitmproxy's flow filters use deprecated names of pyparsing, and ldap3, which it imports, those of pyasn1.
     config.addinivalue_line("filterwarnings", "ignore::pyparsing.warnings.PyparsingDeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore:(tagMap|typeMap) is deprecated:DeprecationWarning")
 
@@ -70,11 +70,11 @@ def _refuse_skip[Report: (pytest.TestReport, pytest.CollectReport)](report: Repo
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test in CI that was skipped for want of a program."""
+    """Fail a test in CI that was skipped because a program is missing."""
     return _refuse_skip((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """The same for a whole module."""
+    """Do the same for a whole module."""
     return _refuse_skip((yield))

@@ -1,4 +1,4 @@
-"""The rules of conftest.py, tried on a small tree of tests: what a missing program means on CI and elsewhere."""
+"""The rules of conftest.py, tried on a small tree of tests: what a missing program means in CI and elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytest.skip("needs chromium", allow_module_level=True)
 @pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize("ci", ["true", ""], ids=["ci", "elsewhere"])
 def test_a_missing_program_fails_in_ci_alone(tmp_path: Path, ci: str, workers: str) -> None:
-    """A test or a module that is skipped for want of a program fails in CI, in workers too; any other skip is one."""
+    """A test or module skipped for lack of a program fails in CI, in workers too; any other skip stays a skip."""
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_module.py").write_text(MODULE)

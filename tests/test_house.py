@@ -1,4 +1,4 @@
-"""The house rules as tests: where imports may run, what the pure part may know, a test file for each room."""
+"""The house rules as tests: the direction of imports, the purity of the core, a test file for each room."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "addon" / "toolsimlib"
-# From bottom to top. What stands in one line may not import its neighbours.
+# From bottom to top. Wings on one line may not import each other.
 FLOORS = (
     ("command_line", "errors", "report", "values", "version"),
     ("events",),
@@ -31,9 +31,9 @@ FLOORS = (
 FLOOR = {wing: floor for floor, wings in enumerate(FLOORS) for wing in wings}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 EDGES = ("backends", "cli", "evaluation", "hosted", "loop", "proxy", "recordings", "runtime", "store")
-# Those that may know mitmproxy.
+# Wings that may import mitmproxy.
 ABOVE_MITMPROXY = ("cli", "evaluation", "proxy", "recordings")
-# Input and output, and what follows from the hour or the place: none of it in the pure part.
+# Input and output, and whatever depends on time or place: none of it in the pure part.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 
 
@@ -66,7 +66,7 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def test_every_wing_has_a_floor() -> None:
-    """A new file or folder of the package has to be given its place here."""
+    """A new file or folder of the package must be assigned a floor here."""
     assert {wing(path) for path in MODULES} == set(FLOOR)
 
 
@@ -82,13 +82,13 @@ def test_imports_run_one_way(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in MODULES if wing(path) not in EDGES], ids=name)
 def test_the_pure_part_is_pure(path: Path) -> None:
-    """Everything between the bytes does without input and output; time and chance are asked in the writers alone."""
+    """Everything between the bytes works without input and output; imports of time and randomness are not checked."""
     assert not {module.split(".")[0] for module in imports(path)} & IMPURE
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if wing(path) not in ABOVE_MITMPROXY], ids=name)
 def test_only_the_top_floors_know_mitmproxy(path: Path) -> None:
-    """The edge, and the recordings above it; all below runs without the proxy."""
+    """The edge, and the recordings above it; everything below runs without the proxy."""
     assert not {module for module in imports(path) if module.split(".")[0] == "mitmproxy"}
 
 
@@ -114,7 +114,7 @@ def module_of(path: Path) -> str:
 
 
 def test_no_import_runs_in_a_circle() -> None:
-    """Not even inside one wing; a circle is a room that was cut in the wrong place."""
+    """Not even inside one wing: a cycle means that rooms were split in the wrong place."""
     modules = {module_of(path): imports(path) for path in PACKAGE.rglob("*.py")}
     try:
         TopologicalSorter({module: found & modules.keys() - {module} for module, found in modules.items()}).prepare()
@@ -122,11 +122,11 @@ def test_no_import_runs_in_a_circle() -> None:
         pytest.fail(" → ".join(error.args[1]))
 
 
-# ─ what is said at doors ─
+# ─ what the packages' docstrings claim ─
 
-# Where names of APIs are no decision: the words of the plan, and what the operator may choose.
+# Names of APIs that decide nothing: the vocabulary of the plan, and the choices of the operator.
 API_WORDS = ("plan.py", "proxy/options/table.py")
-# What asks as a client does speaks an API as a client does: through the openai package.
+# These act as clients, and speak an API as clients do: through the openai package.
 CLIENTS = ("evaluation", "runtime")
 
 
@@ -152,12 +152,12 @@ def decisions(path: Path) -> Iterator[int]:
     "path", [path for path in MODULES if wing(path) not in ("wire", *CLIENTS) and name(path) not in API_WORDS], ids=name
 )
 def test_only_wire_knows_an_api(path: Path) -> None:
-    """Everyone else asks the API's object, so that a third API is one more object (`wire/__init__.py` says so)."""
+    """All others ask the object of the API, so that a third API is one more object (as `wire/__init__.py` claims)."""
     assert list(decisions(path)) == []
 
 
-# Who reads private attributes of a library, and of which one; each checks at load, or in its own test, that they are
-# still what they were.
+# The files that read private attributes of a library, and which one; each checks, at load or in its own test, that they
+# still have the expected form.
 LEANS_ON_INTERNALS = {
     "proxy/chunks.py": "mitmproxy, h11: how HTTP/1 reads a chunked body",
     "proxy/cut.py": "mitmproxy: the HTTP stream's events and states",
@@ -172,7 +172,7 @@ LEANS_ON_INTERNALS = {
 
 
 def internals(path: Path) -> set[str]:
-    """Return the private names of others that a file uses."""
+    """Return the private names of other objects that a file uses."""
     found: set[str] = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Attribute) and not (
@@ -186,12 +186,12 @@ def internals(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_few_files_lean_on_internals(path: Path) -> None:
-    """Private names of a library are used only where the list says so: what an update may break stands together."""
+    """Private names are used exactly in the files of the list, so that what an update may break is in one place."""
     assert bool(internals(path)) == (name(path) in LEANS_ON_INTERNALS)
 
 
 def test_no_room_has_the_name_of_a_stdlib_module() -> None:
-    """With a folder of code as working directory, its files come before the standard library's."""
+    """With a package folder as working directory, its files would shadow those of the standard library."""
     folders = (PACKAGE, ROOT / "tests")
     paths = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
     names = {path.stem for path in paths} | {path.parent.name for path in paths}

@@ -1,6 +1,6 @@
-"""The rules of the Open Responses specification, held by ``/v1/responses`` over a backend that only knows chat.
+"""The rules of the Open Responses specification, obeyed by ``/v1/responses`` over a backend that only knows chat.
 
-Each rule goes the whole way: a client's request is rewritten, a chat backend answers, its bytes are rewritten.
+Each rule is tested end to end: a client's request is rewritten, a chat backend answers, its bytes are rewritten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}
 OTHER = CALL.replace("get_weather", "other")
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
 
-# The suite's own kinds of request: what the client sends, and what the model says to it.
+# The test suite's kinds of request: what the client sends, and how the model answers.
 REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"input": "Hi"}, "Hello."),
     "instructions": (
@@ -49,7 +49,7 @@ REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
         CALL,
     ),
 }
-# Keys that must be there, with the types that they may have (None: nullable).
+# Required keys, with their allowed types (None: nullable).
 NULLABLE = (dict, list, str, int, float, bool, type(None))
 REQUIRED: dict[str, tuple[type, ...]] = {
     "id": (str,), "object": (str,), "created_at": (int,), "completed_at": (int, type(None)), "status": (str,),
@@ -63,7 +63,7 @@ REQUIRED: dict[str, tuple[type, ...]] = {
 
 
 @dataclass
-class Told:
+class Outcome:
     """What the client got: the final object, and for a stream its chunks and events."""
 
     sent: dict[str, Any]
@@ -73,7 +73,7 @@ class Told:
     events: list[tuple[str, dict[str, Any]]]
 
 
-def ask(sent: dict[str, Any], text: str, stream: bool) -> Told:
+def ask(sent: dict[str, Any], text: str, stream: bool) -> Outcome:
     body = json.dumps({"model": "m", "stream": stream, **sent}).encode()
     policy = Policy(backend="chat")
     rewritten = rewrite_request("responses", "/v1/responses", body, policy, output_mode=None, report=Report())
@@ -90,74 +90,74 @@ def ask(sent: dict[str, Any], text: str, stream: bool) -> Told:
             name, data = frame.split("\n")
             events.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
     response = events[-1][1]["response"] if stream else json.loads(b"".join(chunks))
-    return Told(sent, rewritten.plan, response, chunks, events)
+    return Outcome(sent, rewritten.plan, response, chunks, events)
 
 
 @pytest.fixture(params=[f"{name}, {way}" for name in REQUESTS for way in ("streamed", "whole")])
-def told(request: pytest.FixtureRequest) -> Iterator[Told]:
+def outcome(request: pytest.FixtureRequest) -> Iterator[Outcome]:
     name, _, way = request.param.rpartition(", ")
     return ask(*REQUESTS[name], way == "streamed")
 
 
 @pytest.fixture(params=REQUESTS)
-def streamed(request: pytest.FixtureRequest) -> Iterator[Told]:
+def streamed(request: pytest.FixtureRequest) -> Iterator[Outcome]:
     return ask(*REQUESTS[request.param], True)
 
 
-def test_response_object(told: Told) -> None:
-    """Every required key is there, in every Response object, with a type that its schema allows."""
-    for response in [told.response, *(event["response"] for _, event in told.events if "response" in event)]:
+def test_response_object(outcome: Outcome) -> None:
+    """Every required key is in every Response object, with an allowed type, and the final one is completed."""
+    for response in [outcome.response, *(event["response"] for _, event in outcome.events if "response" in event)]:
         for key, types in REQUIRED.items():
             assert isinstance(response[key], types), key
-    assert told.response["status"] == "completed"
-    assert told.response["completed_at"] is not None
+    assert outcome.response["status"] == "completed"
+    assert outcome.response["completed_at"] is not None
 
 
-def test_published_schemas(told: Told) -> None:
-    """The Response of a whole answer, and every event of a stream, are as the specification's schemas have them."""
+def test_published_schemas(outcome: Outcome) -> None:
+    """The Response of a whole answer, and every event of a stream, conform to the specification's schemas."""
     from support.open_responses import check_event, check_response
 
-    check_response(told.response)
-    for _, event in told.events:
+    check_response(outcome.response)
+    for _, event in outcome.events:
         check_event(event)
 
 
-def test_what_the_client_sent_is_echoed(told: Told) -> None:
-    """Model, instructions, temperature and metadata come back as sent; tools as flat functions with all four keys."""
+def test_what_the_client_sent_is_echoed(outcome: Outcome) -> None:
+    """Instructions, temperature and metadata come back as sent; tools as flat functions with all their keys."""
     for key in ("instructions", "temperature", "metadata"):
-        if key in told.sent:
-            assert told.response[key] == told.sent[key]
-    assert len(told.response["tools"]) == len(told.sent.get("tools", ()))
-    for tool in told.response["tools"]:
+        if key in outcome.sent:
+            assert outcome.response[key] == outcome.sent[key]
+    assert len(outcome.response["tools"]) == len(outcome.sent.get("tools", ()))
+    for tool in outcome.response["tools"]:
         assert {"type", "name", "description", "parameters", "strict"} <= set(tool)
 
 
-def test_usage(told: Told) -> None:
+def test_usage(outcome: Outcome) -> None:
     """The backend's counts, with their details."""
-    usage = told.response["usage"]
+    usage = outcome.response["usage"]
     assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (3, 4, 7)
     assert usage["input_tokens_details"]["cached_tokens"] == 0
     assert usage["output_tokens_details"]["reasoning_tokens"] == 0
 
 
-def test_items(told: Told) -> None:
-    """Every item has id, type and status; ids repeat neither in the answer nor in the conversation."""
-    ids = [item["id"] for item in told.response["output"]]
+def test_items(outcome: Outcome) -> None:
+    """Every item has an id and is completed; ids repeat neither in the answer nor in the conversation."""
+    ids = [item["id"] for item in outcome.response["output"]]
     assert len(set(ids)) == len(ids)
-    assert all(item["status"] == "completed" for item in told.response["output"])
-    if any(item.get("type") == "function_call" for item in told.sent["input"] if isinstance(item, dict)):
+    assert all(item["status"] == "completed" for item in outcome.response["output"])
+    if any(item.get("type") == "function_call" for item in outcome.sent["input"] if isinstance(item, dict)):
         assert "fc_001" not in ids
 
 
-def test_every_event_is_one_frame_in_one_chunk(streamed: Told) -> None:
-    """The event line says the type, numbers count from 0, and no frame is split over two chunks."""
+def test_every_event_is_one_frame_in_one_chunk(streamed: Outcome) -> None:
+    """The event line equals the type, numbers count from 0, and each chunk consists of whole frames."""
     assert all(name == event["type"] for name, event in streamed.events)
     assert [event["sequence_number"] for _, event in streamed.events] == list(range(len(streamed.events)))
     assert all(chunk.startswith((b"event: ", b"data: [DONE]")) and chunk.endswith(b"\n\n") for chunk in streamed.chunks)
 
 
-def test_order_of_events(streamed: Told) -> None:
-    """Created and in progress first; each item is added, gets at least one delta, and is done; completed last."""
+def test_order_of_events(streamed: Outcome) -> None:
+    """Created and in progress come first; each item is added, has a delta at least, and is done; completed is last."""
     kinds = [kind for kind, _ in streamed.events]
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-1] == "response.completed"
@@ -175,7 +175,7 @@ def test_order_of_events(streamed: Told) -> None:
     "allowed", [{"type": "function", "name": "get_weather"}, {"type": "function", "function": {"name": "get_weather"}}]
 )
 def test_allowed_tools_are_a_hard_limit(stream: bool, allowed: dict[str, Any]) -> None:
-    """A declared tool outside of ``allowed_tools`` is never called, and its text is not lost."""
+    """A declared tool outside ``allowed_tools`` is never called, and its text is not lost."""
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [allowed]}
     sent = {"input": "x", "tools": [WEATHER, {**WEATHER, "name": "other"}], "tool_choice": choice}
     response = ask(sent, f"{OTHER}{CALL}", stream).response
@@ -195,7 +195,7 @@ def test_parallel_tool_calls_false(stream: bool) -> None:
 
 
 def test_unknown_previous_response() -> None:
-    """A response that nobody stored is an error that says so."""
+    """A response that nobody stored is an error with its own code."""
 
     with pytest.raises(BadRequest) as raised:
         ask({"input": "x", "previous_response_id": "resp_1"}, "", False)
@@ -206,7 +206,7 @@ def test_unknown_previous_response() -> None:
 
 
 def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
-    """Return status and body of a request for compacting, over a chat backend that sums it up."""
+    """Return the status and body of a compaction request, over a chat backend that writes the summary."""
     body = json.dumps(sent).encode()
     policy = Policy(backend="chat")
     job = RequestJob("responses", "/v1/responses", "", body, 10_000, policy, None, Report(), action="compact")
@@ -215,16 +215,16 @@ def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
         return asked.error.status, {"error": asked.error.body()}
     assert asked.rewritten is not None
     content_type, answer = backend_answer("chat", False, ["Launch on Tuesday; tell support first."])
-    told = run(AnswerJob(asked.rewritten.plan, content_type, "", answer, 10_000, Report()))
-    made = compaction(told.body, asked.prepared)
+    answered = run(AnswerJob(asked.rewritten.plan, content_type, "", answer, 10_000, Report()))
+    made = compaction(answered.body, asked.prepared)
     assert isinstance(made, bytes)
     return 200, json.loads(made)
 
 
 def test_compacting() -> None:
-    """All keys of the resource and of its items are there, and its last item is the compaction."""
-    said = ["We agreed to launch on Tuesday and notify support first.", "Understood."]
-    roles = zip(("user", "assistant"), said, strict=True)
+    """The resource and its items have all their keys, and the last item is the compaction."""
+    texts = ["We agreed to launch on Tuesday and notify support first.", "Understood."]
+    roles = zip(("user", "assistant"), texts, strict=True)
     items = [{"type": "message", "role": role, "content": text} for role, text in roles]
     status, made = compact(model="m", prompt_cache_key="key", input=items)
     assert (status, made["object"]) == (200, "response.compaction")
@@ -232,7 +232,7 @@ def test_compacting() -> None:
     assert isinstance(made["created_at"], int)
     message, last = made["output"]
     assert (message["type"], message["role"], message["status"]) == ("message", "user", "completed")
-    assert message["content"] == [{"type": "input_text", "text": said[0]}]
+    assert message["content"] == [{"type": "input_text", "text": texts[0]}]
     assert last["type"] == "compaction"
     assert {"id", "encrypted_content"} <= last.keys()
     usage = made["usage"]
@@ -241,6 +241,6 @@ def test_compacting() -> None:
 
 
 def test_compacting_needs_a_model() -> None:
-    """A request that names none is a 400."""
-    status, told = compact(input=[{"type": "message", "role": "user", "content": "Compact this."}])
-    assert (status, told["error"]["param"]) == (400, "model")
+    """A request without a model is a 400."""
+    status, body = compact(input=[{"type": "message", "role": "user", "content": "Compact this."}])
+    assert (status, body["error"]["param"]) == (400, "model")

@@ -1,4 +1,4 @@
-"""README and its pages are checked against the code: each option, command and snippet in them."""
+"""README and its pages are checked against the code: every option, command and snippet in them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def default_of(option: Option) -> str:
 
 
 def row(option: Option) -> str:
-    """Return an option's line in README: name, default, the other values, and the first sentence of its help."""
+    """Return an option's line in README: name, default, other values, and the first sentence of its help."""
     choices = " ".join(f"`{choice}`" for choice in option.choices if choice != option.default)
     kinds: dict[type, str] = {bool: "`true` `false`", int: "number", str: "text", tuple: "names"}
     first = option.help.partition(". ")[0].removesuffix(".").replace("<", "\\<").replace("|", "\\|")
@@ -138,7 +138,7 @@ def options_section() -> str:
 
 
 def by_value(option: Option) -> str:
-    """Return an option's help with a list of its values: what follows ``VALUE:`` or ``VALUE, VALUE:`` is about them."""
+    """Return an option's help with a list of its values: text after ``VALUE:`` or ``VALUE, VALUE:`` describes them."""
     names = "|".join(re.escape(choice or "Empty") for choice in option.choices)
     lead, *rest = re.split(rf"(?<=\. )((?:{names})(?:, (?:{names}))*): ", option.help) if names else [option.help]
     values = [
@@ -146,12 +146,12 @@ def by_value(option: Option) -> str:
         for about, text in zip(rest[::2], rest[1::2], strict=True)
     ]
     env = f" The environment variable `{option.env}` gives another default." if option.env else ""
-    # Else Markdown reads tags as HTML.
+    # Otherwise Markdown would render tags as HTML.
     return "\n".join((f"{lead.strip()}{env}", *([""] if values else []), *values)).replace("<", "\\<")
 
 
 def options_page() -> str:
-    """Return the page of options: each with its whole help and its environment variable."""
+    """Return the options page: each option with its full help and its environment variable."""
     intro = "The help texts of `mitmdump -s addon/toolsim.py --options`, in the order of README's groups.\n"
     parts = ["# Options of toolsim\n", intro]
     by_name = {option.name: option for option in OPTIONS}
@@ -168,13 +168,13 @@ OPTIONS_PAGE = ROOT / "addon" / "options.md"
 
 
 def test_every_option_is_in_one_group() -> None:
-    """A new option has to be given its place."""
+    """A new option must be assigned to a group."""
     grouped = [name for names in GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(option.name for option in OPTIONS)
 
 
 def test_every_option_is_documented() -> None:
-    """README's tables and the page of options are generated from the options: python test_readme.py writes them."""
+    """README's tables and the options page are generated from the options (python test_readme.py writes them)."""
     section = README.split("<!-- options -->")[1].split("<!-- /options -->")[0].strip()
     assert section == options_section()
     assert OPTIONS_PAGE.read_text() == options_page()
@@ -184,7 +184,7 @@ def test_every_option_is_documented() -> None:
 
 
 def write_options() -> None:
-    """Write README's tables and the page of options."""
+    """Write README's tables and the options page."""
     before, _, rest = README.partition("<!-- options -->")
     after = rest.partition("<!-- /options -->")[2]
     tables = f"<!-- options -->\n{options_section()}\n<!-- /options -->"
@@ -193,7 +193,7 @@ def write_options() -> None:
 
 
 def test_options_are_set_as_they_can_be() -> None:
-    """Each setting in the pages is an option with a value that it accepts."""
+    """Each setting on the pages names an option, with one of its choices if it has any."""
     by_name = {option.full_name: option for option in OPTIONS}
     settings = re.findall(r"--set (toolsim_\w+)=(\S+?)`?(?=[\s,.:])", TEXT)
     assert settings
@@ -228,7 +228,7 @@ def test_the_flags_of_the_evaluation_exist() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_and_anchors_exist(page: str) -> None:
-    """What a page links to exists."""
+    """Every file and anchor that a page links to exists."""
     here = ROOT / page
     for link in re.findall(r"\]\(([^)]+)\)", here.read_text()):
         if link.startswith("http"):
@@ -241,7 +241,7 @@ def test_files_and_anchors_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_unfolds_is_closed(page: str) -> None:
-    """Each <details> ends before the next heading, or it would swallow the rest of the page."""
+    """Each <details> ends before the next heading; otherwise it would swallow the rest of the page."""
     for section in re.split(r"^#+ ", (ROOT / page).read_text(), flags=re.MULTILINE):
         assert section.count("<details>") == section.count("</details>"), section.partition("\n")[0]
 
@@ -256,7 +256,7 @@ ARCHITECTURE = (PACKAGE / "README.md").read_text()
 
 
 def test_the_heart_is_as_long_as_it_says() -> None:
-    """README names the three files that take an hour, with roughly their number of lines."""
+    """README names the three files that take an hour, with their approximate number of lines."""
     heart = re.findall(r"`(\w+/\w+\.py)` \((\d+)(?: lines)?\)", README)
     assert len(heart) == 3
     for name, lines in heart:
@@ -265,7 +265,7 @@ def test_the_heart_is_as_long_as_it_says() -> None:
 
 
 def test_the_architecture_page_names_what_is_there() -> None:
-    """Its files exist, in the package or in the repository, and so do the functions and classes that it names."""
+    """The files that it names exist, in the package or the repository, and so do the functions and classes."""
     for name in re.findall(r"`([\w/.]+(?:\.py|\.json|/))`", ARCHITECTURE):
         assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
     source = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
@@ -297,7 +297,7 @@ def test_versions_are_those_that_are_tested() -> None:
 
 
 def commands() -> list[str]:
-    """Return the command lines that begin with toolsim and a command."""
+    """Return the command lines that begin with toolsim and a subcommand."""
     blocks_of_shell = re.findall(r"^ *```sh\n(.*?)^ *```$", TEXT, re.DOTALL | re.MULTILINE)
     shell = [line.strip() for block in blocks_of_shell for line in block.splitlines()]
     inline = re.findall(r"`(toolsim [a-z][^`]*)`", TEXT)
@@ -306,8 +306,8 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("line", commands())
 def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
-    """By the command's own parser, with options that exist and values that they accept."""
-    # Placeholders for something of the reader's.
+    """The command's own parser accepts it, with options that exist and values that they accept."""
+    # Placeholders for the reader's own values.
     (tmp_path / "model.gguf").touch()
     meant = {"URL": "http://127.0.0.1:9", "model.gguf": str(tmp_path / "model.gguf")}
     words = [meant.get(word, word) for word in shlex.split(line)[1:]]
@@ -324,7 +324,7 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
 
 
 def test_the_recipes_are_those_of_the_issue() -> None:
-    """One command for each backend that people have; each listens on this machine alone."""
+    """One command for each common backend; each listens on this machine only."""
     section = README.split("<!-- recipes -->")[1].split("<!-- /recipes -->")[0]
     rows = re.findall(r"^\| ([^|]+) \| `(toolsim [^`]+)` \|", section, re.MULTILINE)
     assert [name for name, _ in rows] == [
@@ -341,14 +341,14 @@ def test_the_recipes_are_those_of_the_issue() -> None:
 
 
 def test_every_mitmproxy_command_listens_here() -> None:
-    """What people start by hand listens on this machine only; what only reads a file does not listen."""
+    """Commands that people start by hand listen on this machine only; those that only read a file do not listen."""
     lines = re.findall(r"^ *(mitm(?:dump|web|proxy) -.*)$", TEXT, re.MULTILINE)
     assert lines
     assert [line for line in lines if "--listen-host 127.0.0.1" not in line and " -nr " not in line] == []
 
 
 def test_the_picture_is_true() -> None:
-    """The left of the first picture, as a model's answer, becomes the right."""
+    """The left side of the first picture, as a model's answer, is rewritten to the right side."""
     picture = ElementTree.parse(ROOT / "tests/cli/screenshots/before-after.svg")
     left, right = ("\n".join("".join(text.itertext()) for text in group) for group in picture.iter(f"{SVG}g"))
     asked = {
@@ -396,7 +396,7 @@ def test_python_snippets(snippet: str, scripted: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", blocks("js"))
 def test_javascript_snippets(snippet: str, scripted: str, tmp_path: Path) -> None:
-    """Each JavaScript snippet does so too."""
+    """Each JavaScript snippet does too."""
     node = shutil.which("node")
     if node is None or not (NODE / "node_modules").is_dir():
         pytest.skip("needs node and its clients (make clients)")

@@ -24,7 +24,7 @@ def cells(report: str) -> Iterator[Mapping[str, Any]]:
 
 
 def table(heading: str) -> list[list[str]]:
-    """Return the rows of the table that starts with this heading, cell by cell."""
+    """Return the rows of the table with this heading, cell by cell."""
     assert PAGES.count(f"\n{heading}") == 1
     lines = PAGES.split(f"\n{heading}")[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -35,7 +35,7 @@ def of(ok: int, runs: int) -> str:
 
 
 def test_figures_by_model_and_way() -> None:
-    """Each row agrees with its model's report, interval included, and the last one is their sum."""
+    """Each row agrees with its model's report, interval included, and the last one is the sum."""
     report: dict[tuple[str, str], str] = {}
     sums: dict[str, list[int]] = {}
     seen = 0
@@ -58,7 +58,7 @@ def test_figures_by_model_and_way() -> None:
 
 
 def test_readme_sums_up_what_the_page_says() -> None:
-    """Each model's row is the sum under its name there."""
+    """Each model's row is the sum under its name on the page."""
     sums: dict[str, list[str]] = {}
     model = ""
     for name, *figures in table("| cases | toolsim | the server's `tools` |"):
@@ -69,14 +69,14 @@ def test_readme_sums_up_what_the_page_says() -> None:
 
 
 def test_readme_opens_with_a_figure_of_the_table() -> None:
-    """Its sentence for newcomers names one model's cases, right through toolsim and through the server's own tools."""
+    """Its sentence for newcomers quotes one model's cases, right through toolsim and with the server's own tools."""
     [(model, right, cases, native)] = re.findall(r"(\S+)\s+got (\d+) of (\d+)\s+cases\s+right.*?, and (\d+)", PAGES)
     rows = {name: figures for name, *figures in table("| all cases | toolsim |")}
     assert rows[model][:2] == [f"{right}/{cases}", f"{native}/{cases}"]
 
 
 def test_figures_before_and_after() -> None:
-    """The figures before the manifest had forms and now are those of the joined report."""
+    """The figures from before the manifest had forms, and the current ones, are those of the joined report."""
     report = {
         (cell["suite"], cell["model"], cell["setting"]): of(cell["ok"], cell["runs"])
         for cell in cells("before-and-after")
@@ -88,7 +88,7 @@ def test_figures_before_and_after() -> None:
 
 @pytest.mark.parametrize("model", ["0.5B", "1.5B"])
 def test_figures_of_the_forms(model: str) -> None:
-    """Each form's figures are those of the report of that model's forms."""
+    """Each form's figures are those in that model's report on forms."""
     report = {
         (cell["setting"].removeprefix("toolsim_manifest=") or "calls", cell["suite"]): of(cell["ok"], cell["runs"])
         for cell in cells(f"forms-{model.lower()}")
@@ -100,7 +100,7 @@ def test_figures_of_the_forms(model: str) -> None:
 
 
 def test_figures_of_the_second_opinion() -> None:
-    """With and without the option: the committed reports of the same cases, and of cases in no other report."""
+    """With and without the option: from the committed reports of the same cases, and of cases in no other report."""
     asked = {"toolsim_second_opinion=on"}
     off, on = cells("qwen2.5-coder-1.5b"), list(cells("second-opinion-1.5b"))
     before = {cell["suite"]: of(cell["ok"], cell["runs"]) for cell in off if cell["way"] == "toolsim"}
@@ -118,7 +118,7 @@ def test_figures_of_the_second_opinion() -> None:
 
 
 def test_the_other_cases_are_in_no_other_report() -> None:
-    """No other report has these cases, as the page says."""
+    """No other report has these cases, as the page claims."""
     runs = {
         path.parent.name: {json.loads(line)["case"] for line in path.read_text(encoding="utf-8").splitlines()}
         for path in REPORTS.glob("*/runs.jsonl")
@@ -128,7 +128,7 @@ def test_the_other_cases_are_in_no_other_report() -> None:
 
 
 def test_figures_of_a_demanded_call() -> None:
-    """The first column agrees with the model's own reports, the others with the report of both demands."""
+    """The first column agrees with the model's own reports, the others with the report on both demands."""
     free = {
         cell["suite"]: of(cell["ok"], cell["runs"])
         for report in ("qwen2.5-coder-0.5b", "questions-0.5b")

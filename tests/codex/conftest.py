@@ -13,7 +13,7 @@ from toolsimlib.backends.loopback import TOKEN, Loopback
 
 
 class Stage:
-    """A stub model, a Codex whose model it is, and a client of the loopback before it."""
+    """A stub model, a Codex that uses it as its model, and a client in front of the loopback."""
 
     def __init__(self, stub: StubModel, loopback: Loopback, client: httpx.AsyncClient, home: Path) -> None:
         self.stub = stub
@@ -32,7 +32,7 @@ class Stage:
 
     @property
     def child(self) -> Any:
-        """The living child."""
+        """The running child."""
         return self.loopback.backend._server._child  # type: ignore[attr-defined]
 
     @property
@@ -50,7 +50,7 @@ def codex() -> str:
 
 @pytest.fixture
 async def stage(codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    """Everything with the stub's plain configuration."""
+    """A complete stage, with the stub's plain configuration."""
     stub = StubModel()
     await stub.start()
     home = tmp_path / "home"

@@ -1,7 +1,7 @@
-"""A Codex that dies after each byte that it says, and a client that leaves after each byte that it reads.
+"""A Codex that dies after each byte of its output, and a client that leaves after each byte of its answer.
 
-What the real app-server says in one turn is recorded once and then played, since each death would cost a process: the
-child's own code reads it, behind the real loopback.
+The real app-server's output in one turn is recorded once and then replayed, since each death would otherwise cost a
+process. The child's own code parses it, behind the real loopback.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ WORDS = ["Hel", "lo ", CALL[:9], CALL[9:]]
 QUESTION = {"model": "stub-1", "input": "hi"}
 TOOLS = [tool("f", a="number")]
 RESET = struct.pack("ii", 1, 0)
-# Each byte by itself takes minutes (CUTS=1).
+# Every single byte takes minutes (CUTS=1).
 STEP = int(os.environ.get("CUTS", "97"))
 
 
 @dataclass(frozen=True)
 class Tape:
-    """What a child said: its lines; behind how many bytes it was greeted, and a call and the turn were whole."""
+    """The output of a child: its lines, and the offsets at which the handshake, a call and the turn were complete."""
 
     lines: list[bytes]
     greeted: int
@@ -55,8 +55,8 @@ class Tape:
         return sum(map(len, self.lines))
 
 
-def tape_of(said: bytes) -> Tape:
-    lines = said.splitlines(keepends=True)
+def tape_of(output: bytes) -> Tape:
+    lines = output.splitlines(keepends=True)
     end, text = 0, ""
     marks: dict[str, int] = {}
     for line in lines:
@@ -73,9 +73,7 @@ def tape_of(said: bytes) -> Tape:
 
 
 class Player(asyncio.SubprocessTransport):
-    """Plays a child's process: says what is on the tape, each response once it was asked for, and dies after ``size``
-    bytes.
-    """
+    """Simulates a child's process: replays the tape, each response after its request, and dies after ``size`` bytes."""
 
     def __init__(self, tape: Tape, size: int) -> None:
         super().__init__()
@@ -106,9 +104,9 @@ class Player(asyncio.SubprocessTransport):
         message = json.loads(line)
         self.asked.append(message["method"])
         self._asked.add(message.get("id", 0))
-        asyncio.get_running_loop().call_soon(self.say)
+        asyncio.get_running_loop().call_soon(self.emit)
 
-    def say(self) -> None:
+    def emit(self) -> None:
         while self._lines and not self.is_dead:
             number = json.loads(self._lines[0]).get("id", 0)
             if number not in self._asked | {0}:
@@ -140,7 +138,7 @@ class _Input(asyncio.WriteTransport):
 
 
 class Stage:
-    """The loopback before a Codex that dies after ``size`` bytes, or never."""
+    """The loopback in front of a Codex that dies after ``size`` bytes, or never."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -152,7 +150,7 @@ class Stage:
         self.loopback = Loopback(backend)
 
     async def start(self) -> None:
-        """Nothing: children start when they are wanted."""
+        """Nothing to start: children start on demand."""
 
     async def stop(self) -> None:
         for player in self.players:
@@ -160,7 +158,7 @@ class Stage:
         await asyncio.gather(*self._running)
 
     async def child(self) -> Child:
-        """Return a new child, which is greeted."""
+        """Return a new child, with its handshake done."""
         player = Player(self.tape, self.size)
         self.players.append(player)
         task = asyncio.create_task(player.child.run())
@@ -171,30 +169,30 @@ class Stage:
 
 
 @pytest.fixture
-def said() -> Iterator[bytearray]:
-    """All bytes that children say from now on."""
-    said, took = bytearray(), Child.pipe_data_received
+def output() -> Iterator[bytearray]:
+    """All bytes that children write from now on."""
+    output, original = bytearray(), Child.pipe_data_received
 
-    def take(self: Child, fd: int, data: bytes) -> None:
-        said.extend(data if fd == 1 else b"")
-        took(self, fd, data)
+    def record(self: Child, fd: int, data: bytes) -> None:
+        output.extend(data if fd == 1 else b"")
+        original(self, fd, data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Child, "pipe_data_received", take)
-        yield said
+        patch.setattr(Child, "pipe_data_received", record)
+        yield output
 
 
 @pytest.fixture
-async def tape(said: bytearray, stage: Any, monkeypatch: pytest.MonkeyPatch) -> Tape:
-    """What the real Codex says in one turn with a call, from its start on; no process is killed any more."""
+async def tape(output: bytearray, stage: Any, monkeypatch: pytest.MonkeyPatch) -> Tape:
+    """The output of the real Codex in one turn with a call, from its start; from here on no process is killed."""
     stage.stub.reply = lambda body: Reply(WORDS)
     assert CALL in await stage.text("hi")
     async with asyncio.timeout(20):
-        while b'"id":7' not in said.replace(b" ", b""):
+        while b'"id":7' not in output.replace(b" ", b""):
             await asyncio.sleep(0.05)
     await stage.loopback.stop()
     monkeypatch.setattr(child_module, "kill_group", lambda leader: None)
-    return tape_of(bytes(said))
+    return tape_of(bytes(output))
 
 
 @asynccontextmanager
@@ -209,7 +207,7 @@ async def playing(tape: Tape) -> AsyncIterator[tuple[Stage, httpx.AsyncClient]]:
 
 
 def looks_complete(client: Dialect, stream: bool, response: httpx.Response) -> bool:
-    """Return whether a client would take what it gets of the backend's answer for a whole one."""
+    """Return whether a client would treat what it gets from the backend's answer as complete."""
     kind = response.headers["content-type"]
     rewriter = ResponseRewriter(plan(client, "responses", stream, TOOLS), Report(), content_type=kind)
     body = b"".join(rewriter.feed(response.content) + rewriter.feed(b""))
@@ -220,25 +218,25 @@ def looks_complete(client: Dialect, stream: bool, response: httpx.Response) -> b
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 async def test_a_child_that_is_gone_after_each_byte(tape: Tape, stream: bool) -> None:
-    """No hang and no false success, over either API; what was whole before it died is whole."""
+    """No hang and no false success, over either API; what was complete before the child died is complete."""
     edges = {end + beside for end in (tape.greeted, tape.called, tape.finished) for beside in (-2, -1, 0, 1)}
     sizes = sorted({*range(tape.greeted, tape.size, STEP), *edges, tape.size})
     async with playing(tape) as (stage, client):
         for stage.size in (size for size in sizes if size > tape.greeted):
             response = await client.post("/v1/responses", json={**QUESTION, "stream": stream})
-            # The end of a line is what a child's message is read by.
+            # A message from a child counts once its line has ended.
             finished, called = stage.size >= tape.finished, stage.size >= tape.called
             if response.status_code != 200:
                 assert not finished
                 assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_died")
                 continue
             assert looks_complete("responses", stream, response) == finished, stage.size
-            # Behind a call a backend over chat fails too late, where it is a stream.
+            # In a stream over chat, a backend's failure after a call comes too late to matter.
             assert looks_complete("chat", stream, response) == (finished or (called and stream))
 
 
 async def test_a_client_that_leaves_after_each_byte(tape: Tape) -> None:
-    """The thread is unloaded each time, and whoever comes next is answered."""
+    """The thread is unloaded each time, and the next client is answered."""
     async with playing(tape) as (stage, client):
         stage.size = tape.size + 1
         body = json.dumps({**QUESTION, "stream": True}).encode()

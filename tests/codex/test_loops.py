@@ -1,4 +1,4 @@
-"""The openai client's loops, through a real mitmdump over the real Codex app-server with a stub model behind it."""
+"""The tool loops of the openai client, through a real mitmdump over the real Codex app-server with a stub model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def block(city: str) -> str:
 
 
 def weather(body: dict[str, Any]) -> Reply:
-    """Call for both cities; answer in words once the outputs are there."""
+    """Call for both cities; answer in words once the outputs are in the history."""
     lines = [line for item in body["input"] for line in texts(item).splitlines()]
     outputs = [line for line in lines if line.startswith("[function_call_output ")]
     text = f"It rains {len(outputs)} times." if outputs else "Let me look.\n" + "\n".join(map(block, CITIES))
@@ -78,7 +78,7 @@ async def complete(client: openai.AsyncOpenAI, stream: bool, messages: list[Any]
     if not stream:
         return await client.chat.completions.create(model="stub-1", messages=messages, tools=tools)
     options: Any = {"include_usage": True}
-    # The helper only takes strict tools; without its parsing a raw stream is accumulated by the same code.
+    # The helper only accepts strict tools; without its parsing, the same code accumulates a raw stream.
     chunks = await client.chat.completions.create(
         model="stub-1", messages=messages, tools=tools, stream=True, stream_options=options
     )
@@ -94,7 +94,7 @@ def history(request: dict[str, Any]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_responses(loops: Stage, stream: bool) -> None:
-    """Two calls, their outputs, words: calls whole, history with its roles, the image, and usage arrive."""
+    """Two calls, their outputs, words: whole calls, the history with its roles, the image and usage arrive."""
     question = [{"type": "input_text", "text": "Weather here?"}, {"type": "input_image", "image_url": PIXEL}]
     given: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
     first = await respond(loops.client, stream, given)
@@ -140,7 +140,7 @@ async def test_chat(loops: Stage, stream: bool) -> None:
 
 
 async def test_a_slow_tail_is_cut(loops: Stage) -> None:
-    """A chat stream ends with its call, and the model behind Codex sees its connection closed."""
+    """A chat stream ends with its call, and the model behind Codex sees its connection close."""
     loops.stub.reply = lambda _: Reply([block("Bonn"), *(f" and {n}" for n in range(500))], delay=0.05)
     completion = await complete(loops.client, True, [{"role": "user", "content": "Weather?"}])
     assert completion.choices[0].finish_reason == "tool_calls"

@@ -1,4 +1,4 @@
-"""The store over the real Codex app-server, which keeps nothing itself."""
+"""The store over the real Codex app-server, which stores nothing itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.stub_model import Reply, StubModel, echo, last_text, texts
 
 @pytest.mark.slow
 async def test_a_conversation_by_previous_response_id(codex: str, tmp_path: Path) -> None:
-    """Each turn names only the one before, streamed and not, and the model is shown what was said in it."""
+    """Each turn only names the one before it, streamed or not; the model is shown the whole conversation, in order."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -56,7 +56,7 @@ async def test_a_conversation_by_previous_response_id(codex: str, tmp_path: Path
 
 @pytest.mark.slow
 async def test_an_answer_in_the_background(codex: str, tmp_path: Path) -> None:
-    """It is made and continued while nobody waits; to cancel one interrupts Codex's turn, and the next one is made."""
+    """It is made and continued while nobody waits; cancelling one interrupts Codex's turn, and the next is made."""
     stub = StubModel(lambda body: Reply(["On and on "] * 500, delay=0.05) if last_text(body) == "Long?" else echo(body))
     await stub.start()
     stub.write_config(tmp_path / "home")
@@ -72,11 +72,11 @@ async def test_an_answer_in_the_background(codex: str, tmp_path: Path) -> None:
             long = client.responses.create(model="stub-1", input="Long?", background=True, stream=True)
             id = next(event.response.id for event in long if event.type == "response.created")
             next(event for event in long if event.type == "response.output_text.delta")
-            said = [str(client.responses.cancel(id).status)]
+            results = [str(client.responses.cancel(id).status)]
             first = ended(client, client.responses.create(model="stub-1", input="One?", background=True).id)
             more: Any = {"background": True, "previous_response_id": first.id}
             second = ended(client, client.responses.create(model="stub-1", input="Two?", **more).id)
-            return [*said, first.output_text.strip(), second.output_text.strip()]
+            return [*results, first.output_text.strip(), second.output_text.strip()]
 
     assert await asyncio.to_thread(run) == ["cancelled", "echo One?", "echo Two?"]
     await asyncio.wait_for(stub.someone_left.wait(), 10)
@@ -86,7 +86,7 @@ async def test_an_answer_in_the_background(codex: str, tmp_path: Path) -> None:
 
 @dataclass
 class Stage:
-    """A proxy with a store before a Codex whose model says ``script``; ``shown``: what it was asked, turn by turn."""
+    """A proxy with a store, over a Codex whose model answers by ``script``; ``shown``: what it got, turn by turn."""
 
     base_url: str = ""
     script: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ async def stage(codex: str, tmp_path: Path) -> AsyncIterator[Stage]:
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [[*LOOPS][:-2], [*LOOPS][-2:]], ids=["SDKs", "frameworks"])
 async def test_clients_that_send_only_what_is_new(stage: Stage, names: list[str]) -> None:
-    """Each by its own way, streamed or whole in turn: the model is shown all of it, once, in order."""
+    """Each client in its own way, streamed and whole in turn: the model is shown the full history, once, in order."""
     for number, name in enumerate(names):
         needed(name)
         stage.script = [*SAID]
@@ -129,7 +129,7 @@ async def test_clients_that_send_only_what_is_new(stage: Stage, names: list[str]
 @pytest.mark.slow
 @needs_node
 async def test_ai_sdk_without_store_false(stage: Stage) -> None:
-    """Its earlier texts and calls are references, which the model is shown in their places."""
+    """Its earlier texts and calls are references, which are resolved in place for the model."""
     with closing(NodeClient("ai_sdk.mjs")) as client:
         for mode in "generateText", "streamText":
             stage.script = [turn.text for turn in ONE_CALL.turns]
@@ -140,16 +140,16 @@ async def test_ai_sdk_without_store_false(stage: Stage) -> None:
 
 @pytest.mark.slow
 async def test_counting_and_compacting(stage: Stage) -> None:
-    """Codex counts nothing beforehand: an estimate; a summary is a turn of its model."""
+    """Codex cannot count in advance, so the count is an estimate; a summary is a turn of its model."""
     stage.script = ["It rains.", "Rain was spoken of.", "Yes."]
     async with openai.AsyncOpenAI(base_url=stage.base_url, api_key="none", max_retries=0, timeout=60) as client:
-        told = await client.responses.input_tokens.count(model="stub-1", input="How is the weather today?")
-        assert told.model_extra == {"estimated": True}
+        count = await client.responses.input_tokens.count(model="stub-1", input="How is the weather today?")
+        assert count.model_extra == {"estimated": True}
         first = await client.responses.create(model="stub-1", input="How is the weather?")
         made = await client.responses.compact(model="stub-1", previous_response_id=first.id)
         left: list[Any] = [item.to_dict(warnings=False) for item in made.output]
         again = await client.responses.create(model="stub-1", input=[*left, {"role": "user", "content": "Still?"}])
     assert again.output_text == "Yes."
     assert "Summarise" in stage.shown[1]
-    places = [stage.shown[2].index(each) for each in ("How is the weather?", "Rain was spoken of.", "Still?")]
+    places = [stage.shown[2].index(text) for text in ("How is the weather?", "Rain was spoken of.", "Still?")]
     assert places == sorted(places)

@@ -1,4 +1,4 @@
-"""Asking again, and MCP tools, over the real Codex app-server: each round is a thread of its own."""
+"""Retries and MCP tools over the real Codex app-server: each round is a separate thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOOL = {"type": "function", "name": "forecast", "strict": True, "parameters": DA
 
 @pytest.mark.slow
 async def test_a_bad_call_is_asked_again(codex: str, tmp_path: Path) -> None:
-    """The second thread holds the model's words and the reason, and the client gets the good call, streamed or not."""
+    """The second thread is shown why the call failed, and the client gets the good call, streamed or not."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -64,7 +64,7 @@ async def test_a_bad_call_is_asked_again(codex: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_call_is_asked_about(codex: str, tmp_path: Path) -> None:
-    """The question and the words that take the call's place are threads of their own."""
+    """The yes-or-no question, and the words that replace the call, are separate threads."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -85,16 +85,16 @@ async def test_a_call_is_asked_about(codex: str, tmp_path: Path) -> None:
             tools = [{"type": "function", "function": {name: TOOL[name] for name in ("name", "parameters")}}]
             return httpx.post(f"{proxy.url}/v1/chat/completions", json=body | {"tools": tools}, timeout=60).text
 
-    told = await asyncio.to_thread(run)
+    answer = await asyncio.to_thread(run)
     await stub.stop()
     assert len(asked) == 3
-    assert "Forty-two." in told
-    assert "forecast" not in told
+    assert "Forty-two." in answer
+    assert "forecast" not in answer
 
 
 @pytest.mark.slow
 async def test_mcp_tools_beside_functions(codex: str, tmp_path: Path) -> None:
-    """A local and a remote server and a function of the client's in one turn, and in the next: both APIs, both ways."""
+    """Local and remote servers and the client's function, in one turn and the next: both APIs, streamed and whole."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -123,11 +123,11 @@ async def test_mcp_tools_beside_functions(codex: str, tmp_path: Path) -> None:
         await asyncio.to_thread(run, remote)
     await stub.stop()
     assert len(asked) == 4 * 3
-    assert all("web__header" in each for each in asked)
+    assert all("web__header" in body for body in asked)
 
 
 def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
-    """Two turns: the items of the MCP calls stand beside the function's."""
+    """Two turns: the items of the MCP calls come before the function's."""
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
 
     def ask(history: Any) -> Any:
@@ -148,7 +148,7 @@ def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
 
 
 def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
-    """Two turns: the client sees its own function alone, and the model knows of the others all the same."""
+    """Two turns: the client only sees its own function, and the model still has the outputs of the others."""
     tools: Any = [{"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}]
 
     def ask(messages: Any) -> dict[str, Any]:
