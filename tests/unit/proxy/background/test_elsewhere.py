@@ -39,7 +39,7 @@ class House:
 
     async def follow(self, after: int = -1) -> list[bytes]:
         self.lease = await self.ledger.open("p", "resp_1", WAITS, "", [])
-        return [each async for each in follow_stored(self.ledger, "p", "resp_1", after)]
+        return [data async for data in follow_stored(self.ledger, "p", "resp_1", after)]
 
 
 @pytest.fixture
