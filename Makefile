@@ -1,4 +1,4 @@
-# Targets for people; .ci/run calls the same ones. BACKEND, PORT, OPTIONS, ARGS and WORKERS are theirs to set.
+# Targets for people; .ci/run calls the same ones. Set BACKEND, PORT, OPTIONS, ARGS and WORKERS as you like.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,20 +6,20 @@ BIN := $(VENV)/bin
 BACKEND ?= scripted
 # mitmdump, mitmweb or mitmproxy
 MITM ?= mitmdump
-# The model that the printed commands name; empty: the first one that BACKEND has
+# The model in the printed commands; empty = the first one of BACKEND
 MODEL ?=
 PORT ?= 8080
 # More options for mitmdump, such as OPTIONS="--set toolsim_backend=chat"
 OPTIONS ?=
 # More arguments for pytest, such as ARGS="-m 'not slow' -x"
 ARGS ?=
-# Processes of pytest that share all tests; a third of their time is waiting, so three keep two cores busy
+# The number of pytest workers; a third of their time is waiting, so three keep two cores busy
 WORKERS ?= 3
-# Of fuzzing and of the soak
+# The durations of fuzzing and of the soak
 FUZZ_S ?= 60
 SECONDS ?= 60
 STREAMS ?= 100
-# Of each room
+# Per room
 MUTANTS ?= 25
 
 .PHONY: help setup run web demo test quick check clients attack fuzz soak coverage mutants bench replay flows eval
@@ -30,7 +30,7 @@ help:  ## Say what there is
 
 setup: $(VENV)/.everything $(VENV)/.clients  ## Install all that tests and checks need
 
-# What the addon itself needs: enough to run it.
+# Only what the addon itself needs to run.
 $(VENV)/.addon: pyproject.toml .python-version
 	@set -e; \
 	for python in python3 python3.13 python3.12 python3.14 "$$(uv python find '>=3.12' 2>/dev/null || true)"; do \
@@ -86,7 +86,7 @@ $(ANSWER)
 endef
 export WELCOME
 
-# The first word of a list of models that can stand in the commands as it is.
+# The first model id in a list that needs no quoting in the commands.
 FIRST_MODEL := sed -nE 's/.*"id": *"([A-Za-z0-9_.:@+\/-]+)".*/\1/p' | head -n 1
 
 run: $(VENV)/.addon  ## Serve BACKEND (scripted, codex or a URL) on 127.0.0.1:PORT
@@ -112,22 +112,22 @@ web: run  ## The same, with its turns to be watched in a browser
 demo: $(VENV)/.addon  ## Play one turn of each kind with the scripted model, and go on serving it
 	$(BIN)/toolsim demo --port $(PORT) $(OPTIONS)
 
-# By file: what a file starts, a proxy or a backend, it starts once. More workers than cores upset tests that wait.
+# By file: a file starts its proxy or backend only once. Many more workers than cores break tests that depend on time.
 test: setup  ## Run all tests (WORKERS=0 for one after the other)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-# Everything that proves the pure part, on all cores: the inner loop of a change.
+# All tests of the pure part, on all cores: the inner loop of development.
 quick: setup  ## Run what proves the pure part, in seconds
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -q -n auto --dist worksteal -m 'not slow' \
 		tests/unit tests/flows tests/test_house.py tests/test_readme.py $(ARGS)
 
-# Agent programs: half a gigabyte of them. Not `npm ci`: it refuses a lock that lacks a package for another system.
+# Agent programs, half a gigabyte. Not `npm ci`: it rejects a lock file that lacks a package for another system.
 $(VENV)/.agents: tests/clients/agents/package-lock.json | $(VENV)/.addon
 	@if command -v npm >/dev/null; then npm install --no-save --silent --no-audit --no-fund --prefix tests/clients/agents; \
 	else echo "no npm: the tests of agent programs will be skipped"; fi
 	@touch $@
 
-# A client that wants an older release of the OpenAI SDK than the others do.
+# A client that needs an older release of the OpenAI SDK than the others.
 $(VENV)/.llama-index/.done: | $(VENV)/.addon
 	$(BIN)/python -m venv $(VENV)/.llama-index
 	$(VENV)/.llama-index/bin/python -m pip install -q --disable-pip-version-check \
@@ -148,7 +148,7 @@ fuzz: setup  ## Fuzz the parsers for FUZZ_S seconds, and run the property tests 
 soak: setup  ## Load a real mitmdump with faults for SECONDS, and count (STREAMS=100 at once)
 	cd tests && ../$(BIN)/python -m soak $(SECONDS) --streams $(STREAMS)
 
-# Tracing makes some tests too slow for their clocks; whether tests pass is for `make test` to say.
+# Tracing makes some tests too slow for their timeouts, so failures are ignored here: `make test` reports them.
 coverage: setup  ## Measure branch coverage, in started programs too (fails below 95 %; ARGS="tests/unit" for a part)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[coverage]'
 	$(BIN)/coverage erase

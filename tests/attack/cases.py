@@ -1,4 +1,4 @@
-"""Attacks as data: what is sent, to which proxy, and what has to come of it."""
+"""Attacks as data: what is sent, to which proxy, and the expected result."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Attack:
     """One attack.
 
     ``world``: which proxy (see conftest). ``sends``: the bytes of one client connection, which is read to its end.
-    ``expected``: a pattern for all that comes back. ``reaches``: how many requests may reach the backend. ``backend``:
-    how that answers. ``seconds``, ``mebibytes``: bounds for the whole, and for the growth of the proxy's memory.
+    ``expected``: a pattern for everything received. ``reaches``: how many requests may reach the backend. ``backend``:
+    how it answers. ``seconds``, ``mebibytes``: bounds for the duration, and for the growth of the proxy's memory.
     """
 
     name: str
@@ -75,13 +75,13 @@ PAIRS = f'<tool_call>{{"name":"f","arguments":{{"a":[{"0," * 90_000}0]}}}}</tool
 
 
 def patterns(count: int, first: int = 0) -> dict[str, object]:
-    """Return a schema with so many patterns of 25 characters, each of which takes 2 ms to compile."""
+    """Return a schema with that many patterns of 25 characters, each of which takes 2 ms to compile."""
     texts = (f"(?:{chr(97 + number % 26)}+{number}){{900}}" for number in range(first, first + count))
     return {"type": "object", "properties": {f"a{at}": {"pattern": text} for at, text in enumerate(texts)}}
 
 
 def function(number: int, **more: object) -> dict[str, object]:
-    """Return a tool that no other is equal to."""
+    """Return a tool that differs from all others."""
     parameters = {"type": "object", "properties": {f"a{number}": {"type": "string"}}}
     return {"type": "function", "function": {"name": f"f{number}", "parameters": parameters, **more}}
 
@@ -91,7 +91,7 @@ def schema(bytes_: int) -> dict[str, object]:
 
 
 def history(calls: int) -> list[object]:
-    """Return a conversation of so many calls and their outputs."""
+    """Return a conversation of that many calls and their outputs."""
     items: list[object] = [{"role": "user", "content": "x"}]
     for number in range(calls):
         call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -127,8 +127,8 @@ async def huge_event(answer: Answer) -> None:
     await answer.end()
 
 
-def saying(text: str, *, stream: bool = True) -> Behaviour:
-    """A backend that says all of a text at once."""
+def sending(text: str, *, stream: bool = True) -> Behaviour:
+    """A backend that sends a text all at once."""
 
     async def behave(answer: Answer) -> None:
         if not stream:
@@ -186,11 +186,11 @@ BACKENDS: dict[str, Behaviour] = {
     "bomb": bomb,
     "trailers": trailers,
     "whole trailers": whole_trailers,
-    "20,000 calls": saying(CALL * 20_000),
-    "20,000 calls at once": saying(CALL * 20_000, stream=False),
-    "pairs": saying(PAIRS),
-    "endless patterns": saying("".join(PATTERNED % number for number in range(2_000))),
-    "words": saying("word " * 300_000),
+    "20,000 calls": sending(CALL * 20_000),
+    "20,000 calls at once": sending(CALL * 20_000, stream=False),
+    "pairs": sending(PAIRS),
+    "endless patterns": sending("".join(PATTERNED % number for number in range(2_000))),
+    "words": sending("word " * 300_000),
     "dense event": dense_event,
     "204": empty(204),
     "205": empty(205),
@@ -199,7 +199,7 @@ BOMB = zstandard.compress(bytes(500 * MEBIBYTE))
 
 # -- attacks --
 
-# Paths that some backend takes for one of the API's, or that are worth something by themselves.
+# Paths that some backends treat as one of the API's, or that are valuable in themselves.
 SPELLINGS = (
     "/v1/chat/completion%73",
     "/v1//chat//completions",
@@ -225,7 +225,7 @@ def _spelling(path: str) -> Attack:
     return Attack(f"no key: {path}", "locked", lambda ports: request(path, ask(tools=[])), r"HTTP/1.1 401 ")
 
 
-def _circle(host: str) -> Attack:
+def _loop(host: str) -> Attack:
     def sends(ports: Ports) -> bytes:
         return request(f"http://{host}:{ports.proxy}/v1/models", host=f"{host}:{ports.proxy}")
 
@@ -249,7 +249,7 @@ def _keyless_tunnel(host: str) -> Attack:
 
 
 OK, TOO_LARGE, BAD = r"HTTP/1.1 200 ", r"HTTP/1.1 413 .*request_too_large", r"HTTP/1.1 400 .*invalid_request_error"
-# Bodies up to the limits, by what they are made of.
+# Bodies up to the limits, by content.
 LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
     ("just small enough", lambda: ask(messages=history(450)), OK, {"reaches": 1}),
     ("15 MB of text", lambda: ask(messages=[{"role": "user", "content": "word " * 3_000_000}]), OK, {"reaches": 1}),
@@ -307,7 +307,7 @@ ATTACKS = [
         ),
         r"HTTP/1.1 401 ",
     ),
-    *map(_circle, ("LOCALHOST", "127.1", "0.0.0.0", "127.0.0.1", "localhost.", "[::ffff:127.0.0.1]")),
+    *map(_loop, ("LOCALHOST", "127.1", "0.0.0.0", "127.0.0.1", "localhost.", "[::ffff:127.0.0.1]")),
     *map(_tunnel, ("127.0.0.1", "127.1", "0.0.0.0", "localhost")),
     *map(_keyless_tunnel, ("127.1", "0.0.0.0", "127.0.0.1")),
     Attack(

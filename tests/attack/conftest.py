@@ -1,4 +1,4 @@
-"""Real proxies to attack, a neighbour who must not notice, and the table of what came of it."""
+"""Real proxies to attack, a neighbour that must not notice, and the table of results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class World:
         self.ports = Ports(proxy.port, backend.port, int(found[1]) if found else 0, hole)
 
     def send(self, data: bytes, seconds: float) -> bytes:
-        """Send the bytes of one connection; return all that comes back until it is closed."""
+        """Send the bytes of one connection; return everything received until it is closed."""
         with socket.create_connection(("127.0.0.1", self.ports.proxy), timeout=seconds) as connection:
             sender = threading.Thread(target=self._sendall, args=(connection, data), daemon=True)
             sender.start()
@@ -43,7 +43,7 @@ class World:
             connection.sendall(data)
 
     def memory(self) -> float:
-        """Return the largest memory that the proxy ever had, in MiB; 0 where the system does not tell."""
+        """Return the peak memory of the proxy in MiB; 0 if the system does not report it."""
         status = Path(f"/proc/{self.proxy.pid}/status")
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
         return int(found[1]) / 1024 if found else 0.0
@@ -51,7 +51,7 @@ class World:
 
 @pytest.fixture(scope="session")
 def hole() -> Iterator[int]:
-    """A port whose queue of connections is full: connecting to it hangs."""
+    """A port whose connection queue is full: connecting to it hangs."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -66,7 +66,7 @@ def hole() -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def worlds(hole: int) -> Iterator[Any]:
-    """Return a world by its name; each is started once, when it is first asked for."""
+    """Return a world by its name; each is started once, when it is first needed."""
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(RawBackend())
         options: dict[str, tuple[str | None, dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""A client of the attacked proxy that must not notice: a process of its own, since the attack keeps this one busy."""
+"""A client of the attacked proxy that must not notice: in its own process, since the attack keeps this one busy."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 
 
 class Neighbour:
-    """Asks for the metrics again and again over one connection; the waits are in seconds.
+    """Requests the metrics again and again over one connection; the waits are in seconds.
 
-    ``baseline``: the longest wait before the attack; ``worst``: the longest since, known when it is left.
+    ``baseline``: the longest wait before the attack; ``worst``: the longest since, set on exit.
     """
 
     def __init__(self, port: int, key: str) -> None:
@@ -26,8 +26,8 @@ class Neighbour:
         return self
 
     def __exit__(self, *_: object) -> None:
-        said, _ = self._process.communicate(timeout=60)
-        self.worst = float(said)
+        output, _ = self._process.communicate(timeout=60)
+        self.worst = float(output)
 
 
 BASELINE_SECONDS = 0.5
@@ -39,15 +39,15 @@ def ask(port: int, key: str) -> None:
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    start, worst, told = time.monotonic(), 0.0, False
+    start, worst, has_baseline = time.monotonic(), 0.0, False
     while not over.is_set():
         asked = time.monotonic()
         connection.request("GET", "/toolsim/metrics", headers={"Authorization": f"Bearer {key}"})
         assert connection.getresponse().read()
         worst = max(worst, time.monotonic() - asked)
-        if not told and time.monotonic() - start > BASELINE_SECONDS:
+        if not has_baseline and time.monotonic() - start > BASELINE_SECONDS:
             print(worst, flush=True)
-            told, worst = True, 0.0
+            has_baseline, worst = True, 0.0
         over.wait(PAUSE_SECONDS)
     print(worst, flush=True)
 

@@ -1,4 +1,4 @@
-"""What came of the attacks, for the table at the end of a run."""
+"""The results of the attacks, for the table at the end of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks over a real mitmdump: the answer, and bounds for time, memory and what a neighbour feels."""
+"""Attacks over a real mitmdump: the answer, and bounds for time, memory and the delay of a neighbour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.raw_backend import RawBackend
 
 pytestmark = pytest.mark.slow
 
-# Over what the neighbour waits anyway. On a busy machine anyone may wait: what holds others up does so each time.
+# Above the neighbour's baseline. On a busy machine anyone may have to wait once: a real block does so each time.
 GOAL = 0.05
 TRIES = 3
 MAX_DELAY = float(os.environ.get("ATTACK_DELAY", "0.25"))
@@ -27,7 +27,7 @@ MAX_DELAY = float(os.environ.get("ATTACK_DELAY", "0.25"))
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_attack(attack: Attack, worlds: Any) -> None:
-    """The answer is as expected, within its bounds, and nobody else is kept waiting."""
+    """The answer is as expected, within its bounds, and nobody else has to wait."""
     world = worlds(attack.world)
     data = attack.sends(world.ports)
     delays = []
@@ -49,7 +49,7 @@ def test_attack(attack: Attack, worlds: Any) -> None:
 
 
 def test_the_right_key_opens(worlds: Any) -> None:
-    """What the attacks without a key were refused is served with it, and the key stays here."""
+    """What the attacks without a key were refused is served with it, and the key is not forwarded."""
     world = worlds("locked")
     world.backend.play(BACKENDS["fine"])
     reply = world.send(request("/v1/files", b"{}", Authorization="Bearer s3cret-key"), 10)
@@ -58,7 +58,7 @@ def test_the_right_key_opens(worlds: Any) -> None:
 
 
 def test_a_backend_that_comes_back() -> None:
-    """A client that keeps its connection is served again once the backend is up: every SDK pools."""
+    """A client that keeps its connection, as every SDK does, is served again once the backend is up."""
     with RawBackend() as reserved:
         port = reserved.port
     with Mitmdump(f"http://127.0.0.1:{port}") as proxy, Line(proxy.url) as line:
@@ -72,7 +72,7 @@ def test_a_backend_that_comes_back() -> None:
 @pytest.mark.parametrize(
     ("host", "status", "code"),
     [
-        # mitmproxy itself knows these names.
+        # mitmproxy itself recognises these names.
         ("127.0.0.1", 502, "backend_unavailable"),
         ("localhost", 502, "backend_unavailable"),
         ("127.1", 508, "loop_detected"),
@@ -80,11 +80,10 @@ def test_a_backend_that_comes_back() -> None:
     ],
 )
 def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> None:
-    """A circle ends at its second turn, whatever the name, and the next request is served in the same way."""
+    """A loop ends at its second pass, whatever the name, and the next request gets the same answer."""
     port = free_port()
     arguments = ("--listen-port", str(port))
-    # Only there mitmproxy tells of connections.
-    # Who the backend is would be asked by further connections.
+    # mitmproxy logs connections only with toolsim_log=off; recognising the backend would open more of them.
     options = {"toolsim_upstream": f"http://{host}:{port}", "toolsim_log": "off", "toolsim_engine": "unknown"}
     with Mitmdump(arguments=arguments, **options) as proxy, Line(proxy.url) as line:  # type: ignore[arg-type]
         for _ in range(3):
@@ -94,7 +93,7 @@ def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> 
 
 
 def test_two_proxies_that_name_each_other() -> None:
-    """A request goes round once, whatever it is; each proxy is served by another backend in the same way."""
+    """Any request goes round only once, through whichever proxy it enters."""
     ports = (free_port(), free_port())
     with contextlib.ExitStack() as stack:
         proxies = [

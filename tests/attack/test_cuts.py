@@ -1,4 +1,4 @@
-"""A backend that resets after each byte of its answer, and a client that leaves after each byte that it reads."""
+"""A backend that resets after each byte of its answer, and a client that leaves after each byte it reads."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WHOLE = json.dumps(
     {"choices": [{"index": 0, "message": {"content": "Hello " + CALL}, "finish_reason": "stop"}]}
 ).encode()
 RESET = struct.pack("ii", 1, 0)
-# The JSON of a frame is whole two bytes before the frame is. Behind a call a backend over chat fails too late (see
-# answer.py), and behind its finish there is nothing left that could be lost.
+# The JSON of a frame is whole two bytes before the frame is. In chat, a backend that fails after a call fails too late
+# (see answer.py), and after its finish nothing is left to be lost.
 CALLED = len(b"".join(map(chat_frame, ("Hel", "lo ", CALL[:9], CALL[9:])))) - 2
 FINISHED = len(STREAM) - len(DONE) - 2
-# Each byte by itself takes minutes (CUTS=1).
+# Testing every single byte takes minutes (CUTS=1).
 STEP = int(os.environ.get("CUTS", "9"))
 
 
@@ -60,7 +60,7 @@ def cut_after(body: bytes, size: int, *, reset: bool, length: int | None) -> Beh
 
 
 def looks_complete(api: str, status: int, body: bytes) -> bool:
-    """Return whether a client would take an answer for a whole one."""
+    """Return whether a client would consider an answer complete."""
     if status != 200:
         return False
     if api == "responses":
@@ -72,11 +72,11 @@ def looks_complete(api: str, status: int, body: bytes) -> bool:
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_backend_that_is_gone_after_each_byte(api: str, stream: bool, reset: bool, worlds: Any) -> None:
-    """No hang and no false success, and the next one on the same connection is answered."""
+    """No hang and no false success, and the next request on the same connection is answered."""
     world = worlds("over chat")
     path, question = QUESTIONS[api, stream]
     body = STREAM if stream else WHOLE
-    # A whole answer that ends with its connection cannot be told from a cut one but by its JSON.
+    # If a whole answer ends with its connection, only its JSON shows whether it was cut.
     length = None if stream else len(body)
     with Line(world.proxy.url, timeout=20) as line:
         edges = [*range(CALLED - 3, CALLED + 3), *range(FINISHED - 3, FINISHED + 3)] if stream else []
@@ -91,7 +91,7 @@ def test_a_backend_that_is_gone_after_each_byte(api: str, stream: bool, reset: b
 @pytest.mark.parametrize("world_name", ["over chat", "scripted"])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_a_client_that_leaves_after_each_byte(api: str, world_name: str, worlds: Any) -> None:
-    """Nothing stays behind, and whoever comes next is answered."""
+    """No exchange stays open, and the next client is answered."""
     world = worlds(world_name)
     path, question = QUESTIONS[api, True]
 
@@ -108,7 +108,7 @@ def test_a_client_that_leaves_after_each_byte(api: str, world_name: str, worlds:
         with socket.create_connection(("127.0.0.1", world.ports.proxy), timeout=20) as client:
             client.sendall(data)
             got = b""
-            # How many chunks an answer has, and so its length, is the moment's to say.
+            # The number of chunks of an answer, and so its length, depends on timing.
             while len(got) < size and not got.endswith(b"\r\n0\r\n\r\n") and (chunk := client.recv(size - len(got))):
                 got += chunk
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -117,7 +117,7 @@ def test_a_client_that_leaves_after_each_byte(api: str, world_name: str, worlds:
 
 
 def wait_until_over(proxy: Mitmdump) -> None:
-    """Wait until the proxy counts no open exchange."""
+    """Wait until the proxy reports no open exchange."""
     end = time.monotonic() + 30
     with Line(proxy.url) as line:
         while True:

@@ -1,4 +1,4 @@
-"""What looked like success, or broke a promise of the API, over a real mitmdump: one row a sentence."""
+"""Faults that looked like success, or broke a promise of the API, over a real mitmdump: one row per fault."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OUTPUT = [
 
 
 def says(finish: str = "stop", **message: object) -> Behaviour:
-    """A backend that answers one whole chat message."""
+    """Return a backend that answers with one whole chat message."""
     body = {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}]}
 
     async def behave(answer: Answer) -> None:
@@ -64,15 +64,15 @@ def delta(**fields: object) -> bytes:
 
 @dataclass(frozen=True)
 class Point:
-    """``told``: a pattern for the client's status, headers and body; ``not_told``: one that must not be there.
+    """``expected``: a pattern for the client's status, headers and body; ``forbidden``: one that must not match.
 
-    ``metric``: a series that has counted; ``sent``: a pattern for what reached the backend, None where nothing may.
+    ``metric``: a series that must count up; ``sent``: a pattern for what reached the backend, None if nothing may.
     """
 
     body: Callable[[], bytes]
     backend: Behaviour
-    told: str = "^200 "
-    not_told: str = "internal_error"
+    expected: str = "^200 "
+    forbidden: str = "internal_error"
     metric: str = ""
     sent: str | None = ""
     path: str = "/v1/chat/completions"
@@ -93,13 +93,15 @@ POINTS: dict[str, Point] = {
         sent=r"\\n\\\\\[function_call_output call_id=c output=2\]",
     ),
     "11 a call as text and as a call": Point(
-        ask, says(content=CALL, tool_calls=[call('{"a":1.0}')]), told="call_001", not_told="call_002"
+        ask, says(content=CALL, tool_calls=[call('{"a":1.0}')]), expected="call_001", forbidden="call_002"
     ),
-    "12 tool_calls as an object": Point(ask, says(content=None, tool_calls=call()), told='"tool_calls".*"call_001"'),
+    "12 tool_calls as an object": Point(
+        ask, says(content=None, tool_calls=call()), expected='"tool_calls".*"call_001"'
+    ),
     "12 a masked structured call": Point(
         lambda: ask(tool_choice="none"),
         says("tool_calls", content=None, tool_calls=[call()]),
-        told="x-toolsim-truncated: true",
+        expected="x-toolsim-truncated: true",
         metric='dropped_calls_total{reason="STRUCTURED_CALL"}',
     ),
     "12 nothing after an output": Point(
@@ -111,16 +113,16 @@ POINTS: dict[str, Point] = {
     "12 a strict call that is no JSON": Point(
         lambda: ask(tools=[STRICT]),
         says(content="<tool_call>not json</tool_call>"),
-        told="x-toolsim-parse-failures: 1.*<tool_call>not json</tool_call>",
+        expected="x-toolsim-parse-failures: 1.*<tool_call>not json</tool_call>",
     ),
     "12 a refused structured call is no text": Point(
         ask,
         says("tool_calls", content=None, tool_calls=[call("oops")]),
-        told="x-toolsim-parse-failures: 1",
-        not_told="<tool_call>",
+        expected="x-toolsim-parse-failures: 1",
+        forbidden="<tool_call>",
     ),
     "12 an unknown output mode": Point(
-        ask, FINE, told="^400 .*x-proxy-output-mode", sent=None, headers=(("x-proxy-output-mode", "yaml"),)
+        ask, FINE, expected="^400 .*x-proxy-output-mode", sent=None, headers=(("x-proxy-output-mode", "yaml"),)
     ),
     "12 a name outside its function": Point(
         lambda: ask(tools=[{"type": "function", "name": "outside", "function": {"parameters": {"type": "object"}}}]),
@@ -130,14 +132,14 @@ POINTS: dict[str, Point] = {
     "12 a backend that fails after a call": Point(
         lambda: ask(stream=True),
         streams(chat_frame(CALL), ends=False),
-        told=r'"finish_reason":"tool_calls".*\[DONE\]',
-        not_told='"error"',
+        expected=r'"finish_reason":"tool_calls".*\[DONE\]',
+        forbidden='"error"',
     ),
     "14 function_call beside tool_calls": Point(
         ask,
         says(content=None, tool_calls=[call()], function_call={"name": "f", "arguments": '{"a": 1}'}),
-        told=r'"tool_calls".*"arguments":"\{\\"a\\": 1\}"',
-        not_told="<tool_call>|call_002",
+        expected=r'"tool_calls".*"arguments":"\{\\"a\\": 1\}"',
+        forbidden="<tool_call>|call_002",
     ),
     "14 cumulative arguments": Point(
         lambda: ask(stream=True),
@@ -145,67 +147,69 @@ POINTS: dict[str, Point] = {
             delta(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a"'}}]),
             delta(tool_calls=[{"index": 0, "function": {"arguments": '{"a":1}'}}]),
         ),
-        told=r'"arguments":"\{\\"a\\":1\}"',
+        expected=r'"arguments":"\{\\"a\\":1\}"',
     ),
     "14 an undeclared structured call beside a strict tool": Point(
-        lambda: ask(tools=[STRICT]), says(content=None, tool_calls=[call(name="g")]), told="^422 .*invalid_tool_call"
+        lambda: ask(tools=[STRICT]),
+        says(content=None, tool_calls=[call(name="g")]),
+        expected="^422 .*invalid_tool_call",
     ),
-    "14 no messages": Point(lambda: ask(messages=[]), FINE, told='^400 .*"param": ?"messages"', sent=None),
-    "14 no input": Point(responses, FINE, told='^400 .*"param": ?"input"', sent=None, path="/v1/responses"),
+    "14 no messages": Point(lambda: ask(messages=[]), FINE, expected='^400 .*"param": ?"messages"', sent=None),
+    "14 no input": Point(responses, FINE, expected='^400 .*"param": ?"input"', sent=None, path="/v1/responses"),
     "14 an empty input": Point(
-        lambda: responses(input=[]), FINE, told='^400 .*"param": ?"input"', sent=None, path="/v1/responses"
+        lambda: responses(input=[]), FINE, expected='^400 .*"param": ?"input"', sent=None, path="/v1/responses"
     ),
     "14 messages sent to responses": Point(
         lambda: responses(messages=[{"role": "user", "content": "x"}]),
         FINE,
-        told='^400 .*"param": ?"messages"',
+        expected='^400 .*"param": ?"messages"',
         sent=None,
         path="/v1/responses",
     ),
     "14 an image beside a text": Point(
         lambda: responses(input=[{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": "data:y"}]),
         FINE,
-        told="",
-        not_told="^400",
+        expected="",
+        forbidden="^400",
         sent="data:y",
         path="/v1/responses",
     ),
     "14 a stream that begins with a call": Point(
-        lambda: ask(stream=True), streams(chat_frame(CALL)), told='"role":"assistant","content":null'
+        lambda: ask(stream=True), streams(chat_frame(CALL)), expected='"role":"assistant","content":null'
     ),
     "14 xml follows its call": Point(
         lambda: ask(stream=True),
         streams(chat_frame(CALL)),
-        told='"tool_calls".*<use_tool>',
-        not_told='<use_tool>.*"tool_calls":',
+        expected='"tool_calls".*<use_tool>',
+        forbidden='<use_tool>.*"tool_calls":',
         headers=(("x-proxy-output-mode", "obsidian-xml"),),
     ),
     "14 a filtered answer": Point(
-        ask, says("content_filter", content=None), told='"content":null.*"finish_reason":"content_filter"'
+        ask, says("content_filter", content=None), expected='"content":null.*"finish_reason":"content_filter"'
     ),
     "14 nobody holds a stream back": Point(
         lambda: ask(stream=True),
         streams(chat_frame("Hi")),
-        told="(?i)cache-control: no-cache, no-transform.*",
-        not_told="x-accel-buffering: yes",
+        expected="(?i)cache-control: no-cache, no-transform.*",
+        forbidden="x-accel-buffering: yes",
     ),
 }
 
 
 @pytest.mark.parametrize("name", POINTS)
 def test_point(name: str, worlds: Any) -> None:
-    """What the client is told, what is counted, and what the backend was asked."""
+    """The client's answer, the metrics, and what the backend was sent."""
     world, point = worlds("plain"), POINTS[name]
     world.backend.play(point.backend, "/v1")
     with Line(world.proxy.url) as line:
         before = counted(line, point.metric)
         head = dict(point.headers)
         reply = line.request("POST", point.path, json.loads(point.body()), **head)
-        told = f"{reply.status} " + "".join(f"{key.lower()}: {value}\n" for key, value in reply.headers.items())
-        told += reply.body.decode()
-        assert re.search(point.told, told, re.DOTALL), told[:2000]
-        assert not re.search(point.not_told, told, re.DOTALL), told[:2000]
-        asked = [each.body.decode() for each in world.backend.asked]
+        received = f"{reply.status} " + "".join(f"{key.lower()}: {value}\n" for key, value in reply.headers.items())
+        received += reply.body.decode()
+        assert re.search(point.expected, received, re.DOTALL), received[:2000]
+        assert not re.search(point.forbidden, received, re.DOTALL), received[:2000]
+        asked = [request.body.decode() for request in world.backend.asked]
         if point.sent is None:
             assert not asked
         else:
@@ -220,18 +224,18 @@ def counted(line: Line, series: str) -> int:
 
 
 def test_the_comment_of_a_stream(worlds: Any) -> None:
-    """It is JSON and nothing else, with the predecessor's fields."""
+    """The comment is plain JSON, with the predecessor's fields."""
     backend = worlds("plain").backend
     with Mitmdump(backend.url, toolsim_sse_telemetry=True) as proxy, Line(proxy.url) as line:
         backend.play(streams(chat_frame(CALL)), "/v1")
         body = line.request("POST", "/v1/chat/completions", json.loads(ask(stream=True))).body
-        told = json.loads(body.partition(b"\n: ")[2].partition(b"\n")[0])
+        comment = json.loads(body.partition(b"\n: ")[2].partition(b"\n")[0])
     fields = {"tool_call_count": 1, "tool_call_truncated": False, "stop_after_tools_mode": "burst"}
-    assert fields.items() <= told.items()
+    assert fields.items() <= comment.items()
 
 
 def test_the_predecessors_modes(worlds: Any) -> None:
-    """His variable for one API says nothing of the other."""
+    """The predecessor's variable for one API does not affect the other."""
     backend = worlds("plain").backend
     environment = {"PROXY_RESPONSES_OUTPUT_MODE": "obsidian-xml"}
     with Mitmdump(backend.url, environment=environment, toolsim_backend="chat") as proxy, Line(proxy.url) as line:

@@ -37,11 +37,11 @@ def writes(dialect: Dialect, kind: str, size: int, step: int, per_write: int) ->
     answer = answer_of(dialect)
     if kind == "emitted":
         frames = [*answer.begin(), *answer.begin_call("write")]
-        frames += [frame for piece in pieces(arguments(size), step) for frame in answer.argue(piece)]
+        frames += [frame for piece in pieces(arguments(size), step) for frame in answer.add_arguments(piece)]
         frames += [*answer.end_call(), *answer.end("tool_calls" if dialect == "chat" else "stop")]
     else:
         text = prose(size) if kind == "prose" else call(size)
-        frames = [frame for piece in pieces(text, step) for frame in answer.say(piece)]
+        frames = [frame for piece in pieces(text, step) for frame in answer.add_text(piece)]
         frames = [*answer.begin(), *frames, *answer.end()]
     return tuple(chunk(b"".join(frames[at : at + per_write])) for at in range(0, len(frames), per_write))
 
@@ -49,7 +49,7 @@ def writes(dialect: Dialect, kind: str, size: int, step: int, per_write: int) ->
 @functools.cache
 def whole(dialect: Dialect, kind: str, size: int) -> bytes:
     answer = answer_of(dialect)
-    answer.say(prose(size) if kind == "prose" else call(size))
+    answer.add_text(prose(size) if kind == "prose" else call(size))
     return json.dumps(answer.whole()).encode()
 
 
@@ -59,7 +59,7 @@ async def timed(dialect: Dialect, count: int, rate: int, writer: asyncio.StreamW
     start = time.monotonic()
     for number in range(1, count + 1):
         await asyncio.sleep(start + number / rate - time.monotonic())
-        writer.write(chunk(b"".join(answer.say(f"{time.monotonic_ns()} "))))
+        writer.write(chunk(b"".join(answer.add_text(f"{time.monotonic_ns()} "))))
         await writer.drain()
     writer.write(chunk(b"".join(answer.end())))
 

@@ -1,8 +1,8 @@
 """Make the fixtures in flows/ from real runs: ``make flows``.
 
-A real mitmdump with ``toolsim_capture`` stands between real clients and the text-only backend (or the Codex
-app-server). Each scenario says who asks, what the model writes, and which of the exchanges stay. What depends on the
-hour, the machine or chance is then set to fixed values, so that making them anew changes nothing by itself.
+A real mitmdump with ``toolsim_capture`` runs between real clients and the text-only backend (or the Codex app-server).
+A scenario defines the client, what the model writes, and which exchanges to store. Whatever depends on the time, the
+machine or chance is then set to fixed values, so that making the fixtures again changes nothing by itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TWO = says(call("get_weather", PARIS), "\n", call("get_weather", ROME))
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run: ``ask`` gets the base URL; the exchanges ``keep`` (by number) stay, the first under the plain name."""
+    """One run: ``ask`` gets the base URL; ``keep``: numbers of the exchanges to store, the first by the plain name."""
 
     name: str
     ask: Callable[[str], object]
@@ -62,7 +62,7 @@ class Scenario:
     split: int | None = None
 
 
-# -- who asks --
+# -- clients --
 
 
 def python(api: str, mode: str) -> Callable[[str], object]:
@@ -123,7 +123,7 @@ def _openai(endpoint: Callable[[openai.OpenAI], Any], body: Json, headers: Json 
     return ask
 
 
-# -- what for --
+# -- scenarios --
 
 CLIENTS = (
     Scenario("openai-python-responses-whole", python("responses", "create"), (TWO, WORDS)),
@@ -272,7 +272,7 @@ APP_SERVER = (
 )
 
 
-# -- how --
+# -- running them --
 
 
 def play(scenario: Scenario, backend: TextBackend, base_url: str, captured: Path) -> list[Path]:
@@ -280,7 +280,7 @@ def play(scenario: Scenario, backend: TextBackend, base_url: str, captured: Path
     before = set(captured.iterdir())
     backend.play(scenario.turns, chunk_size=scenario.chunk_size, split=scenario.split)
     scenario.ask(base_url)
-    # A client may have its answer, and go, a moment before the exchange is over.
+    # A client may have its answer, and leave, a moment before the exchange is over.
     expected = max(len(backend.exchanges), max(scenario.keep) + 1)
     end = time.monotonic() + 10
     while len(found := set(captured.glob("*.flow")) - before) < expected:
@@ -298,20 +298,24 @@ def proxy(target: str | None, captured: Path, **options: Any) -> Iterator[str]:
 
 
 def record(scenarios: Sequence[Scenario], folder: Path) -> None:
-    """Run scenarios, those of the same options one after the other through one mitmdump."""
+    """Run scenarios; those with the same options share one mitmdump, one after another."""
     with ExitStack() as stack:
         backend = stack.enter_context(TextBackend())
-        kinds = sorted({(each.backend, json.dumps(each.options)) for each in scenarios})
+        kinds = sorted({(scenario.backend, json.dumps(scenario.options)) for scenario in scenarios})
         for dialect, options in kinds:
-            chosen = [each for each in scenarios if (each.backend, json.dumps(each.options)) == (dialect, options)]
+            chosen = [
+                scenario
+                for scenario in scenarios
+                if (scenario.backend, json.dumps(scenario.options)) == (dialect, options)
+            ]
             captured = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             with proxy(backend.url, captured, toolsim_backend=dialect, **json.loads(options)) as url:
                 for scenario in chosen:
-                    keep(scenario, play(scenario, backend, url, captured), folder)
+                    store(scenario, play(scenario, backend, url, captured), folder)
 
 
 def record_app_server(folder: Path) -> None:
-    """Run what the Codex app-server answers; its own model is the text-only backend."""
+    """Run the scenarios of the Codex app-server; its model is the text-only backend."""
     command = test_codex.CODEX
     if command is None:
         raise SystemExit("needs codex: run `make clients`")
@@ -324,20 +328,20 @@ def record_app_server(folder: Path) -> None:
         options = {"toolsim_backend": "codex", "toolsim_codex_command": f"{command} app-server"}
         with proxy(None, captured, environment=environment, **options) as url:
             for scenario in APP_SERVER:
-                keep(scenario, play(scenario, backend, url, captured), folder)
+                store(scenario, play(scenario, backend, url, captured), folder)
 
 
-def keep(scenario: Scenario, files: Sequence[Path], folder: Path) -> None:
+def store(scenario: Scenario, files: Sequence[Path], folder: Path) -> None:
     for number, file in enumerate(files):
         flows = [flow for flow in read_flows_from_paths([file]) if isinstance(flow, HTTPFlow)]
         name = scenario.name if not number else f"{scenario.name}-then"
         (folder / f"{name}.flow").write_bytes(dump(clean(settle(flows))))
 
 
-# -- what the hour, the machine and chance decide, by rule --
+# -- what depends on the time, the machine or chance --
 
 PLACE = "/home/user/project"
-# The text-only backend's; our own are in ``compare``.
+# The text-only backend's ids; our own are in ``compare``.
 BACKEND_IDS = re.compile(r"(?P<kind>\b(?:resp|msg|rs)_)[0-9a-f]{32}\b")
 RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r'("(?:created|created_at|completed_at)": ?)\d{10}\b'), r"\g<1>1764967971"),
@@ -353,14 +357,14 @@ RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def settle(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
-    """Set to fixed values what would differ in another run; return the same flows."""
+    """Replace what would differ in another run by fixed values; return the same flows."""
     numbers: dict[str, str] = {}
 
     def number(found: re.Match[str]) -> str:
         kind = found["kind"] or found.groupdict().get("chat") or ""
         digits = found[0][len(kind) :]
         count = str(len(numbers) + 1)
-        # As long as it was, and of the same kind: hexadecimal digits, with dashes where they were.
+        # Of the same length and kind: hexadecimal digits, with dashes in the same places.
         return numbers.setdefault(found[0], f"{kind}{re.sub('[0-9a-f]', '0', digits)[: -len(count)]}{count}")
 
     def fixed(text: str) -> str:
@@ -384,7 +388,7 @@ def settle(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
 
 
 def in_order(text: str) -> str:
-    """Sort Codex's metadata, which come in an order of chance."""
+    """Sort Codex's metadata, whose order is random."""
     if '"client_metadata":{' not in text:
         return text
     body = json.loads(text)
@@ -392,12 +396,12 @@ def in_order(text: str) -> str:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
-# Codex's prompts and descriptions are its makers' words: of those only the shape is kept.
+# Codex's prompts and descriptions belong to its makers: we store only their shape.
 OTHERS_WORDS = "codex-[cf]*.flow"
 
 
 async def check(folder: Path) -> None:
-    """Replay all that was made: a fixture that is not the same on the day of its making never will be."""
+    """Replay all new fixtures: one that does not replay on the day it was made never will."""
     Master(Options()).addons.add(ToolSim())
     for file in sorted(folder.glob(OTHERS_WORDS)):
         pseudonymise(file, key=b"the same in every run")
@@ -408,12 +412,14 @@ async def check(folder: Path) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Make all fixtures, or those whose names hold one of ``words``."""
-    wanted = [each for each in (*CLIENTS, *STORIES) if not words or any(word in each.name for word in words)]
+    """Make all fixtures, or those whose names contain one of ``words``."""
+    wanted = [
+        scenario for scenario in (*CLIENTS, *STORIES) if not words or any(word in scenario.name for word in words)
+    ]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         record(wanted, folder)
-        if not words or any(word in each.name for each in APP_SERVER for word in words):
+        if not words or any(word in scenario.name for scenario in APP_SERVER for word in words):
             record_app_server(folder)
         asyncio.run(check(folder))
         files = sorted(folder.glob("*.flow"))

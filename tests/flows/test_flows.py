@@ -1,4 +1,4 @@
-"""The fixtures in flows/: each replays, however it is cut; each loads in mitmdump, with and without the addon."""
+"""The fixtures in flows/: each replays, however it is cut, and loads in mitmdump, with and without the addon."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def mitm() -> Iterator[Any]:
 
 
 def test_the_folder_is_complete_and_small() -> None:
-    """Each client and each story is there, both APIs over both dialects, streamed and not; within a megabyte."""
+    """There is a fixture of each client and story, of both APIs over both dialects, streamed and whole; under 1 MB."""
     names = [path.stem for path in FILES]
     assert len(names) >= 24
     for word in (*CLIENTS, *(story for story in STORIES if story != "two-calls")):
@@ -57,7 +57,7 @@ def test_the_folder_is_complete_and_small() -> None:
     for path in FILES:
         report = recorded(path)[1].metadata.get("toolsim", {})
         sides.add((report.get("client"), report.get("backend"), report.get("stream")))
-    pairs = [(one, other) for one in ("chat", "responses") for other in ("chat", "responses")]
+    pairs = [(client, backend) for client in ("chat", "responses") for backend in ("chat", "responses")]
     assert {(*pair, stream) for pair in pairs for stream in (True, False)} - sides <= {("responses", "chat", False)}
     assert any(len(recorded(path)[1].metadata.get("toolsim", {}).get("calls", [])) == 2 for path in FILES)
     assert sum(path.stat().st_size for path in FILES) < 1_000_000
@@ -65,7 +65,7 @@ def test_the_folder_is_complete_and_small() -> None:
 
 @every_file
 def test_replay(mitm: Any, path: Path) -> None:
-    """What the addon makes of it today is what it made of it then, in one piece or in any."""
+    """The addon's output is the same as when it was recorded, in one piece or cut at random."""
     for cut in (None, 1, 2, 3):
         result = replay_file(path) if cut is None else replay_file(path, cut_by(random.Random(cut)))
         assert result.same, f"{result}\n(make replay UPDATE=1 accepts it)"
@@ -73,7 +73,7 @@ def test_replay(mitm: Any, path: Path) -> None:
 
 @every_file
 def test_nothing_of_a_machine(path: Path) -> None:
-    """No path, address or date of the machine that a fixture was made on."""
+    """A fixture holds no path, address or date of the machine on which it was made."""
     data = path.read_bytes()
     for word in (b"/tmp/", b"/root/", b"site-packages", str(FLOWS.parent).encode(), b"mitmproxy", b"BEGIN CERT"):
         assert word not in data, word
@@ -82,7 +82,7 @@ def test_nothing_of_a_machine(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("with_addon", [False, True], ids=["plain", "addon"])
 def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
-    """``mitmdump -nr`` reads every file; with the addon it comes to what was recorded, without it nothing changes."""
+    """``mitmdump -nr`` reads every file; with the addon the output is as recorded, without it nothing changes."""
     together, written = tmp_path / "all.flow", tmp_path / "written.flow"
     together.write_bytes(b"".join(path.read_bytes() for path in FILES))
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
@@ -100,18 +100,18 @@ def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
         expected = client if with_addon else backend
         ours, theirs = comparable(read[backend.id], like=expected), comparable(expected)
         if with_addon:
-            # Read whole, a stream is rewritten whole: other headers, the same words.
-            for said in (ours, theirs):
-                said.get("response", {}).pop("headers", None)
+            # A stream that is read whole is rewritten whole: other headers, the same events.
+            for side in (ours, theirs):
+                side.get("response", {}).pop("headers", None)
         else:
             assert comparable(read[client.id]) == comparable(client)
-        found = [str(each) for each in differences(ours, theirs)]
+        found = [str(difference) for difference in differences(ours, theirs)]
         assert not found, f"{path.stem}: {found}"
 
 
 @pytest.mark.slow
 def test_serves_live_clients() -> None:
-    """``mitmdump -S`` answers every recorded request anew, as the addon answered it then."""
+    """``mitmdump -S`` answers every recorded request as it was answered then."""
     served = [path for path in FILES if not unanswerable(*recorded(path))]
     arguments = [word for path in served for word in ("-S", str(path))]
     with Mitmdump(arguments=arguments, keepserving=True) as proxy:
@@ -127,13 +127,13 @@ def test_serves_live_clients() -> None:
             ours, theirs = comparable(made)["response"], comparable(client)["response"]
             ours.pop("headers")
             theirs.pop("headers")
-            found = [str(each) for each in differences(ours, theirs)]
+            found = [str(difference) for difference in differences(ours, theirs)]
             assert not found, f"{path.stem}: {found}"
 
 
 @every_file
 def test_pseudonymise(mitm: Any, tmp_path: Path, path: Path) -> None:
-    """With other words it is still a recording that replays, of the same shape."""
+    """With other words the recording still replays, and has the same shape."""
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
     before = recorded(copy)

@@ -12,7 +12,7 @@ from typing import Any
 import openai
 import pytest
 from proxy.conftest import WEATHER
-from support.emitted import Said, responses_body
+from support.emitted import Emitted, responses_body
 from support.mcp_servers import OFFICIAL
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend
@@ -34,7 +34,7 @@ def frames_of_call(dialect: Dialect) -> tuple[list[bytes], list[bytes], list[byt
     """Return how a call begins, its pieces, and how it and the answer end."""
     answer = ChatAnswer() if dialect == "chat" else ResponsesAnswer()
     begin = [*answer.begin(), *answer.begin_call("get_weather")]
-    pieces = [frame for piece in PIECES for frame in answer.argue(piece)]
+    pieces = [frame for piece in PIECES for frame in answer.add_arguments(piece)]
     return begin, pieces, [*answer.end_call(), *answer.end("tool_calls" if dialect == "chat" else "stop")]
 
 
@@ -89,7 +89,7 @@ def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backen
 def test_a_call_of_an_mcp_tool_is_run_when_it_is_whole(backend: RawBackend, tmp_path: Path) -> None:
     """The client's own call streams beside it; what slipped in ours is mended, since nobody has heard of it."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | {"require_approval": "never"}}}))
-    steps = [Said("calc__add", '{"a":1,"b":2,}', 2), Said("get_weather", ARGUMENTS, 9)]
+    steps = [Emitted("calc__add", '{"a":1,"b":2,}', 2), Emitted("get_weather", ARGUMENTS, 9)]
 
     async def emits(answer: Answer) -> None:
         await answer.whole(responses_body(steps, "stop"), Content_Type="text/event-stream")

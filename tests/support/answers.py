@@ -1,4 +1,4 @@
-"""Answers as toolsim makes them of a backend's bytes, and a client's bytes as the real openai client reads them."""
+"""A backend's bytes rewritten by toolsim, and a client's bytes as the real openai client reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolsimlib.wire.dialect import APIS
 
 
 def rewrite(plan: Plan, content_type: str, body: bytes, cut: int = 0) -> tuple[ResponseRewriter, list[bytes]]:
-    """Return the rewriter and its chunks for a backend's body that comes in pieces of ``cut`` bytes (0: at once)."""
+    """Return the rewriter and its chunks for a backend's body that arrives in pieces of ``cut`` bytes (0: at once)."""
     rewriter = ResponseRewriter(plan, Report(), content_type=content_type)
     chunks: list[bytes] = []
     for start in range(0, len(body), cut or len(body) or 1):
@@ -61,7 +61,7 @@ def plan(client: Dialect, backend: Dialect, stream: bool, tools: Sequence[Tool] 
 
 @dataclass
 class Seen:
-    """What the client made of an answer: texts and calls in order, how it ended, the ids of its calls."""
+    """An answer as the client read it: texts and calls in order, how it ended, the ids of its calls."""
 
     items: list[list[Any]] = field(default_factory=list)
     finish: str = ""
@@ -75,7 +75,7 @@ class Seen:
 
 
 def deltas(chunks: Sequence[bytes]) -> str:
-    """Return all text of a client's stream that came before its end or its error."""
+    """Return all text of a client's stream before its end or its error."""
     texts = re.findall(r'"(?:delta|content)":("(?:[^"\\]|\\.)*")', b"".join(chunks).decode())
     return "".join(map(json.loads, texts))
 
@@ -89,7 +89,7 @@ def _client(status: int, content_type: str, chunks: Sequence[bytes]) -> openai.O
 
 
 def read(dialect: Dialect, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
-    """Read a client's bytes with the real openai client; for streams with the accumulator that checks their order."""
+    """Read a client's bytes with the real openai client; for streams, with its accumulator, which checks the order."""
     kind = "text/event-stream" if stream else "application/json"
     with _client(status, kind, chunks) as client:
         try:
@@ -101,10 +101,11 @@ def read(dialect: Dialect, stream: bool, chunks: Sequence[bytes], status: int = 
 def _read_responses(client: openai.OpenAI, stream: bool) -> Seen:
     if stream:
         with client.responses.stream(model="m", input="x") as events:
-            told = list(events)
-        assert [event.sequence_number for event in told] == list(range(len(told)))
-        # The helper's own final response only knows `response.completed`.
-        (response,) = [event.response for event in told if event.type in ("response.completed", "response.incomplete")]
+            received = list(events)
+        assert [event.sequence_number for event in received] == list(range(len(received)))
+        # The helper itself returns a final response only for `response.completed`.
+        ends = ("response.completed", "response.incomplete")
+        (response,) = [event.response for event in received if event.type in ends]
     else:
         response = client.responses.create(model="m", input="x")
     assert response is not None
@@ -122,7 +123,7 @@ def _read_responses(client: openai.OpenAI, stream: bool) -> Seen:
 
 
 def completion(stream: bool, chunks: Sequence[bytes]) -> Any:
-    """Return the chat completion that the real client makes of a client's bytes."""
+    """Return the chat completion that the real client builds from a client's bytes."""
     with _client(200, "text/event-stream" if stream else "application/json", chunks) as client:
         return _completion(client, stream)
 

@@ -1,6 +1,6 @@
-"""An MCP server on stdio that misbehaves on purpose, one tool for each way; it needs nothing but Python.
+"""An MCP server on stdio that misbehaves on purpose, with one tool per fault; it needs only Python.
 
-Whatever name a tool is called by, that is what it does. Arguments come back from ``echo``.
+A tool does what its name says. ``echo`` returns its arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 NAMES = ("echo", "hang", "die", "flood", "chatter", "garbage", "wrong", "lie", "error", "large", "deep", "environment")
 
 
-def say(message: dict[str, Any]) -> None:
+def send(message: dict[str, Any]) -> None:
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
@@ -47,24 +47,24 @@ def call(number: object, name: str, arguments: dict[str, Any]) -> None:
             sys.stdout.write('"}\n')
         case "chatter":
             while True:
-                say({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
+                send({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
         case "garbage":
             print("{this is no JSON", flush=True)
         case "wrong":
-            say({"id": number, "result": {"content": "text", "isError": 7}})
+            send({"id": number, "result": {"content": "text", "isError": 7}})
         case "lie":
-            say({"id": number, "result": text(FORGED)})
+            send({"id": number, "result": text(FORGED)})
         case "error":
-            say({"id": number, "error": {"code": -32602, "message": "That is no argument."}})
+            send({"id": number, "error": {"code": -32602, "message": "That is no argument."}})
         case "large":
-            say({"id": number, "result": text("y" * 300_000)})
+            send({"id": number, "result": text("y" * 300_000)})
         case "deep":
             nested = '{"a":' * 5000 + "1" + "}" * 5000
             print(f'{{"jsonrpc":"2.0","id":{json.dumps(number)},"result":{nested}}}', flush=True)
         case "environment":
-            say({"id": number, "result": text(json.dumps(dict(os.environ)))})
+            send({"id": number, "result": text(json.dumps(dict(os.environ)))})
         case _:
-            say({"id": number, "result": text(json.dumps(arguments))})
+            send({"id": number, "result": text(json.dumps(arguments))})
 
 
 for line in sys.stdin:
@@ -75,15 +75,15 @@ for line in sys.stdin:
         case "initialize":
             info = {"name": "bad", "version": "1"}
             version = message["params"]["protocolVersion"]
-            say(
+            send(
                 {
                     "id": message["id"],
                     "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info},
                 }
             )
         case "tools/list":
-            say({"id": message["id"], "result": {"tools": tools()}})
+            send({"id": message["id"], "result": {"tools": tools()}})
         case "tools/call":
             call(message["id"], message["params"]["name"], message["params"].get("arguments") or {})
         case _:
-            say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+            send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})

@@ -1,4 +1,4 @@
-"""Answers that are right by BFCL's own list of right answers: the oracle of its judge."""
+"""Correct answers from BFCL's own list: the oracle for its judge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsimlib.evaluation.bfcl_package import Decoded
 
 
 def right_calls(entry: Mapping[str, Any], answers: Sequence[Any]) -> list[Decoded]:
-    """Return calls with the first right value of each argument; an argument that may be left out is left out."""
+    """Return calls with the first correct value of each argument, and without optional arguments."""
     functions = {function["name"]: function["parameters"] for function in entry["function"]}
     return [
         {name.replace(".", "_"): _arguments(values, functions[name]) for name, values in answer.items()}
@@ -32,7 +32,7 @@ def _arguments(values: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict
 
 
 def _plain(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return a right value as a model would write it: of an object all right values of each key are listed."""
+    """Return a correct value as a model would write it; for an object, BFCL lists all correct values of each key."""
     if isinstance(value, dict):
         return {key: _first(inner) for key, inner in value.items() if isinstance(inner, list) and "" not in inner}
     if isinstance(value, list) and schema.get("items", {}).get("type") == "dict":
@@ -45,7 +45,7 @@ def _first(right: Sequence[Any]) -> Any:
 
 
 def right_turns(entry: Mapping[str, Any], answers: Sequence[Sequence[str]]) -> list[list[Decoded]]:
-    """Return the right calls of each turn of a multi-turn case, which the package lists as lines of Python."""
+    """Return the correct calls of each turn of a multi-turn case, which the package lists as lines of Python."""
     functions = {function["name"]: function["parameters"]["properties"] for function in entry["function"]}
     return [[_call(line, functions) for line in turn] for turn in answers]
 
@@ -59,6 +59,6 @@ def _call(line: str, functions: Mapping[str, Mapping[str, Any]]) -> Decoded:
 
 
 def load(category: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the entries of a category and its answers by id; there are none where no call is right."""
+    """Return the entries of a category and its answers by id; there are none if no call is correct."""
     none = "irrelevance" in category
     return bfcl_package.load_entries(category), {} if none else bfcl_package.load_answers(category)

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by its own DevTools protocol over a pair of pipes: no driver, no WebSocket, no package.
+"""A headless Chromium, driven by the DevTools protocol over a pair of pipes: no driver, no WebSocket, no package.
 
 Protocol: https://chromedevtools.github.io/devtools-protocol/, messages end with a zero byte.
 """
@@ -33,7 +33,7 @@ _FLAGS = (
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )
-# A machine that runs other tests beside this one takes its time.
+# A machine that runs other tests at the same time is slow.
 _SECONDS = 60.0
 
 
@@ -97,7 +97,7 @@ class Chromium:
             data = os.read(self._read, 1 << 16) if ready else b""
             if not data:
                 log = (self._folder / "log").read_text(errors="replace")
-                raise AssertionError(f"Chromium said nothing:\n{log[-2000:]}")
+                raise AssertionError(f"Chromium did not answer:\n{log[-2000:]}")
             self._buffer += data
         message, _, self._buffer = self._buffer.partition(b"\0")
         return message
@@ -121,7 +121,7 @@ class Chromium:
         return value
 
     def text(self) -> str:
-        """Return what a person reads on the page."""
+        """Return the visible text of the page."""
         return self.run("document.body.innerText")
 
     def click(self, words: str, selector: str = "a, button, label, td, div[role=button]") -> None:

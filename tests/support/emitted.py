@@ -1,4 +1,4 @@
-"""Answers of backends that emit calls themselves, their arguments in pieces, beside texts and thoughts."""
+"""Answers of backends that emit calls themselves, with arguments in pieces, besides texts and reasoning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.wire import DONE, Json, event_frame, frame
 
 
 @dataclass(frozen=True)
-class Said:
+class Emitted:
     """A call as a backend emits it: its arguments in pieces of ``size`` characters."""
 
     name: str
@@ -36,11 +36,11 @@ class Thought:
     text: str
 
 
-Step = str | Thought | Said
+Step = str | Thought | Emitted
 
 
 def chat_body(steps: Sequence[Step], finish: str, *, interleaved: bool = False) -> bytes:
-    """Return a chat stream; the pieces of calls that nothing stands between may be ``interleaved``."""
+    """Return a chat stream; the pieces of adjacent calls may be ``interleaved``."""
     frames: list[bytes] = []
     queues: list[list[Json]] = []
     calls = 0
@@ -48,28 +48,28 @@ def chat_body(steps: Sequence[Step], finish: str, *, interleaved: bool = False) 
     def chunk(delta: Json, reason: str | None = None) -> None:
         frames.append(frame({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}))
 
-    def empty() -> None:
+    def flush() -> None:
         for fragment in _in_turns(queues, interleaved):
             chunk({"tool_calls": [fragment]})
         queues.clear()
 
     for step in steps:
-        if isinstance(step, Said):
-            begun = {"id": f"c{calls}", "type": "function", "function": {"name": step.chat_name, "arguments": ""}}
+        if isinstance(step, Emitted):
+            first = {"id": f"c{calls}", "type": "function", "function": {"name": step.chat_name, "arguments": ""}}
             pieces = [{"function": {"arguments": piece}} for piece in step.pieces]
-            queues.append([{"index": calls, **each} for each in (begun, *pieces)])
+            queues.append([{"index": calls, **fragment} for fragment in (first, *pieces)])
             calls += 1
             continue
-        empty()
+        flush()
         chunk({"content": step} if isinstance(step, str) else {"reasoning_content": step.text})
-    empty()
+    flush()
     chunk({}, finish)
     return b"".join([*frames, DONE])
 
 
 def chat_whole(steps: Sequence[Step], finish: str) -> bytes:
     """Return the same answer as a whole chat completion."""
-    calls = [step for step in steps if isinstance(step, Said)]
+    calls = [step for step in steps if isinstance(step, Emitted)]
     message = {
         "role": "assistant",
         "content": "".join(step for step in steps if isinstance(step, str)) or None,
@@ -83,7 +83,7 @@ def chat_whole(steps: Sequence[Step], finish: str) -> bytes:
 
 
 def responses_body(steps: Sequence[Step], finish: str, *, interleaved: bool = False) -> bytes:
-    """Return a Responses stream, whose items may be ``interleaved``."""
+    """Return a Responses stream; the items may be ``interleaved``."""
     queues = [list(_item_events(steps, index, finish)) for index in range(len(steps))]
     frames = [event_frame(event) for event in _in_turns(queues, interleaved)]
     status = "incomplete" if finish == "length" else "completed"
@@ -97,22 +97,22 @@ def responses_whole(steps: Sequence[Step], finish: str) -> bytes:
 
 def _item_events(steps: Sequence[Step], index: int, finish: str) -> Iterator[Json]:
     step, item, at = steps[index], _item(steps, index, finish), {"output_index": index, "item_id": f"i{index}"}
-    begun: Json = {"content": []}
-    said = [{"type": "response.output_text.delta", **at, "content_index": 0, "delta": step}]
-    if isinstance(step, Said):
-        begun = {"arguments": "", "status": "in_progress"}
+    initial: Json = {"content": []}
+    deltas = [{"type": "response.output_text.delta", **at, "content_index": 0, "delta": step}]
+    if isinstance(step, Emitted):
+        initial = {"arguments": "", "status": "in_progress"}
         kind = "response.function_call_arguments.delta"
-        said = [{"type": kind, **at, "delta": piece} for piece in step.pieces]
+        deltas = [{"type": kind, **at, "delta": piece} for piece in step.pieces]
     elif isinstance(step, Thought):
-        said = [{"type": "response.reasoning_text.delta", **at, "content_index": 0, "delta": step.text}]
-    yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **begun}}
-    yield from said
+        deltas = [{"type": "response.reasoning_text.delta", **at, "content_index": 0, "delta": step.text}]
+    yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **initial}}
+    yield from deltas
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
 def _item(steps: Sequence[Step], index: int, finish: str) -> Json:
     step = steps[index]
-    if isinstance(step, Said):
+    if isinstance(step, Emitted):
         is_cut = finish == "length" and index == len(steps) - 1
         item = {"type": "function_call", "id": f"i{index}", "call_id": f"c{index}", "name": step.name}
         item |= {"namespace": step.namespace} if step.namespace else {}
@@ -130,9 +130,9 @@ def _response(steps: Sequence[Step], finish: str) -> Json:
 
 
 def _in_turns(queues: Sequence[Sequence[Any]], interleaved: bool) -> Iterator[Any]:
-    """Yield what stands in the queues: all of one and then of the next, or the first of each and then the second."""
-    for each in zip_longest(*queues) if interleaved else queues:
-        yield from filter(None, each)
+    """Yield the entries of the queues: queue by queue, or the first entry of each, then the second of each."""
+    for entries in zip_longest(*queues) if interleaved else queues:
+        yield from filter(None, entries)
 
 
 BODIES: dict[str, Callable[..., bytes]] = {"chat": chat_body, "responses": responses_body}

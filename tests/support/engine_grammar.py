@@ -1,7 +1,7 @@
-"""The grammar engine of vLLM and SGLang (xgrammar) as an oracle: which answers would a grammar of ours let through?
+"""The grammar engine of vLLM and SGLang (xgrammar) as an oracle: which answers would our grammars accept?
 
-Its package demands torch, numpy and transformers, which the parts that are used here never call: they are imported with
-nothing in their place. Install it without them: ``pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2``.
+Its package requires torch, numpy and transformers, which the parts used here never call: empty modules replace them
+during the import. Install it without them: ``pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ABSENT = ("torch", "transformers", "triton", "numpy", "numpy.typing")
 
 
 class _Nothing(ModuleType):
-    """A module in which every name is a class that does nothing."""
+    """A module in which every name is an empty class."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -54,7 +54,7 @@ def gbnf(text: str) -> Callable[[str], bool]:
 
 
 def structural_tag(form: Mapping[str, Any]) -> Callable[[str], bool]:
-    """Return whether a structural tag accepts a whole answer; it is held against the engine's own model first."""
+    """Return whether a structural tag accepts a whole answer; first validate it with the engine's own model."""
     xgrammar = _xgrammar()
     return _acceptor(xgrammar.Grammar.from_structural_tag(xgrammar.StructuralTag.model_validate(dict(form))))
 

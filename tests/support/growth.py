@@ -1,4 +1,4 @@
-"""How the time of something grows with its input: for what has to be linear."""
+"""How the time of some work grows with its input, for work that must be linear."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import gc
 from collections.abc import Callable
 from time import process_time
 
-# Four times the input takes four times as long where it is linear, sixteen times where it is quadratic.
+# Four times the input takes four times as long if the work is linear, sixteen times if it is quadratic.
 LINEAR = 10.0
 
 
 def growth(work: Callable[[int], object], size: int) -> float:
-    """Return how many times as long ``work`` takes with four times ``size``, on the processor's clock.
+    """Return how many times as long ``work`` takes with four times ``size``, in processor time.
 
-    The best of three, without collections of garbage: what a test process has on its heap is not what is measured.
+    The best of three, without garbage collections, since the heap of the test process must not count.
     """
     was_enabled = gc.isenabled()
     gc.disable()

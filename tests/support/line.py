@@ -1,4 +1,4 @@
-"""One client connection, which must stay the same: a closed one is an error, never silently opened anew."""
+"""One client connection, which is never reopened silently: a closed one is an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 @dataclass
 class Reply:
-    """An answer, read to its end."""
+    """A complete answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -23,7 +23,7 @@ class Reply:
         return json.loads(self.body)
 
     def events(self) -> list[Any]:
-        """The JSON of each event of a stream, ``[DONE]`` as it is."""
+        """The JSON of each event of a stream, and ``[DONE]`` verbatim."""
         lines = [line[6:] for line in self.body.decode().split("\n") if line.startswith("data: ")]
         return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
@@ -53,7 +53,7 @@ class Line:
         return Reply(response.status, response.headers, response.read())
 
     def begin(self, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:
-        """Send a request and return once the headers of its answer are there."""
+        """Send a request, and return when the headers of its answer have arrived."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} if data is not None else {}
         self._connection.request(method, path, data, sent | {n.replace("_", "-"): v for n, v in headers.items()})
@@ -61,6 +61,6 @@ class Line:
 
 
 def arrivals(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:
-    """Yield what arrives, as it arrives, with the time."""
+    """Yield data as it arrives, each with the time."""
     while data := response.read1(65536):
         yield time.monotonic(), data

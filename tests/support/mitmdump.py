@@ -18,10 +18,10 @@ from typing import Self
 ROOT = Path(__file__).parents[2]
 ADDON = ROOT / "addon" / "toolsim.py"
 
-# A first start makes a certificate authority, on a machine that may be busy.
+# The first start creates a certificate authority, on a machine that may be busy.
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-# What mitmproxy logs when one of its layers or an addon raised: never part of a test that passes.
+# What mitmproxy logs when one of its layers or an addon raises: never in the log of a test that passes.
 CRASHES = re.compile(r"Traceback \(most recent call last\)|has crashed|Addon error|Task exception was never retrieved")
 
 
@@ -29,10 +29,10 @@ class Mitmdump:
     """``mitmdump -s addon/toolsim.py`` as a context manager.
 
     ``target``: the backend behind a reverse proxy; None = the regular mode. ``options``: mitmproxy's, such as
-    ``toolsim_backend="chat"``; a list sets a sequence, True and False are written as mitmproxy wants them. ``script``:
-    another script than the addon, None for no script at all. ``toolsim_log`` is json unless it is given. The log is
-    ``log()``, and printed when a start fails. Nothing is left on the disk.
-    On leaving, a log that tells of a crash fails the test.
+    ``toolsim_backend="chat"``; a list sets a sequence, True and False are written as mitmproxy expects them.
+    ``script``: another script than the addon, None for no script at all. ``toolsim_log`` is json unless it is given.
+    ``log()`` returns the log, which is printed when a start fails. Nothing is left on disk. On exit, a log that shows a
+    crash fails the test.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class Mitmdump:
             self._command += ["--mode", f"reverse:{target}"]
         if script is not None:
             self._command += ["-s", str(script)]
-            # For programs: a greeting for people asks the backend for its models, which no test has foreseen.
+            # The greeting for people asks the backend for its models, which the tests do not expect.
             options.setdefault("toolsim_log", "json")
         for name, value in options.items():
             values = [value] if isinstance(value, str | int) else value
-            for each in values:
-                text = str(each).lower() if isinstance(each, bool) else str(each)
+            for item in values:
+                text = str(item).lower() if isinstance(item, bool) else str(item)
                 self._command += ["--set", f"{name}={text}"]
         self._command += arguments
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: str | None = None
+        self._final_log: str | None = None
 
     @property
     def url(self) -> str:
@@ -79,7 +79,7 @@ class Mitmdump:
 
     @property
     def authority(self) -> Path:
-        """The certificate that a client of TLS interception has to trust."""
+        """The certificate that a client must trust for TLS interception."""
         return _authority() / "mitmproxy-ca-cert.pem"
 
     @property
@@ -88,8 +88,8 @@ class Mitmdump:
         return self._process.pid
 
     def log(self) -> str:
-        """Return all that mitmdump has said so far."""
-        return self._log.read_text(errors="replace") if self._said is None else self._said
+        """Return all that mitmdump has logged so far."""
+        return self._log.read_text(errors="replace") if self._final_log is None else self._final_log
 
     def wait_for(self, pattern: str, *, count: int = 1, seconds: float = 20.0) -> re.Match[str]:
         """Wait until the log matches ``pattern`` ``count`` times; return the last of these matches."""
@@ -99,11 +99,11 @@ class Mitmdump:
             if len(found) >= count:
                 return found[count - 1]
             if time.monotonic() > end or (self._process is not None and self._process.poll() is not None):
-                raise AssertionError(f"mitmdump never said {pattern!r} {count} times:\n{self.log()}")
+                raise AssertionError(f"mitmdump never logged {pattern!r} {count} times:\n{self.log()}")
             time.sleep(0.02)
 
     def exit_code(self, seconds: float = START_SECONDS) -> int:
-        """Start without waiting for the listener; return how the process ends by itself."""
+        """Start without waiting for the listener; return the exit code when the process ends by itself."""
         self._spawn()
         assert self._process is not None
         try:
@@ -140,13 +140,13 @@ class Mitmdump:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._said = self.log()
+        self._final_log = self.log()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @cache
 def _certificates() -> tempfile.TemporaryDirectory[str]:
-    """One folder of certificates per test process: making an authority takes a second."""
+    """One folder of certificates per test process: creating an authority takes a second."""
     return tempfile.TemporaryDirectory(prefix="toolsim-mitmproxy-")
 
 

@@ -1,4 +1,4 @@
-"""A server of the official package: ``python official_mcp.py stdio``, or ``streamable-http PORT`` and ``sse PORT``."""
+"""A server built with the official package; arguments: ``stdio``, ``streamable-http PORT`` or ``sse PORT``."""
 
 from __future__ import annotations
 

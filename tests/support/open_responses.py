@@ -1,4 +1,4 @@
-"""The schemas that the Open Responses specification publishes, as the models that PyPI has of them."""
+"""The schemas published by the Open Responses specification, as the models on PyPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pause such as a garbage collection of a large process: the thread's own clock counts it."""
+"""A pause like a garbage collection in a large process: it counts as processor time of the thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from time import thread_time
 
 
 def pause(seconds: float = 0.1) -> None:
-    """Keep this thread's processor busy for so long."""
+    """Keep the processor busy in this thread for that long."""
     end = thread_time() + seconds
     while thread_time() < end:
         pass

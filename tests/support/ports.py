@@ -1,17 +1,17 @@
-"""Ports for servers that have to be told theirs before they start."""
+"""Ports for servers that need a fixed port before they start."""
 
 from __future__ import annotations
 
 import random
 import socket
 
-# Below the range from which systems take ports for connections and for servers that ask for any: one of those could
-# take what was found free before the server that is told to does.
+# Below the range from which systems assign ports to connections and to servers that ask for any: one of those could
+# take a free port before the server that is to use it.
 _PORTS = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """A port of this machine on which nobody listens, not likely to be taken by somebody else meanwhile."""
+    """Return a free port of this machine that nobody else is likely to take meanwhile."""
     # Not the module's own generator: Hypothesis seeds that one, and two workers would draw the same port.
     draw = random.SystemRandom()
     while True:

@@ -1,4 +1,4 @@
-"""Programs that tests need and that a machine may lack."""
+"""Programs that tests need and that may not be installed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ AGENTS = Path(__file__).parents[1] / "clients" / "agents"
 
 
 def codex() -> str | None:
-    """Return the Codex binary: CODEX_BIN, that of the JavaScript clients, or the one on the path."""
+    """Return the Codex binary: CODEX_BIN, the one of the JavaScript clients, or the one on the path."""
     installed = NODE_CLIENTS / "node_modules" / ".bin"
     return os.environ.get("CODEX_BIN") or shutil.which("codex", path=installed) or shutil.which("codex")
 
 
 def mcp_server(name: str) -> str | None:
-    """Return a published MCP server: of the folder MCP_BIN, or of those that the JavaScript clients come with."""
+    """Return a published MCP server: from the folder MCP_BIN, or from those of the JavaScript clients."""
     folder = os.environ.get("MCP_BIN") or NODE_CLIENTS / "node_modules" / ".bin"
     return shutil.which(f"mcp-server-{name}", path=folder)
 
 
 def agent(name: str) -> str | None:
-    """Return an agent program of those that the tests install, None if it is not there."""
+    """Return an agent program that the tests install, None if it is not there."""
     return shutil.which(name, path=AGENTS / "node_modules" / ".bin")

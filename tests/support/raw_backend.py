@@ -1,4 +1,4 @@
-"""A backend that misbehaves on purpose: raw HTTP/1.1 over a socket, a coroutine decides each answer byte by byte."""
+"""A backend that misbehaves on purpose: raw HTTP/1.1 over a socket; a coroutine writes each answer byte by byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.wire import DONE, chat_frame
 
 @dataclass
 class Asked:
-    """One request as it arrived, and what became of its answer."""
+    """One request as it arrived, and the fate of its answer."""
 
     method: str
     path: str
@@ -23,16 +23,16 @@ class Asked:
     body: bytes
     connection: int
     sent: int = 0
-    """Pieces of the answer's body that could be written."""
+    """The number of body pieces that could be written."""
     gone: threading.Event = field(default_factory=threading.Event)
-    """Set when the proxy closed its end while the answer was under way."""
+    """Set when the proxy closed the connection during the answer."""
 
     def header(self, name: str) -> str | None:
-        return next((value for each, value in self.headers if each.lower() == name.lower()), None)
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
 class Answer:
-    """What an answering coroutine writes with. Each ``send`` is one write, in one chunk if the answer is chunked."""
+    """Writes an answer. Each ``send`` is one write, and one chunk if the answer is chunked."""
 
     def __init__(self, asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.asked = asked
@@ -41,7 +41,7 @@ class Answer:
         self._chunked = False
 
     async def head(self, status: int = 200, length: int | None = None, **headers: str) -> None:
-        """Begin: chunked unless a length is given, or -1 for a body that ends with the connection."""
+        """Send the head: chunked unless a length is given; -1 for a body that ends with the connection."""
         lines = [f"HTTP/1.1 {status} Whatever"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         if length is None:
@@ -60,7 +60,7 @@ class Answer:
             await self.raw(b"0\r\n\r\n")
 
     async def raw(self, data: bytes) -> None:
-        # Nothing else is sent to us during an answer: what can be read is the end of the connection.
+        # Nothing else is sent to us during an answer: all that can be read is the end of the connection.
         if self._reader.at_eof() or self._writer.is_closing():
             self.asked.gone.set()
             raise ConnectionResetError
@@ -77,7 +77,7 @@ class Answer:
         await self.send(body)
 
     async def wait_until_gone(self) -> None:
-        """Say nothing until the proxy hangs up."""
+        """Send nothing until the proxy hangs up."""
         await self._reader.read()
         self.asked.gone.set()
 
@@ -85,20 +85,20 @@ class Answer:
         self._writer.close()
 
     def reset(self) -> None:
-        """Break off as a process that was killed: what is still under way may get lost."""
+        """Reset the connection, as if the process had been killed: data in flight may be lost."""
         linger = struct.pack("ii", 1, 0)
         self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._writer.close()
 
 
 PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/api/v0/models")
-"""Pages by which servers are recognised: 404 unless a behaviour is set for that very path, and not among ``asked``."""
+"""Pages by which servers are recognised: 404 unless a behaviour is set for that exact path, and not in ``asked``."""
 
 Behaviour = Callable[[Answer], Awaitable[None]]
 
 
 class RawBackend:
-    """Serves on a thread of its own. ``play`` sets how every request is answered, or how each path is."""
+    """Serves in its own thread. ``play`` sets how requests are answered, for all paths or by prefix."""
 
     def __init__(self, port: int = 0) -> None:
         self._asked_port = port
@@ -113,7 +113,7 @@ class RawBackend:
         return f"http://127.0.0.1:{self.port}"
 
     def play(self, behaviour: Behaviour, path: str = "") -> None:
-        """Answer requests whose path starts with ``path`` this way; forget what was asked before."""
+        """Answer requests whose path starts with ``path`` like this; forget earlier requests."""
         self._behaviours[path] = behaviour
         self.asked = []
 

@@ -1,4 +1,4 @@
-"""Recorded exchanges for tests, made without a network; and the addon's context that replaying needs."""
+"""Recorded exchanges for tests, made without a network, and the addon's context that replaying needs."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def chat_stream(*texts: str, ended: bool = True) -> tuple[str, bytes]:
 
 
 def exchange(flow: HTTPFlow, kind: str, body: bytes, status: int = 200, **headers: str) -> HTTPFlow:
-    """Let a live request be answered, through the hooks, in the order of the entry."""
+    """Answer a live request through the hooks, in the order of the entry."""
     addon, capture = ToolSim(alone=True), Capture()
-    for each in (addon, capture):
-        each.configure({"toolsim_backend"})
+    for listed in (addon, capture):
+        listed.configure({"toolsim_backend"})
     addon.requestheaders(flow)
-    for each in (addon, capture):
-        each.request(flow)
+    for listed in (addon, capture):
+        listed.request(flow)
     if flow.response is None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         flow.response = Response.make(status, b"", {"content-type": kind, **named})
         flow.response.raw_content = None
-        for each in (addon, capture):
-            each.responseheaders(flow)
+        for listed in (addon, capture):
+            listed.responseheaders(flow)
         stream = flow.response.stream
         if callable(stream):
             for data in (body[: len(body) // 2], body[len(body) // 2 :], b""):
@@ -74,8 +74,8 @@ def exchange(flow: HTTPFlow, kind: str, body: bytes, status: int = 200, **header
             flow.response.raw_content = body
     else:
         addon.responseheaders(flow)
-    for each in (addon, capture):
-        each.response(flow)
+    for listed in (addon, capture):
+        listed.response(flow)
     return flow
 
 

@@ -1,4 +1,4 @@
-"""A real redis-server on a free port of 127.0.0.1, in a folder of its own; it can be killed and started again."""
+"""A real redis-server on a free port of 127.0.0.1, in its own folder; it can be killed and started again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.ports import free_port
 
 
 class RedisServer:
-    """The server as a context manager. ``append``: what was written is there after a restart."""
+    """The server as a context manager. ``append``: data survives a restart."""
 
     def __init__(self, *, append: bool = False) -> None:
         self._program = shutil.which("redis-server")
@@ -63,7 +63,7 @@ class RedisServer:
         self.stop()
 
     def stop(self) -> None:
-        """Kill it."""
+        """Kill the server."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

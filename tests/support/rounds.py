@@ -1,4 +1,4 @@
-"""Rounds without a proxy: each is rewritten, answered by a script, and heard, as the proxy does it."""
+"""Rounds without a proxy: each is rewritten, answered by a script, and its events collected, as the proxy does it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolsimlib.wire.json_codec import dump
 
 @dataclass
 class Script:
-    """What the model says in each round: a text, or with ``|length`` behind it one that was cut off; None = an error.
+    """The model's answer in each round: a text, one that was cut off if ``|length`` follows it, or None for an error.
 
     Bytes are the stream of a backend that emits calls itself (``emitted``). ``asked``: the messages of each round as
     the backend got them. ``size``: of the pieces of text.
@@ -38,11 +38,11 @@ class Script:
     closed: int = 0
 
     async def ask(self, dialect: Dialect, stream: bool, round_: Round) -> AsyncGenerator[RoundEvent]:
-        heard: list[ClientEvent | AskAgain] = []
+        collected: list[ClientEvent | AskAgain] = []
 
         def listen(events: Sequence[ClientEvent], again: AskAgain | None) -> None:
-            heard.extend(events if again is None else events[:-1])
-            heard.extend([again] if again is not None else [])
+            collected.extend(events if again is None else events[:-1])
+            collected.extend([again] if again is not None else [])
 
         report = Report(round=round_.number)
         body = dump(round_.body).encode()
@@ -70,7 +70,7 @@ class Script:
         rewriter.feed(b"")
         try:
             yield RoundReport(report)
-            for event in heard:
+            for event in collected:
                 yield event
         finally:
             self.closed += 1
@@ -85,11 +85,11 @@ def body_of(dialect: Dialect, stream: bool, **more: Any) -> dict[str, Any]:
         {"name": "echo", "parameters": {"type": "object"}},
     ]
     if dialect == "chat":
-        wrapped = [{"type": "function", "function": each} for each in tools]
+        wrapped = [{"type": "function", "function": tool} for tool in tools]
         asked: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "tools": wrapped}
         asked |= {"stream_options": {"include_usage": True}} if stream else {}
     else:
-        asked = {"input": "hi", "tools": [{"type": "function", **each} for each in tools]}
+        asked = {"input": "hi", "tools": [{"type": "function", **tool} for tool in tools]}
     return {"model": "m", "stream": stream, **asked, **more}
 
 
@@ -97,7 +97,7 @@ def job_of(script: Script, dialect: Dialect, stream: bool, policy: Policy, bound
     """Return the job of such a request."""
     api, body = APIS[dialect], body_of(dialect, stream, **more)
     policy = replace(policy, backend=script.backend)
-    return Job(api, body, api.read(body).form, policy, lambda each: script.ask(dialect, stream, each), bounds)
+    return Job(api, body, api.read(body).form, policy, lambda round_: script.ask(dialect, stream, round_), bounds)
 
 
 async def run(job: Job) -> tuple[int, list[bytes]]:
@@ -121,7 +121,7 @@ def play(
     bounds: Bounds | None = None,
     **more: Any,
 ) -> tuple[Seen, Script, Job]:
-    """Return what the client reads of an answer to such a request, the script and the job."""
+    """Return the answer as the client reads it, the script and the job."""
     script = Script(texts, backend)
     job = job_of(script, client, stream, policy, bounds or Bounds(), **more)
     status, chunks = asyncio.run(run(job))

@@ -1,4 +1,4 @@
-"""A model behind the Codex app-server: a Responses SSE server that records what it was sent, and who left early."""
+"""A model behind the Codex app-server: a Responses SSE server that records its requests, and who left early."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ stream_max_retries = 0
 
 @dataclass(slots=True)
 class Reply:
-    """What the stub answers to one request: an HTTP error, or pieces of text ``delay`` seconds apart.
+    """The stub's answer to one request: an HTTP error, or pieces of text ``delay`` seconds apart.
 
-    ``end``: the terminal event's name without "response."; "" closes the connection without any. ``reason``: that
-    of an incomplete answer, ``error``: that of ``response.failed``. ``reasoning`` pieces are a summary before the
-    text. ``calls`` are whole output items.
+    ``end``: the name of the terminal event without "response."; "" closes the connection without one. ``reason``: of an
+    incomplete answer, ``error``: of ``response.failed``. ``reasoning`` pieces are a summary before the text. ``calls``
+    are whole output items.
     """
 
     pieces: list[str] = field(default_factory=lambda: ["Hello"])
@@ -69,7 +69,7 @@ def echo(body: dict[str, Any]) -> Reply:
 
 
 class StubModel:
-    """The server; ``reply`` decides each answer, ``requests`` and ``left`` tell what happened."""
+    """The server; ``reply`` decides each answer, ``requests`` and ``left`` record what happened."""
 
     def __init__(self, reply: Callable[[dict[str, Any]], Reply] = echo) -> None:
         self.reply = reply
@@ -141,7 +141,7 @@ class _Handler(RequestHandler):
         answer = ResponsesAnswer(id="1", model="stub-1", counts=usage("responses", 11, 7, cached=3, reasoning=2))
         await self.send(answer.begin())
         for piece in reply.reasoning:
-            await self.send(answer.think(piece))
+            await self.send(answer.add_reasoning(piece))
         for call in reply.calls:
             await self.send(answer.item(call))
         for piece in reply.pieces:
@@ -149,7 +149,7 @@ class _Handler(RequestHandler):
                 await asyncio.wait([asyncio.create_task(self.gone.wait())], timeout=reply.delay)
             if self.gone.is_set():
                 return
-            await self.send(answer.say(piece))
+            await self.send(answer.add_text(piece))
         match reply.end:
             case "completed":
                 await self.send(answer.end())

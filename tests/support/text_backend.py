@@ -1,8 +1,8 @@
-"""A text-only model server for tests: both OpenAI dialects, no idea of tools.
+"""A text-only model server for tests: both OpenAI dialects, no support for tools.
 
-It reads messages and nothing else: ``tools`` are ignored, and an item that is no message (a ``function_call``, a role
-``tool``) is a 400, as with any server that never heard of tools. What it answers is a script of the test's; what it
-was asked, and how much of its answer it could send, is kept for assertions. On purpose it shares no line with toolsim.
+It reads only messages: ``tools`` are ignored, and an item that is not a message (a ``function_call``, a role ``tool``)
+is a 400, as with any server without tools. The test scripts its answers; its requests, and how much of each answer it
+could send, are recorded for assertions. It deliberately shares no code with toolsim.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 Ending = Literal["stop", "length", "error", "eof", "hang"]
-"""How an answer ends: as it should; cut by the token limit; by an error event; by the stream's end without its
-terminator (a whole answer: by a socket closed in its middle); or not at all, until the client goes."""
+"""How an answer ends: properly; cut by the token limit; by an error event; by the end of the stream without a
+terminator (a whole answer: by closing the socket in the middle); or not at all, until the client leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answer: ``pieces`` of text, ``pause`` seconds before each; an HTTP error when ``status`` is not 200.
+    """One answer: ``pieces`` of text, ``pause`` seconds before each; an HTTP error if ``status`` is not 200.
 
-    ``thought``: what the model thinks aloud beforehand, beside its text; ``item``: an output item of a tool of the
-    backend's own, in the Responses dialect.
+    ``thought``: reasoning before the text; ``item``: an output item of one of the backend's own tools, in the Responses
+    dialect.
     """
 
     pieces: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ def says(*pieces: str, pause: float = 0.0, ending: Ending = "stop") -> Turn:
 
 
 def thinks(thought: str, *pieces: str, item: tuple[tuple[str, str], ...] = ()) -> Turn:
-    """Return a turn that thinks aloud, and then writes these pieces."""
+    """Return a turn that emits reasoning, and then writes these pieces."""
     return Turn(pieces, thought, item)
 
 
@@ -67,7 +67,7 @@ def refuses(status: int, message: str) -> Turn:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request as it arrived, and what of its answer went out."""
+    """One request as it arrived, and how much of its answer was sent."""
 
     path: str
     headers: dict[str, str]
@@ -77,17 +77,17 @@ class Exchange:
     transcript: list[tuple[str, str]] = field(default_factory=list)
     """The messages: (role, text); image parts are ``<image URL>``."""
     sent: list[str] = field(default_factory=list)
-    """The deltas of text that were written (streamed: that the socket took)."""
+    """The text deltas that were written (streamed: that the socket accepted)."""
     chunks: list[bytes] = field(default_factory=list)
-    """All writes that the socket took."""
+    """All writes that the socket accepted."""
     over: threading.Event = field(default_factory=threading.Event)
-    """Set when the answer was sent, or could not be any more."""
+    """Set when the answer has been sent, or can no longer be."""
     whole: bool = False
-    """The answer went out to its end."""
+    """Whether the answer was sent to its end."""
 
     @property
     def has_tool_output(self) -> bool:
-        """Whether a message of the user's holds a record of a tool's output."""
+        """Whether a user message holds the record of a tool output."""
         return any(
             role == "user" and re.search(r"^\[function_call_output call_id=", text, re.MULTILINE)
             for role, text in self.transcript
@@ -98,16 +98,16 @@ Rule = Callable[[Exchange], Turn]
 
 
 def until_output(calls: Turn, words: Turn) -> Rule:
-    """Return the rule "call until the transcript shows a tool's output, then answer in words"."""
+    """Return the rule "call until the transcript shows a tool output, then answer in words"."""
     return lambda exchange: words if exchange.has_tool_output else calls
 
 
 class TextBackend:
-    """The server, in a thread of its own, from ``with`` to ``with``'s end; ``url`` is its root, without ``/v1``.
+    """The server, in its own thread, as a context manager; ``url`` is its root, without ``/v1``.
 
-    ``script`` is a list of turns, one per request, or a rule. ``chunk_size`` cuts the text into deltas of so many
-    characters (None: the turn's own pieces), ``split`` the bytes of each SSE frame into writes of so many.
-    ``count``: what its endpoint for counting answers, None if it has none; ``counted``: what that was asked.
+    ``script`` is a list of turns, one per request, or a rule. ``chunk_size`` cuts the text into deltas of that many
+    characters (None: the turn's own pieces), ``split`` the bytes of each SSE frame into writes of that many. ``count``:
+    the answer of its counting endpoint, None if it has none; ``counted``: the requests to that endpoint.
     """
 
     def __init__(self, script: Sequence[Turn] | Rule = (), *, chunk_size: int | None = None, split: int | None = None):
@@ -122,7 +122,7 @@ class TextBackend:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="text backend")
 
     def play(self, script: Sequence[Turn] | Rule, *, chunk_size: int | None = None, split: int | None = None) -> None:
-        """Forget what was, and answer by this script from now on."""
+        """Forget earlier exchanges, and answer by this script from now on."""
         self.exchanges = []
         self.chunk_size = chunk_size
         self.split = split
@@ -184,7 +184,7 @@ class _Counts(RequestHandler):
 
 
 class _Handler(RequestHandler):
-    """What both dialects share: read, record, pace, send, end."""
+    """The part shared by both dialects: read, record, pace, send, end."""
 
     dialect: Dialect
 
@@ -216,7 +216,7 @@ class _Handler(RequestHandler):
             else:
                 await self.answer_whole()
         except StreamClosedError:
-            pass  # the client has gone; `sent` says how far we came
+            pass  # the client has left; `sent` shows how far we got
         finally:
             self.exchange.over.set()
 
@@ -227,7 +227,7 @@ class _Handler(RequestHandler):
         self.exchange.over.set()
 
     def begin(self) -> BackendAnswer:
-        """Return the answer that is to be said, with its counts: words for tokens."""
+        """Return the answer to send, with its counts: words for tokens."""
         body, exchange, turn = self.exchange.body, self.exchange, self.turn
         words_in = sum(len(text.split()) for _, text in exchange.transcript)
         counts = usage(self.dialect, words_in, len(turn.text.split()))
@@ -239,12 +239,12 @@ class _Handler(RequestHandler):
         answer, turn = self.begin(), self.turn
         await self.send_frames(answer.begin())
         if turn.thought:
-            await self.send_frames(answer.think(turn.thought))
+            await self.send_frames(answer.add_reasoning(turn.thought))
         if turn.item and isinstance(answer, ResponsesAnswer):
             await self.send_frames(answer.item(dict(turn.item)))
         await self.send_frames(answer.begin_message())
         async for delta in self.deltas():
-            await self.send_frames(answer.say(delta))
+            await self.send_frames(answer.add_text(delta))
         match turn.ending:
             case "hang":
                 await self.gone
@@ -266,12 +266,12 @@ class _Handler(RequestHandler):
     async def answer_whole(self) -> None:
         answer, turn = self.begin(), self.turn
         if turn.thought:
-            answer.think(turn.thought)
+            answer.add_reasoning(turn.thought)
         if turn.item and isinstance(answer, ResponsesAnswer):
             answer.item(dict(turn.item))
         answer.begin_message()
         async for delta in self.deltas():
-            answer.say(delta)
+            answer.add_text(delta)
         match turn.ending:
             case "error":
                 await self.refuse(refuses(500, self.turn.message))
@@ -288,7 +288,7 @@ class _Handler(RequestHandler):
                 self.exchange.whole = True
 
     async def deltas(self) -> AsyncIterator[str]:
-        """Yield the text as the model writes it, and note what was taken."""
+        """Yield the text as the model writes it, and note what was accepted."""
         for delta in self.backend._deltas(self.turn):
             if self.turn.pause:
                 await asyncio.wait({self.gone}, timeout=self.turn.pause)
@@ -296,7 +296,7 @@ class _Handler(RequestHandler):
             self.exchange.sent.append(delta)
 
     async def send(self, data: bytes) -> None:
-        # Tornado forgets the flush of a connection that closes meanwhile: wait for either.
+        # Tornado never completes the flush if the connection closes meanwhile: wait for either.
         self.write(data)
         flushed = asyncio.ensure_future(self.flush())
         await asyncio.wait({flushed, self.gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -307,7 +307,7 @@ class _Handler(RequestHandler):
         self.exchange.chunks.append(data)
 
     def hang_up(self) -> None:
-        self._finished = True  # or tornado would end the answer properly
+        self._finished = True  # otherwise Tornado would end the answer properly
         assert isinstance(self.request.connection, HTTP1Connection)
         self.request.connection.stream.close()
 

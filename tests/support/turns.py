@@ -1,4 +1,4 @@
-"""Answers as events: plans with one tool, and what the client is told for what the backend says."""
+"""Answers as events: plans with one tool, and the client's events for the backend's."""
 
 from __future__ import annotations
 

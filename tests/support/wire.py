@@ -1,9 +1,9 @@
 """What backends send, as bytes: the one builder of fake answers, in both dialects, streamed and whole.
 
-On purpose it shares no line with toolsim: what toolsim reads in a test was not written by toolsim. An answer is built
-step by step; each step returns its frames, so that a server can pace them, and ``whole`` gives the same answer as one
-document. Chat is written in ASCII with escapes, as Python servers write it, Responses in UTF-8, as OpenAI does: cuts
-fall into both. The shapes are those of OpenAI's own API; what other backends do wrong stands in the tests of readers.
+It deliberately shares no code with toolsim: what toolsim reads in a test was not written by toolsim. An answer is built
+step by step; each step returns its frames, so that a server can pace them, and ``whole`` returns the same answer as one
+document. Chat is written in ASCII with escapes, like Python servers do, Responses in UTF-8, like OpenAI: cuts fall into
+both. The shapes are those of OpenAI's own API; the faults of other backends are in the tests of the readers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Dialect = Literal["chat", "responses"]
 DONE = b"data: [DONE]\n\n"
 CREATED = 1764967971
 
-# What a Response object tells of its request: the fields that OpenAI's own answers always have.
+# What a Response object repeats of its request: the fields that OpenAI's own answers always have.
 FULL_RESPONSE: Json = {
     "background": False,
     "completed_at": None,
@@ -49,7 +49,7 @@ FULL_RESPONSE: Json = {
 
 
 def usage(dialect: Dialect, tokens_in: int, tokens_out: int, cached: int = 0, reasoning: int = 0) -> Json:
-    """Return counts as this API gives them."""
+    """Return a usage object of this API."""
     total = {"total_tokens": tokens_in + tokens_out}
     if dialect == "chat":
         return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, **total}
@@ -73,7 +73,7 @@ def event_frame(data: Json) -> bytes:
 
 
 class ChatAnswer:
-    """One answer of a chat backend. ``counts``: its usage object; None = it gives none."""
+    """One answer of a chat backend. ``counts``: its usage object, None if it sends none."""
 
     dialect: Dialect = "chat"
 
@@ -101,21 +101,21 @@ class ChatAnswer:
     def begin_message(self) -> list[bytes]:
         return []
 
-    def think(self, piece: str) -> list[bytes]:
+    def add_reasoning(self, piece: str) -> list[bytes]:
         self._thought.append(piece)
         return [self.chunk({"reasoning_content": piece})]
 
-    def say(self, piece: str) -> list[bytes]:
+    def add_text(self, piece: str) -> list[bytes]:
         self._text.append(piece)
         return [self.chunk({"content": piece})]
 
     def begin_call(self, name: str) -> list[bytes]:
-        """Begin the one call that this backend emits itself; its arguments follow in pieces."""
+        """Start the one call that this backend emits itself; its arguments follow in pieces."""
         self._call = {"id": "call_c", "type": "function", "function": {"name": name, "arguments": ""}}
         return [self.chunk({"tool_calls": [{"index": 0, **self._call}]})]
 
-    def argue(self, piece: str) -> list[bytes]:
-        """Say a piece of its arguments."""
+    def add_arguments(self, piece: str) -> list[bytes]:
+        """Add a piece to the arguments of the call."""
         self._arguments.append(piece)
         return [self.chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})]
 
@@ -193,7 +193,7 @@ class ResponsesAnswer:
         return self._event("response.output_item.done", output_index=len(self._output) - 1, item=item)
 
     def item(self, item: Json) -> list[bytes]:
-        """Say an item that is whole at once, such as a call."""
+        """Add a whole item, such as a call."""
         return [*self._end_thought(), self._added(item), self._done(item)]
 
     def begin_call(self, name: str) -> list[bytes]:
@@ -202,8 +202,8 @@ class ResponsesAnswer:
         self._call, self._arguments = {"type": "function_call", **names}, []
         return [*self._end_thought(), self._added({**self._call, "arguments": "", "status": "in_progress"})]
 
-    def argue(self, piece: str) -> list[bytes]:
-        """Say a piece of its arguments."""
+    def add_arguments(self, piece: str) -> list[bytes]:
+        """Add a piece to the arguments of the call."""
         self._arguments.append(piece)
         at = {"item_id": self._call["id"], "output_index": len(self._output)}
         return [self._event("response.function_call_arguments.delta", **at, delta=piece)]
@@ -214,8 +214,8 @@ class ResponsesAnswer:
         done = self._event("response.function_call_arguments.done", **at, arguments=text)
         return [done, self._done({**self._call, "arguments": text, "status": "completed"})]
 
-    def think(self, piece: str) -> list[bytes]:
-        """Say a piece of a reasoning summary."""
+    def add_reasoning(self, piece: str) -> list[bytes]:
+        """Add a piece to a reasoning summary."""
         frames: list[bytes] = []
         if self._thought is None:
             self._thought = []
@@ -243,14 +243,14 @@ class ResponsesAnswer:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
     def begin_message(self) -> list[bytes]:
-        """Open the message; ``say`` does it too, where nothing opened it before."""
+        """Open the message; ``add_text`` does so too if no message is open."""
         frames = self._end_thought()
         self._text = []
         frames.append(self._added(self._message("in_progress", [])))
         part = self._part("")
         return [*frames, self._event("response.content_part.added", **self._at(), content_index=0, part=part)]
 
-    def say(self, piece: str) -> list[bytes]:
+    def add_text(self, piece: str) -> list[bytes]:
         frames = [] if self._text is not None else self.begin_message()
         assert self._text is not None
         self._text.append(piece)
@@ -279,7 +279,7 @@ class ResponsesAnswer:
         return [*frames, self._event(f"response.{status}", response=self._response(status, self._output, **details))]
 
     def error(self, error: Json) -> list[bytes]:
-        """Say an error event, as a backend does that breaks in mid-stream."""
+        """Send an error event, as a backend does that fails in mid-stream."""
         return [self._event("error", **error)]
 
     def failed(self, error: Json) -> list[bytes]:
@@ -304,12 +304,12 @@ BackendAnswer = ChatAnswer | ResponsesAnswer
 
 
 def backend_answer(dialect: Dialect, stream: bool, pieces: Sequence[str], finish: str = "stop") -> tuple[str, bytes]:
-    """Return content type and body of a text backend that says ``pieces``, 3 tokens in and 4 out."""
+    """Return content type and body of a text backend that writes ``pieces``, with 3 tokens in and 4 out."""
     make = ChatAnswer if dialect == "chat" else ResponsesAnswer
     answer = make(counts=usage(dialect, 3, 4))
     frames = [*answer.begin(), *answer.begin_message()]
     for piece in pieces:
-        frames += answer.say(piece)
+        frames += answer.add_text(piece)
     if stream:
         return "text/event-stream", b"".join([*frames, *answer.end(finish)])
     return "application/json", json.dumps(answer.whole(finish)).encode()
@@ -326,12 +326,12 @@ def chat_frame(content: str | None = None, finish: str | None = None, index: int
 def chat_whole(content: str) -> bytes:
     """Return a whole chat answer without counts."""
     answer = ChatAnswer()
-    answer.say(content)
+    answer.add_text(content)
     return json.dumps(answer.whole()).encode()
 
 
 def chat_stream(*texts: str, ended: bool = True) -> bytes:
-    """Return a whole chat stream without counts, or one that breaks off behind its texts."""
+    """Return a whole chat stream without counts, or one that breaks off after its texts."""
     answer = ChatAnswer()
-    frames = [frame for text in texts for frame in answer.say(text)]
+    frames = [frame for text in texts for frame in answer.add_text(text)]
     return b"".join([*frames, *(answer.end() if ended else [])])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from openai.types.responses import Response
 from support.answers import read
-from support.emitted import BODIES, Said, Step
+from support.emitted import BODIES, Emitted, Step
 from support.rounds import Script, body_of, run
 from toolsimlib.hosted.approvals import Approvals, Desk
 from toolsimlib.hosted.catalogue import RemoteTool
@@ -384,8 +384,8 @@ def test_a_client_that_leaves_stops_the_tools() -> None:
 
 
 STREAMED = Policy(stream_arguments="incremental")
-READ, ECHO = Said("free__read", '{"a":1}'), Said("echo", '{"text":"hello"}')
-SLIP = Said("free__read", '{"a":1,}')
+READ, ECHO = Emitted("free__read", '{"a":1}'), Emitted("echo", '{"text":"hello"}')
+SLIP = Emitted("free__read", '{"a":1,}')
 SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call>'
 
 
@@ -410,7 +410,7 @@ def test_calls_that_arrive_are_told_and_run_as_ever(client: Dialect, backend: Di
 def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: Dialect, backend: Dialect) -> None:
     """Its client has heard of it: the answer ends as one that was cut, behind the outputs of ours."""
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
-    emitted: list[Step] = [READ, Said("echo", '{"text":"hel')]
+    emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]
     # Of a chat backend's calls, the first one alone is told ahead.
     for steps in ([block("free__read", a=1), broken], emitted)[: 1 if backend == "chat" else 2]:
         said = BODIES[backend](steps, "length")

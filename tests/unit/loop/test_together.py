@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.emitted import BODIES, Said, Step, Thought
+from support.emitted import BODIES, Emitted, Step, Thought
 from support.rounds import play
 from toolsimlib.loop.course import Bounds
 from toolsimlib.plan import Dialect, Policy
@@ -28,8 +28,13 @@ WORDS = (
 )
 ENDS = ("", "", "|length", f"{CUT}|length", f"{CUT}|stop")
 EMITTED: tuple[Step, ...] = (
-    *(Said("echo", '{"x":1}'), Said("echo", '{"x":2}', 2), Said("add", '{"a":1}'), Said("add", '{"a":"x"}')),
-    *(Said("other", "{}", 1), Thought("hm"), "Well. ", ECHO),
+    *(
+        Emitted("echo", '{"x":1}'),
+        Emitted("echo", '{"x":2}', 2),
+        Emitted("add", '{"a":1}'),
+        Emitted("add", '{"a":"x"}'),
+    ),
+    *(Emitted("other", "{}", 1), Thought("hm"), "Well. ", ECHO),
 )
 BEHIND_OUTPUTS: dict[str, Any] = {
     "messages": [

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from support.answers import plan, read, rewrite, tool
-from support.emitted import BODIES, WHOLE, Said, Step, Thought
+from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
 from toolsimlib.events import (
     CallDelta,
     CallEnded,
@@ -99,12 +99,12 @@ ARGUMENTS = (
     *('{"a":1,}', '{"a":', '{"a":1}}', '{"a" 1}', "{'a':1}", '{"a":1}{"a":2}'),  # Repaired, or none.
 )
 CALLS = st.builds(
-    Said,
+    Emitted,
     st.sampled_from(["add", "note", "exact", "patch", "unknown"]),
     st.sampled_from(ARGUMENTS)
     | st.dictionaries(st.text(max_size=2), st.integers() | st.text(max_size=3)).map(json.dumps),
     st.integers(1, 9),
-) | st.just(Said("run", '{"a":1}', 2, "shell"))
+) | st.just(Emitted("run", '{"a":1}', 2, "shell"))
 HALVES = TAGGED[:41], TAGGED[41:]
 BEGUN = '{"name": "add", '
 TEXTS = st.sampled_from(["Hello ", " ", "\n", "a < b", TAGGED, *HALVES, "<tool_", BEGUN, Thought("hm")])
@@ -141,11 +141,19 @@ def both(fields: dict[str, Any], client: Dialect, backend: Dialect, tools: Seque
     st.booleans(),
     st.integers(1, 200),
 )
-@example([Said("add", '{"a":1}'), "Hello ", Said("note", '{"a":"b"}')], {}, "chat", "chat", "tool_calls", False, 7)
 @example(
-    [Said("add", '{"a":1}'), Said("note", '{"a":"b"}')], {"one_call": True}, "chat", "responses", "length", True, 9
+    [Emitted("add", '{"a":1}'), "Hello ", Emitted("note", '{"a":"b"}')], {}, "chat", "chat", "tool_calls", False, 7
 )
-@example([Said("add", "[1]"), HALVES[0]], PLANS[1], "chat", "chat", "tool_calls", False, 9)
+@example(
+    [Emitted("add", '{"a":1}'), Emitted("note", '{"a":"b"}')],
+    {"one_call": True},
+    "chat",
+    "responses",
+    "length",
+    True,
+    9,
+)
+@example([Emitted("add", "[1]"), HALVES[0]], PLANS[1], "chat", "chat", "tool_calls", False, 9)
 def test_the_answer_is_the_same(
     steps: list[Step], fields: dict[str, Any], client: Dialect, backend: Dialect, finish: str, mixed: bool, cut: int
 ) -> None:
@@ -162,7 +170,7 @@ def test_the_answer_is_the_same(
     broken = [call for call in seen.calls if call[2] == "incomplete"]
     assert broken
     assert seen.end in ("length", "invalid_tool_call")
-    emitted = [(each.name, each.arguments) for each in steps if isinstance(each, Said)]
+    emitted = [(each.name, each.arguments) for each in steps if isinstance(each, Emitted)]
     written = "".join(each for each in steps if isinstance(each, str))
     for name, begun, _ in broken:
         is_emitted = any(name == other and text.startswith(begun) for other, text in emitted)
@@ -174,8 +182,12 @@ def test_the_answer_is_the_same(
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_calls_as_models_make_them_are_told_as_ever(client: Dialect, backend: Dialect, interleaved: bool) -> None:
     """In any company and whatever the plan, nothing is told otherwise."""
-    calls: list[Said] = [Said("add", '{"a":1}', 1), Said("note", '{"a": "b\\"}é🐢"}', 4), Said("exact", '{"a":2}')]
-    calls += [Said("run", '{"a":{"b":[]}}', 2, "shell"), Said("unknown", '{"a":1}'), Said("add", '{"a":"x"}')]
+    calls: list[Emitted] = [
+        Emitted("add", '{"a":1}', 1),
+        Emitted("note", '{"a": "b\\"}é🐢"}', 4),
+        Emitted("exact", '{"a":2}'),
+    ]
+    calls += [Emitted("run", '{"a":{"b":[]}}', 2, "shell"), Emitted("unknown", '{"a":1}'), Emitted("add", '{"a":"x"}')]
     lists: list[list[Step]] = [[TAGGED, calls[0], calls[1]]]
     mixed: list[list[Step]] = [[HALVES[0], call, Thought("hm"), HALVES[1], calls[0]] for call in calls[2:4]]
     for first, call in enumerate(calls):
@@ -191,14 +203,14 @@ def test_calls_as_models_make_them_are_told_as_ever(client: Dialect, backend: Di
             assert receive(incremental, body).whole == receive(buffered, body).whole, (fields, steps)
 
 
-WORDS, SUM, NOTE = "Hello é🐢 ", Said("add", '{"a":1}'), Said("note", '{"a": "b\\"}{é🐢"}', 4)
+WORDS, SUM, NOTE = "Hello é🐢 ", Emitted("add", '{"a":1}'), Emitted("note", '{"a": "b\\"}{é🐢"}', 4)
 
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
 def test_it_is_the_whole_answer(client: Dialect, backend: Dialect) -> None:
     """Told as it arrives, an answer is the one that the same backend gives as one document, to a real client."""
-    shell = Said("run", '{"a":{"b":[]}}', 2, "shell")
+    shell = Emitted("run", '{"a":{"b":[]}}', 2, "shell")
     for steps in ([SUM], [WORDS, NOTE, SUM], [Thought("hm"), shell], [HALVES[0] + HALVES[1], NOTE], [WORDS, *HALVES]):
         for finish in ("tool_calls", "length"):
             _, streamed = both({}, client, backend)
@@ -214,7 +226,7 @@ def test_it_is_the_whole_answer(client: Dialect, backend: Dialect) -> None:
 def test_it_may_be_cut_at_any_byte(backend: Dialect) -> None:
     """Wherever the bytes are cut in two, and byte by byte, the client is told the same events."""
     _, incremental = both({}, "responses", backend)
-    body = BODIES[backend]([Said("note", '{"a":"é🐢"}')], "tool_calls")
+    body = BODIES[backend]([Emitted("note", '{"a":"é🐢"}')], "tool_calls")
     expected = list(client_events(incremental, body))
     assert sum(isinstance(event, CallDelta) for event in expected) == 4
     for at in range(1, len(body)):
@@ -227,8 +239,8 @@ def test_it_may_be_cut_at_any_byte(backend: Dialect) -> None:
 def test_pieces_that_are_alike_say_what_they_say(backend: Dialect, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames that are known by their bytes are not read, and the answer is the one that reading them gives."""
     the_plan = plan("responses", backend, True, TOOLS, policy={"stream_arguments": how})
-    long = Said("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
-    body = BODIES[backend]([long, SUM, Said("note", long.arguments[:-5], 3)], "length")
+    long = Emitted("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
+    body = BODIES[backend]([long, SUM, Emitted("note", long.arguments[:-5], 3)], "length")
     # A backend that never says that a call is done.
     frames = [each for each in body.split(b"\n\n") if b"output_item.done" not in each and b"[DONE]" not in each]
     bodies = [
@@ -250,7 +262,7 @@ def test_pieces_that_are_alike_say_what_they_say(backend: Dialect, how: str, mon
 def test_it_is_told_as_it_arrives(client: Dialect, backend: Dialect) -> None:
     """In as many pieces as the backend sent, before the call is whole."""
     buffered, incremental = both({}, client, backend)
-    body = BODIES[backend]([Said("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
+    body = BODIES[backend]([Emitted("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
     assert receive(buffered, body).pieces == 1
     assert receive(incremental, body).pieces > 30
     begun = receive(incremental, body[: len(body) // 2])
@@ -265,7 +277,7 @@ def test_real_clients_read_it(client: Dialect, backend: Dialect, finish: str) ->
     """By the accumulators of the openai package, and its types: the same answer, whole calls and broken ones."""
     plans = both({}, client, backend)
     for last in ('{"a":"b"}', '{"a":"b'):
-        steps = ["Hello ", Said("add", '{"a":1}', 2), Said("note", last, 3)]
+        steps = ["Hello ", Emitted("add", '{"a":1}', 2), Emitted("note", last, 3)]
         body = BODIES[backend](steps, finish, interleaved=False)
         seen = [read(client, True, rewrite(each, "text/event-stream", body)[1]) for each in plans]
         if last.endswith("}") or backend == "chat":  # There the first call alone is told ahead.
@@ -283,7 +295,7 @@ def test_its_events_are_those_of_the_specification(backend: Dialect, last: str) 
     from support.open_responses import check_event
 
     _, incremental = both({}, "responses", backend)
-    body = BODIES[backend]([Said("note", last, 3)], "length", interleaved=False)
+    body = BODIES[backend]([Emitted("note", last, 3)], "length", interleaved=False)
     frames = b"".join(rewrite(incremental, "text/event-stream", body)[1]).split(b"\n\n")
     events = [json.loads(each.partition(b"data: ")[2]) for each in frames if b"data: {" in each]
     items = [event for event in events if "response" not in event]

@@ -90,7 +90,7 @@ def test_unknown_events_reach_the_report() -> None:
 def test_a_large_event_takes_a_step_though_it_says_nothing() -> None:
     """Events that repeat what was said, a megabyte each, let others go on between them."""
     answer = ResponsesAnswer(counts=usage("responses", 3, 4))
-    data = b"".join([*answer.begin(), *answer.say("word " * 20_000), *answer.end()])
+    data = b"".join([*answer.begin(), *answer.add_text("word " * 20_000), *answer.end()])
     turn = ModelTurn(plan("responses", "responses", True), Report(), content_type="text/event-stream")
     steps = list(turn.steps(data))
     behind = list(itertools.takewhile(lambda step: not any(isinstance(each, TextDelta) for each in step), steps[::-1]))
@@ -163,7 +163,7 @@ def backend_frames(backend: Dialect, runs: list[Run], choices: int) -> list[byte
             if choices > 1 and isinstance(answer, ChatAnswer):
                 frames.append(answer.chunk({"content": text}, index=number % choices))
             else:
-                frames += answer.say(text) if way == "say" else answer.think(text)
+                frames += answer.add_text(text) if way == "say" else answer.add_reasoning(text)
         if way == "think" and isinstance(answer, ResponsesAnswer):
             frames += answer.begin_message()
     return [frame + b"\n\n" for frame in b"".join([*frames, *answer.end()]).split(b"\n\n") if frame]

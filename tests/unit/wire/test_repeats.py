@@ -77,9 +77,13 @@ def test_byte_by_byte(api: Dialect) -> None:
 def test_reasoning_calls_and_several_choices_repeat_too() -> None:
     """Each kind of frame is learned for itself."""
     answer = ChatAnswer()
-    frames = [frame for text in TEXTS * 4 for frame in answer.think(text)]
+    frames = [frame for text in TEXTS * 4 for frame in answer.add_reasoning(text)]
     frames += [chat_frame(text, index=index) for text in TEXTS * 20 for index in (0, 1)]
-    frames += [*answer.begin_call("f"), *(frame for text in TEXTS * 9 for frame in answer.argue(text)), *answer.end()]
+    frames += [
+        *answer.begin_call("f"),
+        *(frame for text in TEXTS * 9 for frame in answer.add_arguments(text)),
+        *answer.end(),
+    ]
     events, repeats = quickly("chat", [b"".join(frames)])
     assert events == slowly("chat", [b"".join(frames)])
     assert repeats > 0.85 * len(frames)
@@ -263,7 +267,7 @@ def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
 
 def test_a_stream_without_repeats_is_left_alone() -> None:
     """Frames that are never alike are read in full, all of them."""
-    frames = [ChatAnswer(id=str(number)).say("a")[0] for number in range(300)]
+    frames = [ChatAnswer(id=str(number)).add_text("a")[0] for number in range(300)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)
     assert repeats == 0
