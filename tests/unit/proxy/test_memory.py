@@ -108,7 +108,7 @@ class Broken:
 
 
 async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """Reading is an error, keeping is no; each is counted, and said once until it works again."""
+    """A failing read is an error, a failing write only in a conversation; each is counted, and logged once."""
     made = memory()
     works, made._store = made._store, Broken()  # type: ignore[assignment]
     for _ in "12":

@@ -1,4 +1,4 @@
-"""What is asked again, and what the client is told until then; over a whole answer, by the real parser and judge."""
+"""When the model is asked again, and what the client gets until then; with whole answers, the real parser and judge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def round_of(*tools: Any, asks: frozenset[str] = CALL_FAULTS, **fields: Any) -> 
 def run(
     the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], AskAgain | None, Report, Answer]:
-    """Return what is told of a text, and why the model is to be asked again."""
+    """Return the events for a text, why the model is to be asked again, the report and the answer."""
     answer = Answer(the_plan, report := Report())
     emitted = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
     for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -66,7 +66,7 @@ FAULTS = [
 def test_a_call_that_fails_is_asked_again(
     text: str, offered: Any, reason: str, name: str | None, expected: str
 ) -> None:
-    """Of the call nothing is told; the fault says what it would have needed, and otherwise the client gets the rest."""
+    """Nothing of the call is emitted; the fault has the reason and what was expected, ``otherwise`` the rest."""
     fields = {"masked": frozenset({"hidden"}), "policy": {"max_tool_args_bytes": 200}}
     emitted, again, report, answer = run(round_of(offered, **fields), "Well. ", text)
     assert emitted[0] == TextDelta("Well. ")
@@ -83,7 +83,7 @@ def test_a_call_that_fails_is_asked_again(
 
 
 def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
-    """Return events with neighbouring texts as one."""
+    """Return events without usage, with adjacent texts joined."""
     out: list[ClientEvent] = []
     for event in events:
         if isinstance(event, TextDelta) and out and isinstance(out[-1], TextDelta):
@@ -93,8 +93,8 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
     return out
 
 
-def test_what_was_told_stays() -> None:
-    """A call before the one that fails is made; whether the answer ends with it, whoever has told it says."""
+def test_what_was_emitted_stays() -> None:
+    """A call before the one that fails is emitted at once, and is no part of what follows if nobody asks again."""
     emitted, again, report, _ = run(round_of(), CALL + UNKNOWN)
     assert emitted[:-1] == whole_call(1)
     assert again is not None
@@ -103,7 +103,7 @@ def test_what_was_told_stays() -> None:
 
 
 def test_an_announced_call_is_not_asked_again() -> None:
-    """Its arguments are with the client already: it ends incomplete, as ever."""
+    """The client already has its arguments: it ends incomplete, as without asking again."""
     the_plan = round_of(policy={"stream_arguments": "incremental"})
     text = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
     emitted, again, *_ = run(the_plan, *text)
@@ -112,7 +112,7 @@ def test_an_announced_call_is_not_asked_again() -> None:
 
 
 def test_talk_about_the_syntax_is_talk() -> None:
-    """A block that holds no call is text, and the answer goes on behind it."""
+    """A block that holds no call is text, and the answer continues after it."""
     text = "Write <use_tool>…</use_tool>, or <tool_call>, and then JSON."
     emitted, again, *_ = run(round_of(), text)
     assert again is None
@@ -121,7 +121,7 @@ def test_talk_about_the_syntax_is_talk() -> None:
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"add","arguments":{"a":', '{"name": "add", "arguments": {"a"'])
 def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
-    """Cut by the length limit, it is kept as it is; the answer that goes on with it holds the whole call."""
+    """A call cut by the length limit is stored unchanged; the answer that continues it yields the whole call."""
     emitted, again, *_ = run(round_of(), "So:\n" + text, finish="length")
     assert again is not None
     assert (again.fault.reason, again.fault.begun) == ("CALL_CUT_OFF", text)
@@ -145,7 +145,7 @@ def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
     ],
 )
 def test_what_stands_before_a_call_is_no_part_of_it(before: str, emitted: list[ClientEvent], how: str) -> None:
-    """Though it was held back up to the end of the text: a model that begins the call anew does not repeat it."""
+    """Even if it was held back to the end of the text: a model that starts the call over does not repeat it."""
     half = '<tool_call>{"name":"sub","arguments":{"a":'
     the_plan = round_of(policy={"stream_arguments": how})
     for pieces in ([before + half], [*(before + half)]):
@@ -163,7 +163,7 @@ def test_what_stands_before_a_call_is_no_part_of_it(before: str, emitted: list[C
 @pytest.mark.parametrize("policy", [{"suppress_tail_after_tools": True}, {"stop_after_tools": "on"}, {}])
 @pytest.mark.parametrize("broken", [MALFORMED, MALFORMED[:40]])
 def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, policy: dict[str, Any]) -> None:
-    """If nobody asks again, the client hears of it as of any text there; wherever it is cut."""
+    """If nobody asks again, it is treated like any text there, wherever the text is cut."""
     text = f"{CALL}\n {broken}"
     for pieces in ([text], [*text]):
         emitted, again, *_ = run(round_of(policy=policy), *pieces, finish="length")
@@ -174,7 +174,7 @@ def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, pol
 
 
 def test_an_answer_that_had_to_call() -> None:
-    """Its text stays, and the model is asked for a call; one that refuses or is filtered is not."""
+    """Its text stays, and the model is asked for a call; but not if it made one, or was filtered."""
     required = {"choice": Choice("required")}
     emitted, again, *_ = run(round_of(**required), "I cannot.")
     assert again is not None
@@ -190,7 +190,7 @@ def test_an_answer_that_had_to_call() -> None:
 
 @pytest.mark.parametrize("content", ["", " \n", "<reasoning>"])
 def test_an_empty_answer_after_a_tools_output(content: str) -> None:
-    """Nothing but white space and reasoning is nothing; a refusal, a hosted tool's item and words are something."""
+    """Whitespace and reasoning count as empty; a refusal, a hosted tool's item and words do not."""
     after = round_of(asks=frozenset({EMPTY_ANSWER}), after_outputs=True)
     answer = Answer(after, Report())
     answer.feed(ReasoningDelta("hm") if content == "<reasoning>" else TextDelta(content))
@@ -206,7 +206,7 @@ def test_an_empty_answer_after_a_tools_output(content: str) -> None:
 
 
 def test_a_backend_that_breaks_off_has_failed() -> None:
-    """Half a call of a stream without its end is no call to go on with."""
+    """Half a call in a truncated stream is not continued."""
     answer = Answer(round_of(), Report())
     answer.feed(TextDelta('<tool_call>{"name":"add","argu'))
     emitted = answer.end_of_input()
@@ -216,19 +216,19 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
 
 @given(st.lists(st.sampled_from([CALL, BROKEN, UNKNOWN, MALFORMED, "text ", "<tool_call>", "{", "\n"])), st.data())
 def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) -> None:
-    """Streamed in any pieces a round tells the same text and calls, and asks for the same reason."""
+    """In any pieces, a round emits the same text and calls, and asks for the same reason."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     edges = [0, *cuts, len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
-    both = [run(round_of(STRICT), *each) for each in ([text], pieces)]
+    both = [run(round_of(STRICT), *cut_text) for cut_text in ([text], pieces)]
     (whole, again, *_), (cut, other, *_) = both
     assert _without_usage(whole) == _without_usage(cut)
     assert (again and again.fault) == (other and other.fault)
 
 
 def test_nobody_is_asked_where_nothing_is_asked_for() -> None:
-    """Without reasons to ask for, the words are not even kept."""
+    """Without reasons to ask, the words are not even stored."""
     emitted, again, _, answer = run(round_of(tool("f"), asks=frozenset()), UNKNOWN)
     assert again is None
     assert emitted[0] == TextDelta(UNKNOWN)

@@ -15,7 +15,7 @@ from toolsimlib.response.allowance import Allowance
     ],
 )
 def test_the_limit(plan: Plan, limit: int) -> None:
-    """The smallest of the client's limit, the operator's, and what the old shape of calls can hold; 0 is none."""
+    """The smallest of the client's limit, the operator's, and that of the legacy form; 0 means none."""
     allowance = Allowance(plan)
     assert allowance.limit == limit
     for _ in range(limit or 100):

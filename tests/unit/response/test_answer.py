@@ -22,7 +22,7 @@ from toolsimlib.response.answer import Answer
 
 
 def test_numbers_go_on_from_the_history() -> None:
-    """A call's number continues after the highest of the conversation, so that no id repeats in it."""
+    """Call numbers continue after the highest in the conversation, so that no id repeats."""
     emitted, report, _ = run_events(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
     assert emitted == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
     assert report.calls == ["add", "add"]
@@ -41,7 +41,7 @@ def test_each_choice_has_its_own_parser() -> None:
 
 
 def test_one_choice_that_stops_does_not_stop_the_other() -> None:
-    """The backend is cut only when every choice that was asked for has ended early."""
+    """The backend is cut only when every requested choice has ended early."""
     emitted, _, answer = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
     assert not answer.cut
     assert emitted == whole_call(1)
@@ -53,7 +53,7 @@ def test_one_choice_that_stops_does_not_stop_the_other() -> None:
 
 
 def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
-    """Whitespace after the calls is no other text; and usage is told if the backend gave it."""
+    """Whitespace after the calls does not count as text; usage is passed on if the backend sent it."""
     usage = Usage(1, 2, 3)
     emitted, report, answer = run_events(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
     assert emitted[-1] == Ended({0: "tool_calls"}, usage)
@@ -61,8 +61,8 @@ def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
     assert report.tool_cutoff is None
 
 
-def test_a_failure_says_what_was_held_back_and_nothing_more() -> None:
-    """The tail comes before the failure; after it the answer is over."""
+def test_a_failure_releases_what_was_held_back_and_nothing_more() -> None:
+    """The tail that was held back precedes the failure; after it the answer is over."""
     error = ApiError("gone", code="x")
     emitted, report, answer = run_events(
         responses(), [TextDelta("a <tool_call>{"), Failed(error), TextDelta("b"), Closed()]
@@ -75,7 +75,7 @@ def test_a_failure_says_what_was_held_back_and_nothing_more() -> None:
 
 
 def test_a_strict_failure_cuts_the_backend() -> None:
-    """After a violation nothing that the backend says can mend the answer, so it is stopped."""
+    """Nothing that the backend sends after a violation can repair the answer, so it is stopped."""
     the_plan = plan("responses", "responses", True, [STRICT])
     emitted, report, answer = run_events(
         the_plan, [Opened(), TextDelta("a "), TextDelta(CALL.replace("1", '"x"')), Closed()]
@@ -87,7 +87,7 @@ def test_a_strict_failure_cuts_the_backend() -> None:
 
 
 def test_keepalive_while_buffering() -> None:
-    """There is something to keep alive exactly while a block is open."""
+    """A keep-alive is due exactly while a block is open."""
     answer = Answer(responses(), Report())
     assert answer.keep_alive() == []
     answer.feed(TextDelta(CALL[:-1]))
@@ -96,8 +96,8 @@ def test_keepalive_while_buffering() -> None:
     assert answer.keep_alive() == []
 
 
-def test_keepalive_while_nothing_is_said() -> None:
-    """Whitespace that is held back, and a tail that is dropped, are silence to the client too."""
+def test_keepalive_while_nothing_is_emitted() -> None:
+    """Whitespace that is held back, and a dropped tail, are silence to the client too."""
     answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
     answer.feed(TextDelta("\n\n"))
     assert answer.keep_alive() == [KeepAlive()]
@@ -107,8 +107,8 @@ def test_keepalive_while_nothing_is_said() -> None:
     assert answer.keep_alive() == [KeepAlive()]
 
 
-def test_blocks_of_each_choice_are_told_apart() -> None:
-    """Places count within a choice; a violation is told as the failure that it is."""
+def test_blocks_are_reported_by_choice() -> None:
+    """Positions count within a choice; a violation is reported as a failure."""
     _, report, _ = run_events(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
     assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
     _, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
@@ -116,7 +116,7 @@ def test_blocks_of_each_choice_are_told_apart() -> None:
 
 
 def test_a_failure_after_a_call_is_warned_of() -> None:
-    """A chat client keeps its call; the report says what failed, and that the turn ended early."""
+    """A chat client keeps its call; the report names the failure, and that the turn ended early."""
     emitted, report, answer = run_events(chat(), [TextDelta(CALL), Failed(ApiError("out", code="backend_gone"))])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert report.warnings == ["FAILED_AFTER_CALLS:backend_gone"]
@@ -125,13 +125,13 @@ def test_a_failure_after_a_call_is_warned_of() -> None:
 
 
 def test_a_failure_of_one_choice_fails_all() -> None:
-    """With a choice that has no call yet, there is nothing whole to end with."""
+    """If one choice has no call yet, the answer cannot end as whole."""
     emitted, _, _ = run_events(chat(choices=2), [TextDelta(CALL, 0), TextDelta("x", 1), Failed(ApiError("out"))])
     assert isinstance(emitted[-1], Failed)
 
 
 def test_answers_that_look_like_success_and_are_none() -> None:
-    """No call where one was demanded, and nothing at all, are warned of; anything else is not."""
+    """A missing demanded call and an empty answer get a warning; anything else does not."""
     required = Choice("required")
     for made, events, warnings in (
         (chat(choice=required), [TextDelta("No.")], ["NO_CALL"]),
@@ -147,24 +147,24 @@ def test_answers_that_look_like_success_and_are_none() -> None:
 @pytest.mark.parametrize("untagged", ["on", "off"])
 @pytest.mark.parametrize("form", [None, {"type": "json_object"}], ids=["words", "json"])
 def test_an_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | None) -> None:
-    """Where the backend writes nothing but a call, its bare JSON is one, whatever else was wished for."""
+    """If the backend can write nothing but a call, its bare JSON is one, whatever else was requested."""
     made = chat(constraint={"type": "json_schema"}, answer_format=form, policy={"untagged": untagged})
     emitted, _, _ = run_events(made, [TextDelta('{"name": "add", "arguments": {"a":1}}'), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
 def test_several_enforced_calls_need_no_tag_either() -> None:
-    """A list of calls, however it arrives, is those calls and no text."""
+    """A list of calls, however it arrives, results in those calls and no text."""
     text = '[\n  {"name": "add", "arguments": {"a":1}},\n  {"name": "add", "arguments": {"a":1}}\n]'
     for cut in range(len(text)):
-        pieces = [TextDelta(each) for each in (text[:cut], text[cut:]) if each]
+        pieces = [TextDelta(part) for part in (text[:cut], text[cut:]) if part]
         emitted, _, _ = run_events(chat(constraint={"type": "json_schema"}), [*pieces, Finished("stop"), Closed()])
         assert emitted == [*whole_call(1), *whole_call(2), Ended({0: "tool_calls"})]
 
 
 def test_a_call_behind_the_end_is_warned_of() -> None:
-    """A call that comes when its choice is over is not told, since the client may have left; the report has it. One
-    behind text that ended the turn is what was cut off."""
+    """A call after the end of its choice is not emitted, since the client may have left, but reported; one after text
+    that ended the turn is what was cut off."""
     late = StructuredCall("add", '{"a":1}')
     emitted, report, _ = run_events(chat(), [TextDelta("Hi"), Finished("stop"), late, Closed()])
     assert emitted == [TextDelta("Hi"), Ended({0: "stop"})]
@@ -175,7 +175,7 @@ def test_a_call_behind_the_end_is_warned_of() -> None:
 
 
 def test_a_violation_that_only_the_end_shows() -> None:
-    """A strict tool's broken call without its closing tag is decided at the end, and fails the answer even there."""
+    """A strict tool's broken call without its closing tag is only judged at the end, and still fails the answer."""
     bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
     emitted, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])
     assert isinstance(emitted[-1], Failed)

@@ -1,4 +1,4 @@
-"""The finding of arguments: each row of the module's table, for either kind of tool."""
+"""Extracting arguments: each row of the module's table, for both kinds of tools."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def found(written: Written, *, repair: bool = True) -> Arguments | None:
     ],
 )
 def test_json(written: Written, expected: Arguments | None) -> None:
-    """An object is verbatim, nothing is ``{}``, and what is no object in any form is None."""
+    """An object is verbatim, no arguments are ``{}``, and anything that is no object in any form is None."""
     assert found(written) == expected
 
 
 def test_without_repair_only_the_plain_forms_count() -> None:
-    """With the repairs off, other keys, doubly encoded strings and slips are not arguments."""
+    """Without repairs, other keys, doubly encoded strings and slips are not arguments."""
     for written in (
         Written("", "f", aliased={"args": value("{}")}),
         Written("", "f", arguments=Json("", json.dumps("{}"))),
@@ -104,16 +104,16 @@ def test_without_repair_only_the_plain_forms_count() -> None:
     ],
 )
 def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expected: Any) -> None:
-    """XML has no types: a property's schema decides, and a string is left a string wherever it may be one."""
+    """XML has no types, so the property's schema decides; a value that may be a string stays one."""
     got = found(Written("", "f", elements=tuple(elements)))
     assert (got and got.value) == expected
     assert got is None or json.loads(got.text) == expected
 
 
-# A carriage return at the end would become half of the line end that is stripped.
+# A final carriage return would become half of the line end that is stripped.
 @given(st.dictionaries(st.sampled_from(["text", "other"]), st.text().filter(lambda text: not text.endswith("\r"))))
 def test_text_of_elements_is_kept(values: dict[str, str]) -> None:
-    """Whatever stands in an element of type string reaches the client unchanged."""
+    """The text of an element of type string reaches the client unchanged."""
     elements = tuple((key, text.replace("&", "&amp;").replace("<", "&lt;")) for key, text in values.items())
     got = found(Written("", "f", elements=tuple((key, f"\n{text}\n") for key, text in elements)))
     assert got is not None
@@ -121,7 +121,7 @@ def test_text_of_elements_is_kept(values: dict[str, str]) -> None:
 
 
 def test_elements_are_written_as_they_are() -> None:
-    """Text of any script reaches the client as text, not as escapes."""
+    """Text in any script reaches the client as text, not as escapes."""
     for elements in ((("text", "é"),), (("unit", " é "),)):
         got = found(Written("", "f", elements=elements))
         assert got is not None
@@ -139,7 +139,7 @@ def test_elements_are_written_as_they_are() -> None:
     ],
 )
 def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], ...], expected: str | None) -> None:
-    """Values belong to the schema's properties in their order, or to their keywords; none is given twice."""
+    """Values are assigned to the schema's properties in order, or by keyword; none may be given twice."""
     got = found(Written("", "f", values=values))
     assert (got and got.text) == expected
     assert got is None or got.value == json.loads(got.text)
@@ -169,12 +169,12 @@ def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], .
     ],
 )
 def test_custom_input(written: Written, expected: Arguments | None) -> None:
-    """A custom tool's input is its parameter ``input``, or the string that stands in the place of the arguments."""
+    """The input of a custom tool is its parameter ``input``, or a string in place of the arguments."""
     assert custom_input(written, repair=True) == expected
 
 
 def test_elements_are_typed_where_no_time_is_left_for_checks() -> None:
-    """Where nobody can say any more whether a value conforms, a number is still no string."""
+    """Even if there is no time left to check conformance, a number is not a string."""
     spent = SchemaChecker(lambda code, name: None, seconds=0.0)
     elements = (("text", "5"), ("count", "5"), ("flag", "true"))
     got = function_arguments(Written("", "f", elements=elements), TYPED, spent, repair=True)

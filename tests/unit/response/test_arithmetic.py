@@ -1,4 +1,4 @@
-"""Sums of numbers in JSON: worked out where they are all of a value, and never where a date may be meant."""
+"""Sums in JSON: evaluated if they are the entire value, and never if a date may be meant."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from toolsimlib.response.arithmetic import sum_at
     ],
 )
 def test_sums(text: str, value: str | None) -> None:
-    """A sum that is all of a value is worked out; a date without its quotes, words and brackets are not."""
+    """A sum is evaluated if it is the entire value; unquoted dates, words and brackets are not."""
     got = sum_at(text, 0)
     assert (got and got[0]) == value
     assert got is None or text[got[1] :].strip(" \n")[0] in ",}]"
@@ -48,7 +48,7 @@ def test_sums(text: str, value: str | None) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 999), st.sampled_from("+-*")), min_size=2, max_size=8))
 def test_whole_numbers(parts: list[tuple[int, str]]) -> None:
-    """Whole numbers stay whole, and come to what Python makes of the same text."""
+    """Sums of integers stay integers, with the result that Python computes."""
     text = " ".join(f"{number} {operator}" for number, operator in parts)[:-2]
     got = sum_at(text + "}", 0)
     assert got is not None
@@ -57,7 +57,7 @@ def test_whole_numbers(parts: list[tuple[int, str]]) -> None:
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))
 def test_quotients(a: int, b: int) -> None:
-    """A quotient is the float nearest to it, or the whole number that it is."""
+    """A quotient is the nearest float, or an integer if it is exact."""
     got = sum_at(f"{a} / {b}}}", 0)
     assert got is not None
     assert json.loads(got[0]) == (float(Fraction(a, b)) if a % b else a // b)

@@ -9,7 +9,7 @@ CUT = '<tool_call>{"name":"f","arguments":{"a":"Bo'
 
 
 def joined(begun: str, text: str, size: int = 1) -> str:
-    """Return what is read where the text comes in pieces."""
+    """Return the result if the text arrives in pieces."""
     joins = Continuation(begun)
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
     return "".join([*map(joins.join, pieces), joins.end()])
@@ -29,15 +29,15 @@ def joined(begun: str, text: str, size: int = 1) -> str:
         ('{"name":"f","argu', '{"name":"f","arguments":{}}', '{"name":"f","arguments":{}}'),
     ],
 )
-def test_a_call_goes_on_or_begins_anew(begun: str, text: str, read: str) -> None:
-    """What begins as the call began stands for itself; anything else goes on with it, at the very character."""
+def test_a_call_is_continued_or_started_over(begun: str, text: str, read: str) -> None:
+    """Text that starts like the call replaces it; anything else continues it, at the exact character."""
     for size in (1, 3, 100):
         assert joined(begun, text, size) == read
 
 
 @given(st.text(min_size=1), st.text(), st.integers(1, 9))
 def test_nothing_is_lost_wherever_it_is_cut(begun: str, text: str, size: int) -> None:
-    """All of the text is read, once, with or without the beginning before it."""
+    """All of the text is read, once, with or without the call's beginning before it."""
     whole = joined(begun, text, max(len(text), 1))
     assert joined(begun, text, size) == whole
     assert whole in (text, begun + text)

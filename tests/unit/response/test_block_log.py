@@ -4,8 +4,8 @@ from toolsimlib.report import Report
 from toolsimlib.response.block_log import BlockLog
 
 
-def test_a_block_stands_where_the_one_before_ended() -> None:
-    """Each block is told with its place in its choice's text and what became of it; text between them moves on."""
+def test_a_block_starts_where_the_one_before_ended() -> None:
+    """Each block is reported with its position in its choice's text, and its outcome; text in between counts too."""
     log = BlockLog(report := Report(), 1)
     log.position += 3
     log.add("<a>", ["call f"], ["CODE:f"])
@@ -17,7 +17,7 @@ def test_a_block_stands_where_the_one_before_ended() -> None:
 
 
 def test_nobody_reads_more_than_a_thousand() -> None:
-    """Beyond that blocks move the position, and are told of no more."""
+    """Further blocks advance the position, but are not reported."""
     log = BlockLog(report := Report(), 0)
     for _ in range(1001):
         log.add("x", [], [])

@@ -1,4 +1,4 @@
-"""An answer that is nothing but a broken call without the tag: asked for again, or told as it is; whole and cut."""
+"""An answer that is nothing but a broken call without the tag: retried, or emitted unchanged; whole and cut."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def asking(*, asks: frozenset[str] = CALL_FAULTS, offered: tuple[Tool, ...] = (A
 def run(
     the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], AskAgain | None, Report]:
-    """Return what is told of an answer, neighbouring texts as one, without the usage; and why it is asked again."""
+    """Return the events of an answer, adjacent texts joined and without usage; why it is retried; and the report."""
     answer = Answer(the_plan, report := Report())
     emitted: list[ClientEvent] = []
     for piece in (*pieces, Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -109,7 +109,7 @@ def run(
 
 @pytest.mark.parametrize(("text", "reason", "name", "expected"), BROKEN)
 def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, name: str, expected: str) -> None:
-    """The model is told exactly what is wrong; if nobody asks, the text is told as it would be without that."""
+    """The fault names exactly what is wrong; if nobody asks again, the text is the same as without the feature."""
     for pieces in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
         emitted, again, report = run(asking(), pieces)
         assert again is not None
@@ -122,7 +122,7 @@ def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, 
 
 
 def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
-    """Where a tagged call cannot be read because of it, the model is told what it stands for."""
+    """If a slot makes a tagged call unparsable, the fault explains what the slot stands for."""
     _, again, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
     assert again is not None
     assert again.fault.expected.endswith("<number> stands for a value that is to be filled in")
@@ -130,14 +130,14 @@ def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_is_no_broken_call_is_text(text: str) -> None:
-    """Words beside it, something elided, another tool or another key: nobody is asked."""
+    """With words beside it, an ellipsis, another tool or another key, nobody is asked."""
     for pieces in ([text], list(text)):
         emitted, again, _ = run(asking(), pieces)
         assert again is None
         assert emitted[0] == TextDelta(text)
 
 
-# Nothing in these tells them from calls that failed: they are the price. The last one stands in our own tags.
+# Nothing in these distinguishes them from failed calls: they are the price. The last one uses our own tags.
 PRICE = (
     '{"name": "add", "arguments": {"a": "one", "b": "two"}}',
     '{"name": "add", "arguments": {"a": 1}}',
@@ -148,7 +148,7 @@ PRICE = (
 @pytest.mark.parametrize("text", [text for text in (*TALK["answers"], *TALK["read_as_calls"]) if text not in PRICE])
 def test_talk_is_never_asked_about(text: str) -> None:
     """Answers that talk about JSON, tools or calls are the same with and without asking again."""
-    offered = tuple(Tool(wire_name=each["name"], **each) for each in TALK["tools"])
+    offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     for pieces in ([text], list(text)):
         emitted, again, report = run(asking(offered=offered), pieces)
         assert again is None
@@ -157,8 +157,8 @@ def test_talk_is_never_asked_about(text: str) -> None:
 
 
 def test_the_price_of_asking() -> None:
-    """Of all the talk these answers alone are asked about; if nobody asks, those without a tag are text as ever."""
-    offered = tuple(Tool(wire_name=each["name"], **each) for each in TALK["tools"])
+    """Of all the talk, only these answers cause a retry; if nobody asks, those without a tag are text."""
+    offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     reasons = []
     for text in PRICE:
         emitted, again, _ = run(asking(offered=offered), list(text))
@@ -169,7 +169,7 @@ def test_the_price_of_asking() -> None:
 
 
 def test_a_call_beside_it_is_made() -> None:
-    """An answer that holds a good call as well is told as without asking again."""
+    """An answer that also contains a good call is the same as without asking again."""
     for text in (SLOTS[0] + "\n" + CALL, SLOTS[0] + "\n" + FIT, FIT + "\n\nThen:\n" + SLOTS[0]):
         emitted, again, report = run(asking(), list(text))
         assert again is None
@@ -188,7 +188,7 @@ def test_a_call_beside_it_is_made() -> None:
     ],
 )
 def test_the_order_stays(item: Any) -> None:
-    """Another item behind such a text is told behind it, and the answer is asked for no more."""
+    """Another item after such a text is emitted after it, and the answer is no longer retried."""
     emitted, again, _ = run(asking(), [MISFIT, item])
     assert again is None
     assert emitted == run(asking(asks=frozenset()), [MISFIT, item])[0]
@@ -196,7 +196,7 @@ def test_the_order_stays(item: Any) -> None:
 
 
 def test_at_the_length_limit() -> None:
-    """What was broken before the limit begins anew; what the limit broke can go on; a filtered answer is told."""
+    """What was broken before the limit starts over; what the limit broke is continued; a filtered answer is emitted."""
     _, again, _ = run(asking(), [SLOTS[0][:-3]], "length")
     assert again is not None
     assert (again.fault.reason, again.fault.begun) == ("MALFORMED_JSON", "")
@@ -210,7 +210,7 @@ def test_at_the_length_limit() -> None:
 
 
 def test_a_backend_that_breaks_off_has_failed() -> None:
-    """What was kept back is told before the failure."""
+    """What was held back is emitted before the failure."""
     answer = Answer(asking(), Report())
     assert answer.feed(TextDelta(MISFIT)) == []
     emitted = answer.end_of_input()
@@ -219,8 +219,8 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
     assert answer.again is None
 
 
-def test_nothing_is_kept_back_where_nobody_asks() -> None:
-    """Without ``toolsim_retry`` there is no such parser; with it, words beside the call release what is held."""
+def test_nothing_is_held_back_if_nobody_asks() -> None:
+    """Without ``toolsim_retry`` this parser is not used; with it, words beside the call release what is held back."""
     for asks, is_used in ((frozenset[str](), False), (frozenset({"UNKNOWN_TOOL"}), False), (CALL_FAULTS, True)):
         the_plan = asking(asks=asks)
         assert isinstance(parser_for(the_plan, Judge(the_plan, Report())), BrokenCalls) == is_used
@@ -231,7 +231,7 @@ def test_nothing_is_kept_back_where_nobody_asks() -> None:
 
 
 def test_more_than_a_call_may_have_is_text() -> None:
-    """What is kept back has the limit of a call."""
+    """What is held back has the size limit of a call."""
     the_plan = asking(policy={"max_tool_args_bytes": 10})
     text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
     assert run(the_plan, list(text))[1] is None
@@ -244,7 +244,7 @@ PARTS = [FIT, MISFIT, SLOTS[0], CALL, "```json\n", "\n```", "\n", "[", "]", ",",
 
 @given(st.lists(st.sampled_from(PARTS), max_size=6), st.data())
 def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) -> None:
-    """Streamed in any pieces an answer tells the same, and asks for the same; with nobody asked, it is as without."""
+    """In any pieces an answer is the same, and is retried for the same reason; if nobody asks, it is as without."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]

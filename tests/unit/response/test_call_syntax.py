@@ -38,7 +38,7 @@ from toolsimlib.response.call_syntax import read_call, read_calls, read_record
     ],
 )
 def test_values(text: str, values: list[tuple[str | None, Any]] | None) -> None:
-    """Literals by position and by keyword are read in order; anything that would have to be computed is no call."""
+    """Literals by position and by keyword are read in order; anything that needs evaluation is not a call."""
     got = read_call(text)
     if values is None:
         assert got is None
@@ -49,7 +49,7 @@ def test_values(text: str, values: list[tuple[str | None, Any]] | None) -> None:
 
 
 def test_an_object_is_the_arguments() -> None:
-    """One object in the parentheses is the arguments themselves, not a value."""
+    """A single object in the parentheses is the arguments themselves, not a value."""
     got = read_call('f({"a": 1.0})')
     assert got is not None
     assert got.arguments is not None
@@ -66,7 +66,7 @@ LITERALS = st.recursive(
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,6}", fullmatch=True), LITERALS, max_size=4))
 def test_python_literals(arguments: dict[str, Any]) -> None:
-    """What Python prints of a value is read as that value."""
+    """Python's repr of a value is read as that value."""
     arguments = {key: value for key, value in arguments.items() if not keyword.iskeyword(key)}
     text = f"f({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
     got = read_call(text)
@@ -92,7 +92,7 @@ def test_python_literals(arguments: dict[str, Any]) -> None:
     ],
 )
 def test_records(text: str, name: str | None, arguments: Any) -> None:
-    """The record that the history shows is read back, in the spellings that models give it."""
+    """A record as shown in the history is parsed back, in the spellings that models use."""
     got = read_record(text)
     assert (got and got.name) == name
     assert (got and got.arguments and got.arguments.value) == arguments
@@ -100,7 +100,7 @@ def test_records(text: str, name: str | None, arguments: Any) -> None:
 
 @given(st.text(max_size=60))
 def test_no_text_raises(text: str) -> None:
-    """Any text in the parentheses or in the record is read or is None."""
+    """Any text in the parentheses or in the record is parsed or is None."""
     read_call(f"f({text})")
     read_call(f"f({'[' * 9000}{text})")
     read_record(f"[function_call name=f arguments={text}]")
@@ -120,6 +120,6 @@ def test_no_text_raises(text: str) -> None:
     ],
 )
 def test_lists_of_calls(text: str, names: list[str] | None) -> None:
-    """A list is its calls, or one broken call if one of them is none."""
+    """A list is its calls, or one broken call if any item is not a call."""
     got = read_calls(text)
     assert ([call.name for call in got] if not got[0].broken else None) == names

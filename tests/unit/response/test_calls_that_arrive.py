@@ -1,4 +1,4 @@
-"""Calls that a backend emits as such, told while they arrive: the answer is the one of calls that are told whole."""
+"""Structured calls that are streamed as they arrive: the answer equals the one whose calls are emitted whole."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
 
 @dataclass
 class Received:
-    """What a client made of an answer's events: its words, its calls, whether each was whole, and how it ended."""
+    """What a client made of an answer's events: its words, its calls with their status, and how it ended."""
 
     text: str = ""
     thought: str = ""
@@ -73,12 +73,12 @@ class Received:
 
     @property
     def whole(self) -> tuple[str, str, list[list[str]], str]:
-        """The answer, but for the order of its calls: one that stands in text counts before it is told."""
+        """The answer regardless of the order of its calls: one in text counts before it is emitted."""
         return self.text, self.thought, sorted(self.calls), self.end
 
 
 def client_events(the_plan: Plan, *pieces: bytes) -> Iterator[ClientEvent]:
-    """Yield what a client is told of an answer that comes in these pieces."""
+    """Yield the client's events for an answer that arrives in these pieces."""
     turn = ModelTurn(the_plan, Report(), content_type="text/event-stream")
     for piece in (*pieces, b""):
         for step in turn.steps(piece):
@@ -95,8 +95,8 @@ def receive(the_plan: Plan, body: bytes, cut: int = 0) -> Received:
 
 ARGUMENTS = (
     *('{"a":1}', '{"a": "b\\"}{ \\\\é🐢"}', '{"a":{"b":[1,{"c":"}"}]}}', "{}", '{"x":2}', '{"a":1} '),
-    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # Judged whole.
-    *('{"a":1,}', '{"a":', '{"a":1}}', '{"a" 1}', "{'a':1}", '{"a":1}{"a":2}'),  # Repaired, or none.
+    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # Judged as a whole.
+    *('{"a":1,}', '{"a":', '{"a":1}}', '{"a" 1}', "{'a':1}", '{"a":1}{"a":2}'),  # Repaired, or no call.
 )
 CALLS = st.builds(
     Emitted,
@@ -116,7 +116,7 @@ PLANS: tuple[dict[str, Any], ...] = (
     {"policy": {"output_mode": "obsidian-xml"}},
     {"policy": {"repair": "off"}},
 )
-# Of calls that come at the same time, the one that was announced is among the first.
+# Of concurrent calls, the one that was announced is among the first.
 LIMITED: tuple[dict[str, Any], ...] = (
     {"one_call": True},
     {"policy": {"stop_after_tools": "on", "stop_after_tools_mode": "first"}},
@@ -157,8 +157,8 @@ def both(fields: dict[str, Any], client: Dialect, backend: Dialect, tools: Seque
 def test_the_answer_is_the_same(
     steps: list[Step], fields: dict[str, Any], client: Dialect, backend: Dialect, finish: str, mixed: bool, cut: int
 ) -> None:
-    """Streamed as it arrives, when it is whole, and cut anywhere; what is told otherwise has ended incomplete."""
-    # Text that may become a call without the tag is told as soon as a block that streams follows it.
+    """Streamed as it arrives, emitted whole, and cut anywhere; where they differ, a call has ended incomplete."""
+    # Text that may become an untagged call is emitted as soon as a streamed block follows it.
     assume(HALVES[0] not in steps or (fields not in LIMITED and BEGUN not in steps))
     buffered, incremental = both(fields, client, backend)
     body = BODIES[backend](steps, finish, interleaved=mixed)
@@ -166,12 +166,12 @@ def test_the_answer_is_the_same(
     assert receive(incremental, body, cut).whole == seen.whole
     if seen.whole == expected.whole or seen.end == expected.end == "invalid_tool_call":
         return
-    # A call was announced that is none as it stands, and the client is told that it is not whole.
+    # A call was announced that turned out to be none, and the client sees it end incomplete.
     broken = [call for call in seen.calls if call[2] == "incomplete"]
     assert broken
     assert seen.end in ("length", "invalid_tool_call")
-    emitted = [(each.name, each.arguments) for each in steps if isinstance(each, Emitted)]
-    written = "".join(each for each in steps if isinstance(each, str))
+    emitted = [(step.name, step.arguments) for step in steps if isinstance(step, Emitted)]
+    written = "".join(step for step in steps if isinstance(step, str))
     for name, begun, _ in broken:
         is_emitted = any(name == other and text.startswith(begun) for other, text in emitted)
         assert is_emitted or f'{{"name":"{name}","arguments":{begun}' in written
@@ -180,8 +180,8 @@ def test_the_answer_is_the_same(
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_calls_as_models_make_them_are_told_as_ever(client: Dialect, backend: Dialect, interleaved: bool) -> None:
-    """In any company and whatever the plan, nothing is told otherwise."""
+def test_calls_as_models_make_them_stay_the_same(client: Dialect, backend: Dialect, interleaved: bool) -> None:
+    """In any combination and under any plan, streaming them makes no difference."""
     calls: list[Emitted] = [
         Emitted("add", '{"a":1}', 1),
         Emitted("note", '{"a": "b\\"}é🐢"}', 4),
@@ -209,7 +209,7 @@ WORDS, SUM, NOTE = "Hello é🐢 ", Emitted("add", '{"a":1}'), Emitted("note", '
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
 def test_it_is_the_whole_answer(client: Dialect, backend: Dialect) -> None:
-    """Told as it arrives, an answer is the one that the same backend gives as one document, to a real client."""
+    """Streamed as it arrives, an answer is, to a real client, the one that the backend would send as one document."""
     shell = Emitted("run", '{"a":{"b":[]}}', 2, "shell")
     for steps in ([SUM], [WORDS, NOTE, SUM], [Thought("hm"), shell], [HALVES[0] + HALVES[1], NOTE], [WORDS, *HALVES]):
         for finish in ("tool_calls", "length"):
@@ -224,7 +224,7 @@ def test_it_is_the_whole_answer(client: Dialect, backend: Dialect) -> None:
 
 @pytest.mark.parametrize("backend", DIALECTS)
 def test_it_may_be_cut_at_any_byte(backend: Dialect) -> None:
-    """Wherever the bytes are cut in two, and byte by byte, the client is told the same events."""
+    """However the bytes are cut in two, and byte by byte, the client gets the same events."""
     _, incremental = both({}, "responses", backend)
     body = BODIES[backend]([Emitted("note", '{"a":"é🐢"}')], "tool_calls")
     expected = list(client_events(incremental, body))
@@ -236,20 +236,20 @@ def test_it_may_be_cut_at_any_byte(backend: Dialect) -> None:
 
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
-def test_pieces_that_are_alike_say_what_they_say(backend: Dialect, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames that are known by their bytes are not read, and the answer is the one that reading them gives."""
+def test_repeated_frames_mean_the_same(backend: Dialect, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames recognised by their bytes are not parsed, and the answer is the same as if they were."""
     the_plan = plan("responses", backend, True, TOOLS, policy={"stream_arguments": how})
     long = Emitted("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
     body = BODIES[backend]([long, SUM, Emitted("note", long.arguments[:-5], 3)], "length")
-    # A backend that never says that a call is done.
-    frames = [each for each in body.split(b"\n\n") if b"output_item.done" not in each and b"[DONE]" not in each]
+    # A backend that never reports a call as done.
+    frames = [frame for frame in body.split(b"\n\n") if b"output_item.done" not in frame and b"[DONE]" not in frame]
     bodies = [
         body,
         b"\n\n".join(frames[:-1]) + b"\n\n",
         b"\n\n".join([*frames, b""]).replace(b'"output": [', b'"o": ['),
     ]
-    for each in bodies:
-        ways = [[each], each.split(b"\n\n"), [each[at : at + 300] for at in range(0, len(each), 300)]]
+    for stream in bodies:
+        ways = [[stream], stream.split(b"\n\n"), [stream[at : at + 300] for at in range(0, len(stream), 300)]]
         ways[1] = [piece + b"\n\n" for piece in ways[1]]
         seen = [list(client_events(the_plan, *pieces)) for pieces in ways]
         with monkeypatch.context() as patch:
@@ -259,8 +259,8 @@ def test_pieces_that_are_alike_say_what_they_say(backend: Dialect, how: str, mon
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
-def test_it_is_told_as_it_arrives(client: Dialect, backend: Dialect) -> None:
-    """In as many pieces as the backend sent, before the call is whole."""
+def test_it_is_streamed_as_it_arrives(client: Dialect, backend: Dialect) -> None:
+    """In as many pieces as the backend sent, before the call is complete."""
     buffered, incremental = both({}, client, backend)
     body = BODIES[backend]([Emitted("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
     assert receive(buffered, body).pieces == 1
@@ -274,13 +274,13 @@ def test_it_is_told_as_it_arrives(client: Dialect, backend: Dialect) -> None:
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("finish", ["tool_calls", "length"])
 def test_real_clients_read_it(client: Dialect, backend: Dialect, finish: str) -> None:
-    """By the accumulators of the openai package, and its types: the same answer, whole calls and broken ones."""
+    """The openai package's accumulators and types read the same answer, whole calls and broken ones."""
     plans = both({}, client, backend)
     for last in ('{"a":"b"}', '{"a":"b'):
         steps = ["Hello ", Emitted("add", '{"a":1}', 2), Emitted("note", last, 3)]
         body = BODIES[backend](steps, finish, interleaved=False)
-        seen = [read(client, True, rewrite(each, "text/event-stream", body)[1]) for each in plans]
-        if last.endswith("}") or backend == "chat":  # There the first call alone is told ahead.
+        seen = [read(client, True, rewrite(a_plan, "text/event-stream", body)[1]) for a_plan in plans]
+        if last.endswith("}") or backend == "chat":  # Over chat only the first call is streamed.
             assert seen[0] == seen[1]
         else:
             assert seen[1].items[-1][:2] == ["call", "note"]
@@ -291,13 +291,13 @@ def test_real_clients_read_it(client: Dialect, backend: Dialect, finish: str) ->
 @pytest.mark.parametrize("backend", DIALECTS)
 @pytest.mark.parametrize("last", ['{"a":"b"}', '{"a":"b'])
 def test_its_events_are_those_of_the_specification(backend: Dialect, last: str) -> None:
-    """As the schemas that Open Responses publishes have them, for a call that becomes whole and for one that breaks."""
+    """They conform to the schemas published by Open Responses, for a call that is completed and one that breaks."""
     from support.open_responses import check_event
 
     _, incremental = both({}, "responses", backend)
     body = BODIES[backend]([Emitted("note", last, 3)], "length", interleaved=False)
     frames = b"".join(rewrite(incremental, "text/event-stream", body)[1]).split(b"\n\n")
-    events = [json.loads(each.partition(b"data: ")[2]) for each in frames if b"data: {" in each]
+    events = [json.loads(frame.partition(b"data: ")[2]) for frame in frames if b"data: {" in frame]
     items = [event for event in events if "response" not in event]
     assert len(items) > 4
     for event in items:

@@ -19,11 +19,11 @@ def client_calls(the_plan: Plan, first: int = 1) -> tuple[ClientCalls, Report]:
     return ClientCalls(the_plan, report, count(first), choice=0), report
 
 
-Told = tuple[Outcome, list[ClientEvent]]
+Made = tuple[Outcome, list[ClientEvent]]
 
 
-def make(calls: ClientCalls, arguments: str = ARGS, *, key: str | None = None, behind_text: bool = False) -> Told:
-    """Return what became of a call, and what the client is told."""
+def make(calls: ClientCalls, arguments: str = ARGS, *, key: str | None = None, behind_text: bool = False) -> Made:
+    """Return the outcome of a call, and the client's events."""
     return calls.make(Call(ADD, arguments), key=key, behind_text=behind_text), calls.take()
 
 
@@ -32,8 +32,8 @@ def fragment(calls: ClientCalls, text: str) -> list[ClientEvent]:
     return calls.take()
 
 
-def test_a_call_is_told_whole() -> None:
-    """Announced, its arguments, its end; the numbers go on over all calls."""
+def test_a_call_is_emitted_whole() -> None:
+    """Its start, its arguments, its end; numbers continue over all calls."""
     calls, report = client_calls(responses(), first=7)
     assert make(calls) == (Outcome(made=True), whole_call(7))
     assert make(calls, "") == (Outcome(made=True), [CallStarted(8, "add"), CallEnded("completed")])
@@ -41,7 +41,7 @@ def test_a_call_is_told_whole() -> None:
 
 
 def test_a_call_too_many_is_dropped() -> None:
-    """It ends the turn where other text behind a call would; the report names it where the turn goes on."""
+    """It ends the turn if other text after a call would; if the turn continues, the report names it."""
     for the_plan, end, dropped in (
         (chat(one_call=True), "more than 1 calls", "OVER_LIMIT"),
         (responses(one_call=True), "", "OVER_LIMIT:add"),
@@ -54,14 +54,14 @@ def test_a_call_too_many_is_dropped() -> None:
 
 
 def test_the_first_call_may_be_the_end() -> None:
-    """Where the operator wants it, and only where text behind a call is an end too."""
+    """If the operator wants it, and only if text after a call is an end too."""
     policy = {"stop_after_tools_mode": "first"}
     assert make(client_calls(chat(policy=policy))[0])[0].end == "first call"
     assert make(client_calls(responses(policy=policy))[0])[0].end == ""
 
 
 def test_a_call_that_came_as_text_is_not_made_twice() -> None:
-    """The backend sent it once more as a call: nothing is told, and the report warns."""
+    """The backend repeated it as a structured call: nothing is emitted, and the report warns."""
     calls, report = client_calls(responses())
     make(calls)
     assert make(calls, key="") == (Outcome(), [])
@@ -70,7 +70,7 @@ def test_a_call_that_came_as_text_is_not_made_twice() -> None:
 
 @pytest.mark.parametrize("behind_text", [False, True])
 def test_its_text_follows_a_call(behind_text: bool) -> None:
-    """In obsidian-xml, apart from whatever stands before it."""
+    """In obsidian-xml, separated from whatever precedes it."""
     calls, _ = client_calls(chat(policy={"output_mode": "obsidian-xml"}))
     xml = "<use_tool>\n<name>add</name>\n<a>1</a>\n</use_tool>"
     first, second = make(calls, behind_text=behind_text)[1], make(calls)[1]
@@ -79,7 +79,7 @@ def test_its_text_follows_a_call(behind_text: bool) -> None:
 
 
 def test_a_call_is_announced_by_its_header() -> None:
-    """Then its arguments as they arrive, and with the verdict what is left of them."""
+    """Then its arguments as they arrive, and with the verdict the rest of them."""
     calls, _ = client_calls(responses())
     assert fragment(calls, HEADER[:-1]) == []
     assert not calls.is_open
@@ -91,8 +91,8 @@ def test_a_call_is_announced_by_its_header() -> None:
     assert not calls.end_block()
 
 
-def test_what_goes_on_otherwise_ends_incomplete() -> None:
-    """What was announced cannot be taken back: neither for another call, nor for text."""
+def test_what_continues_otherwise_ends_incomplete() -> None:
+    """An announced call cannot be taken back, neither for another call nor for text."""
     calls, _ = client_calls(responses())
     calls.fragment(HEADER + '{"a":1,')
     calls.take()
@@ -105,8 +105,8 @@ def test_what_goes_on_otherwise_ends_incomplete() -> None:
     assert not calls.end_block()
 
 
-def test_a_block_that_was_not_announced_breaks_unheard() -> None:
-    """Its client knows nothing of it, and the next block is read from its beginning."""
+def test_a_block_that_was_not_announced_breaks_silently() -> None:
+    """The client knows nothing of it, and the next block is parsed from its beginning."""
     calls, _ = client_calls(responses())
     calls.fragment(HEADER)
     assert not calls.end_block()
@@ -115,7 +115,7 @@ def test_a_block_that_was_not_announced_breaks_unheard() -> None:
 
 
 def test_a_call_too_many_is_not_announced() -> None:
-    """Nor is anything told of what follows in its block."""
+    """Nor is anything emitted of the rest of its block."""
     calls, _ = client_calls(plan("responses", "responses", True, [ADD], one_call=True))
     make(calls)
     assert fragment(calls, HEADER + '{"a"') == []
@@ -129,7 +129,7 @@ def arriving(calls: ClientCalls, text: str, tool: Tool | None = None, *, key: st
 
 
 def test_a_call_is_announced_while_it_arrives() -> None:
-    """By its first piece; other calls' pieces are not told meanwhile, and the verdict brings what is left."""
+    """By its first piece; pieces of other calls are not emitted meanwhile, and the verdict brings the rest."""
     calls, _ = client_calls(responses())
     assert arriving(calls, '{"a"', ADD) == [CallStarted(1, "add"), CallDelta('{"a"')]
     assert arriving(calls, "{", ADD, key="1") == []
@@ -141,8 +141,8 @@ def test_a_call_is_announced_while_it_arrives() -> None:
     assert not calls.is_arriving
 
 
-def test_pieces_that_came_together_are_told_together() -> None:
-    """As pieces of the call that is open, in its choice; those of another call, or behind its end, are nothing."""
+def test_pieces_that_came_together_are_emitted_together() -> None:
+    """As pieces of the open call, in its choice; those of another call, or after the end, are dropped."""
     calls = ClientCalls(responses(), Report(), count(1), choice=3)
     arriving(calls, '{"a"', ADD)
     mine, other = (StructuredDelta(key, "add", "x", is_first=False, choice=3) for key in "01")
@@ -155,7 +155,7 @@ def test_pieces_that_came_together_are_told_together() -> None:
 
 
 def test_a_call_that_arrives_otherwise_ends_incomplete() -> None:
-    """If it is another one in the end, or none."""
+    """If it turns out to be a different call, or none."""
     calls, _ = client_calls(responses())
     for end in (lambda: make(calls, "{}", key="0")[0].broke, calls.break_off):
         calls.broken = False
@@ -166,8 +166,8 @@ def test_a_call_that_arrives_otherwise_ends_incomplete() -> None:
     assert not calls.break_off()
 
 
-def test_all_else_is_told_behind_the_open_call() -> None:
-    """Text, and another call, whether the open one becomes whole or breaks; its own block alone ends one in a block."""
+def test_all_else_is_emitted_after_the_open_call() -> None:
+    """Text and other calls wait until the open one completes or breaks; the end of a block does not end it."""
     for is_whole in (True, False):
         calls, _ = client_calls(responses())
         arriving(calls, ARGS, ADD)
@@ -186,7 +186,7 @@ def test_all_else_is_told_behind_the_open_call() -> None:
 
 
 def test_what_may_come_to_nothing_is_not_announced() -> None:
-    """A call too many, one that may repeat a call in text, a strict tool's, and arguments that are no object."""
+    """An excess call, one that may repeat a call in text, a strict tool's, and arguments that are not an object."""
     calls, _ = client_calls(responses(one_call=True))
     make(calls, key="")
     assert arriving(calls, '{"a"', ADD) == []

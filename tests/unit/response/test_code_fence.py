@@ -7,7 +7,7 @@ from toolsimlib.response.code_fence import CodeFence, Place
 
 
 def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> tuple[int, bool]:
-    """Return where the fence is over, the text coming in pieces of ``size`` characters."""
+    """Return where the fence ends, for a text in pieces of ``size`` characters."""
     fence = CodeFence(mark, place)
     done, rest = 0, ""
     for start in range(0, len(text), size or len(text) or 1):
@@ -35,12 +35,12 @@ def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> 
 )
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_a_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -> None:
-    """A mark alone on its line ends a fence, or a backtick beside the opening mark, which was inline code then."""
+    """A mark alone on its line ends a fence; so does a backtick on the opening line, which then was inline code."""
     assert read(text, size=size) == (len(inside), over)
 
 
 def test_a_longer_mark_is_needed_for_a_longer_fence() -> None:
-    """Only a mark at least as long as the opening one, of the same kind, closes a fence."""
+    """Only a mark of the same kind, and at least as long as the opening one, closes a fence."""
     assert read("\n```\n````\n", "````") == (9, True)
     assert read("a`b\n```\n~~~\n", "~~~") == (11, True)
     assert read("```\n", place="start") == (3, True)

@@ -8,7 +8,7 @@ DIGITS = re.compile(r"\d*+")
 
 
 def test_text_is_taken_piece_by_piece() -> None:
-    """Until there is no more of it."""
+    """It is consumed until none is left."""
     at = Cursor()
     assert (at.is_spent, at.char) == (True, "")
     at.feed("abc")
@@ -19,7 +19,7 @@ def test_text_is_taken_piece_by_piece() -> None:
 
 
 def test_what_was_waited_for_stands_before_what_follows() -> None:
-    """Nothing is read while a reader waits, though there is something; no text at all ends it too."""
+    """A waiting reader gets nothing, even if there is text; any new text, even empty, ends the wait."""
     at = Cursor()
     for more in ("b", ""):
         at.feed("xa")
@@ -31,7 +31,7 @@ def test_what_was_waited_for_stands_before_what_follows() -> None:
 
 
 def test_patterns_match_at_the_position_alone() -> None:
-    """Where a pattern does not match, nothing is taken."""
+    """If a pattern does not match, nothing is consumed."""
     at = Cursor()
     at.feed("12a3")
     assert (at.end_of(DIGITS), at.skip(DIGITS), at.skip(DIGITS)) == (2, "12", "")

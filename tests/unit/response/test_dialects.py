@@ -1,7 +1,7 @@
 """The dialects' rows: each one positive, negative, broken, cut at every character, streamed and whole.
 
-Many cases have the shape of those in the tests of vLLM's tool parsers and in Dynamo's parity fixtures;
-the texts are our own. Where we expect something else, the architecture page's table of deviations says why.
+Many cases have the shape of those in the tests of vLLM's tool parsers and in Dynamo's parity fixtures; the texts are
+our own. Where our result differs, the architecture page's table of deviations gives the reason.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_case(name: str) -> None:
-    """Each case gives its items to a real client, streamed and whole."""
+    """Each case results in its items for a real client, streamed and whole."""
     text, items = CASES[name]
     assert seen(False, [text]) == items
     assert seen(True, list(text)) == items
 
 
 def pieces(chunks: list[str]) -> list[Piece]:
-    """Return what the sentinel makes of a text that arrives as ``chunks``, neighbouring prose joined."""
+    """Return the sentinel's pieces of a text that arrives as ``chunks``, adjacent prose joined."""
     sentinel = Sentinel(foreign=True)
     found: list[Piece] = []
     for piece in [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish():
@@ -69,7 +69,7 @@ def pieces(chunks: list[str]) -> list[Piece]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_case_at_every_cut(name: str) -> None:
-    """Cut once anywhere, a case is the same blocks and the same prose."""
+    """Cut once anywhere, a case has the same blocks and the same prose."""
     text = CASES[name][0]
     whole = pieces([text])
     for cut in range(1, len(text)):
@@ -78,7 +78,7 @@ def test_case_at_every_cut(name: str) -> None:
 
 @pytest.mark.parametrize("text", [case[0] for case in CASES.values()])
 def test_begins_at_any_cut(text: str) -> None:
-    """A beginning is recognised as soon as it is whole, and nothing that may still be one is given up before."""
+    """A beginning is recognised as soon as it is complete, and is not given up while it is possible."""
     for opening in (TAG, *FOREIGN):
         body = text.partition(opening)[2]
         whole = row_at(body, 0, opening, behind_tag=True, final=True)
@@ -87,7 +87,7 @@ def test_begins_at_any_cut(text: str) -> None:
 
 
 def test_only_one_row_begins_like_a_word() -> None:
-    """Behind a space a word is prose at once, since the dialect that begins with a name has none there."""
+    """After a space a word is prose at once: the dialect that starts with a name has no space there."""
     assert row_at("x", 0, TAG, behind_tag=True, final=False) is None
     assert row_at("x", 0, TAG, behind_tag=False, final=False) is False
     assert row_at("x y", 0, TAG, behind_tag=True, final=False) is False
@@ -96,7 +96,7 @@ def test_only_one_row_begins_like_a_word() -> None:
 
 @pytest.mark.parametrize("row", sorted({row.name for row in DIALECTS if row.name != "JSON"}))
 def test_every_row_has_cases(row: str) -> None:
-    """No dialect without its cases: at least one that is a call, one that is none, and one in prose or behind it."""
+    """Each dialect has six cases at least, one with only calls, one with only text, and is in the module's table."""
     word = row.lower()[:3]
     cases = [items for name, (_, items) in CASES.items() if name.startswith(word)]
     assert len(cases) >= 6
@@ -114,7 +114,7 @@ def test_every_tag_has_cases(opening: str) -> None:
 
 @pytest.mark.parametrize("row", ["glm", "gemma", "use_tool"])
 def test_what_was_cut_stays_text(row: str) -> None:
-    """Where the backend says that it stopped too early, a block that may go on is no call."""
+    """If the backend reports that it was cut off, a block that might continue is not a call."""
     text, items = CASES[f"{row}, the end in the place of the closing tag"]
     body = backend_answer("chat", False, [text])
     cut = (body[0], body[1].replace(b'"finish_reason": "stop"', b'"finish_reason": "length"'))
@@ -125,7 +125,7 @@ def test_what_was_cut_stays_text(row: str) -> None:
 
 
 def test_a_strict_tool_and_a_name_that_nobody_offers() -> None:
-    """In a dialect's own tags an unknown name ends nothing even where a tool is strict; a broken call does."""
+    """In a dialect's own tags an unknown name fails nothing, even beside a strict tool; a broken strict call does."""
     strict = replace(WRITE, strict=True)
     for text, error in (
         ("[TOOL_CALLS]erase{}", None),
@@ -139,7 +139,7 @@ def test_a_strict_tool_and_a_name_that_nobody_offers() -> None:
 
 
 def test_without_untagged_calls_foreign_tags_are_text() -> None:
-    """The option that reads no calls without our tags reads none in the tags of others."""
+    """The option that disables untagged calls disables foreign tags too."""
     text = "[TOOL_CALLS]list{} <function=list></function>"
     the_plan = plan("responses", "chat", False, [LIST], policy={"untagged": "off"})
     rewriter, frames = rewrite(the_plan, *backend_answer("chat", False, [text]))
@@ -156,7 +156,7 @@ SCRAPS = ["<function=f>", "</function>", "<parameter=k>", "</parameter>", "f", "
     st.sampled_from([TAG, *FOREIGN]), st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=15).map("".join)
 )
 def test_any_body(opening: str, body: str) -> None:
-    """Any body behind any tag: no exception, at least one call, and only its last may be broken."""
+    """Any body after any tag: no exception, at least one call, and only the last may be broken."""
     calls = read_dialect(opening, body)
     assert calls
     assert not any(call.broken for call in calls[:-1])
@@ -178,7 +178,7 @@ def test_any_text_any_cuts(text: str, data: st.DataObject) -> None:
 
 
 def test_long_blocks_take_linear_time() -> None:
-    """Values and blocks that never end are read no more than a fixed number of times."""
+    """Values and blocks that never end are read a bounded number of times."""
     scraps = [
         "<use_tool><name>f</name><k>",
         "<tool_call><function=f><parameter=k></tool_call>",
@@ -207,7 +207,7 @@ def test_long_blocks_take_linear_time() -> None:
     ],
 )
 def test_prose_is_held_back_no_longer_than_it_may_be_a_call(text: str, most: int) -> None:
-    """Text full of brackets and marks waits for no more characters than it takes to tell."""
+    """Text full of brackets and marks is held back for no more characters than it takes to decide."""
     sentinel = Sentinel(foreign=True)
     given, waits = 0, []
     for fed, char in enumerate(text, 1):

@@ -16,7 +16,7 @@ A_AGAIN = ("f", '{"b":[1],"a":1.0}')
 
 @given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
 def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, str], bool]]) -> None:
-    """In any order, each call is left as often as the kind that made it more often, by meaning."""
+    """In any order, each call remains as often as the kind that made it more often, compared by meaning."""
     duplicates = Duplicates(all_duplicates=False)
     left = [call for call, structured in calls if not duplicates.is_duplicate(*call, structured=structured)]
     for same in ((A, A_AGAIN), (B,)):
@@ -25,7 +25,7 @@ def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, st
 
 
 def test_calls_of_one_kind_may_repeat() -> None:
-    """A model may want the same thing twice, unless the operator says otherwise."""
+    """A model may want the same thing twice, unless the operator drops duplicates."""
     assert not any(Duplicates(all_duplicates=False).is_duplicate(*A, structured=kind) for kind in (False, True))
     strict = Duplicates(all_duplicates=True)
     assert [strict.is_duplicate(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
@@ -34,26 +34,26 @@ def test_calls_of_one_kind_may_repeat() -> None:
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("text_first", [True, False])
 def test_a_call_sent_as_text_and_as_a_call_runs_once(client: Dialect, text_first: bool) -> None:
-    """The client gets it once, whichever way it came first; the report says that the other was dropped."""
+    """The client gets it once, whichever form came first; the report has a warning about the other."""
     report = Report()
     answer = Answer(plan(client, "chat", True, [tool("f")]), report)
     text = TextDelta('<tool_call>{"name":"f","arguments":{}}</tool_call>')
     structured = StructuredCall("f", "{ }")
     events = [text, structured] if text_first else [structured, text]
-    emitted = [each for event in (*events, Finished("stop"), Closed()) for each in answer.feed(event)]
-    assert sum(isinstance(each, CallStarted) for each in emitted) == 1
+    emitted = [sent for event in (*events, Finished("stop"), Closed()) for sent in answer.feed(event)]
+    assert sum(isinstance(event, CallStarted) for event in emitted) == 1
     assert report.warnings == ["DUPLICATE_CALL:f"]
 
 
 def test_inputs_that_are_no_json_are_the_same_by_their_text() -> None:
-    """A custom tool's input is a text: white space around it says nothing."""
+    """A custom tool's input is text: surrounding whitespace does not matter."""
     duplicates = Duplicates(all_duplicates=False)
     texts = (("sh", "ls -l\n"), False), (("sh", "ls -a"), True), (("sh", "ls -l"), True)
     assert [duplicates.is_duplicate(*call, structured=kind) for call, kind in texts] == [False, False, True]
 
 
 def test_whether_a_call_in_text_waits_for_its_twin() -> None:
-    """From the first call in text on, until structured ones have repeated them all."""
+    """From the first call in text until structured ones have repeated them all."""
     duplicates = Duplicates(all_duplicates=False)
     assert not duplicates.has_unpaired_text
     for arguments in ("{}", '{"a":1}'):

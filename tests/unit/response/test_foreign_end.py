@@ -25,7 +25,7 @@ from toolsimlib.response.foreign_end import MORE, foreign_end
     ],
 )
 def test_foreign_ends(text: str, end: int, at_last: int) -> None:
-    """A closing tag of another form ends a block, alone or with the right one; what may still grow is waited for."""
+    """A closing tag of another form ends a block, alone or with the right one; an incomplete one is waited for."""
     closing = "</t>"
     if text == "</function>\n</t>":
         end = at_last = 16

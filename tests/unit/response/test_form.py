@@ -12,10 +12,10 @@ from toolsimlib.response.form import Form, Kind
 def read(
     text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
 ) -> tuple[int, bool | None]:
-    """Return where a form is decided, and how; the text comes in pieces of ``size`` characters."""
+    """Return where a form is decided, and how, for a text in pieces of ``size`` characters."""
     form = Form(kind, {"f", "g"}.__contains__, mark, repair=repair)
     done, rest = 0, ""
-    head = text.index("{") + 1 if kind in ("braces", "gemma") else 0  # It is there as a whole before a form is begun.
+    head = text.index("{") + 1 if kind in ("braces", "gemma") else 0  # The head is complete before a form is started.
     cuts = [cut for cut in range(0, len(text), size or len(text)) if not 0 < cut < head]
     for start, stop in pairwise([*cuts, len(text)]):
         rest += text[start:stop]
@@ -93,7 +93,7 @@ def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> Non
 )
 @pytest.mark.parametrize("size", [0, 1])
 def test_what_is_no_call_is_given_up_at_once(kind: Kind, text: str, at: int, size: int) -> None:
-    """The first key, name or character that no call has ends the reading (rules 1 to 3)."""
+    """The first key, name or character that no call can have ends the reading (rules 1 to 3)."""
     end, is_form = read(text + " more", kind, size=size)
     assert is_form is False
     assert end <= at
@@ -101,12 +101,12 @@ def test_what_is_no_call_is_given_up_at_once(kind: Kind, text: str, at: int, siz
 
 @pytest.mark.parametrize("text", ["", '{"name": "f"', '{"name": "f\\', '{"na', "{", '{"arguments": {"a": "x'])
 def test_unfinished_forms_wait(text: str) -> None:
-    """As long as a call may still come of it, nothing is decided."""
+    """While it may still become a call, nothing is decided."""
     assert read(text or " ")[1] is None
 
 
 def test_a_mark_ends_json_with_brackets_missing() -> None:
-    """In a fence the closing mark ends the form, unless a value is still to come (rule 4)."""
+    """In a fence the closing mark ends the form, unless a value is missing (rule 4)."""
     text = '{"name": "f", "arguments": {"a": 1}\n```'
     for size in (0, 1):
         assert read(text, mark="```", size=size) == (len(text) - 3, True)
@@ -115,7 +115,7 @@ def test_a_mark_ends_json_with_brackets_missing() -> None:
 
 
 def test_closing_brackets_may_be_of_the_wrong_kind() -> None:
-    """Where nothing but closing brackets follows, their number ends the form, if it may be repaired (rule 7)."""
+    """If only closing brackets follow, their number ends the form, provided that repairs are allowed (rule 7)."""
     text = '[{"name": "f", "arguments": {"a": [1}} ]]'
     for size in (0, 1):
         assert read(text + "]", size=size) == (len(text), True)
@@ -124,7 +124,7 @@ def test_closing_brackets_may_be_of_the_wrong_kind() -> None:
 
 
 def test_depth_is_bounded() -> None:
-    """More brackets than any call has are no call."""
+    """Deeper nesting than any call has is not a call."""
     assert read('{"arguments": ' + "[" * 600)[1] is False
 
 

@@ -4,7 +4,7 @@ from toolsimlib.response.gap import Gap
 
 
 def test_whitespace_is_held_back() -> None:
-    """Whitespace is held back and comes out once, in order; other text is not taken."""
+    """Whitespace is held back and released once, in order; other text is not accepted."""
     gap = Gap()
     assert not gap
     assert gap.hold(" \n")
@@ -17,7 +17,7 @@ def test_whitespace_is_held_back() -> None:
 
 
 def test_endless_whitespace_is_not_held_back() -> None:
-    """Beyond the bound, whitespace is no gap any more."""
+    """Beyond the bound, whitespace is no longer a gap."""
     gap = Gap()
     assert gap.hold(" " * 65_536)
     assert not gap.hold(" ")
@@ -26,7 +26,7 @@ def test_endless_whitespace_is_not_held_back() -> None:
 
 
 def test_a_mark_goes_with_the_whitespace() -> None:
-    """The mark of a fence around a block is held back as whitespace is."""
+    """The mark of a fence around a block is held back like whitespace."""
     gap = Gap()
     gap.hold_mark("```xml\n")
     assert gap.hold("\n")

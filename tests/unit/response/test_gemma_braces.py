@@ -1,4 +1,4 @@
-"""Gemma 4's braces. The shapes of the values are those that vLLM's and Dynamo's own tests of the format have."""
+"""Gemma 4's braces. The values have the shapes of those in vLLM's and Dynamo's own tests of the format."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def as_template(value: Any, quote: str = QUOTE) -> str:
     """Return a value as Gemma's template writes it."""
     match value:
         case dict():
-            return "{" + ",".join(f"{key}:{as_template(each, quote)}" for key, each in value.items()) + "}"
+            return "{" + ",".join(f"{key}:{as_template(member, quote)}" for key, member in value.items()) + "}"
         case list():
-            return "[" + ",".join(as_template(each, quote) for each in value) + "]"
+            return "[" + ",".join(as_template(item, quote) for item in value) + "]"
         case str():
             return f"{quote}{value}{quote}"
     return json.dumps(value)
@@ -34,7 +34,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_any_value(value: dict[str, Any]) -> None:
-    """What the template writes of a value is read as that value, whatever its strings hold."""
+    """What the template writes for a value is read as that value, whatever its strings contain."""
     (call,) = read_gemma(f"call:f{as_template(value)}")
     assert not call.broken
     assert call.arguments is not None
@@ -68,19 +68,19 @@ def test_any_value(value: dict[str, Any]) -> None:
     ],
 )
 def test_slips(body: str, value: Any) -> None:
-    """Strings that lost their quotes are strings; brackets, keys and quotes without their end are beyond repair."""
+    """Unquoted strings are read as strings; unclosed brackets, keys and quotes are beyond repair."""
     (call,) = read_gemma(body)
     assert (None if call.broken else call.arguments and call.arguments.value) == value
 
 
 @given(st.text('{}[]:,<|">ab1 \n', max_size=40))
 def test_any_text(text: str) -> None:
-    """Any text: no exception, and what is read is JSON."""
+    """Any text: no exception, and the result is JSON."""
     (call,) = read_gemma("call:f{" + text)
     assert call.broken or json.loads(call.arguments.source if call.arguments else "") is not None
 
 
 def test_linear() -> None:
-    """Long bodies take time in proportion."""
+    """Long bodies take linear time."""
     for scrap in ("a:b,", "b, ", f"a:{QUOTE}x{QUOTE},", "x"):
         assert growth(lambda count, scrap=scrap: read_gemma("call:f{" + scrap * count + "}"), 2_000) < LINEAR

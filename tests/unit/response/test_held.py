@@ -22,7 +22,7 @@ def two_units() -> HeldUnits:
 
 
 def test_units_that_count_are_calls() -> None:
-    """Whole units come out with their calls, the whitespace between them beside them."""
+    """Complete units come out with their calls, with the whitespace between them."""
     held = two_units()
     assert held
     assert held.take_run(count=True) == [Calls("{1}", (ONE,)), "\n", " \n", Calls("{2}", (ONE,))]
@@ -32,14 +32,14 @@ def test_units_that_count_are_calls() -> None:
 
 
 def test_units_that_do_not_count_are_one_text() -> None:
-    """Whole units that stand in the wrong place come out as the model wrote them."""
+    """Complete units in the wrong place come out as the model wrote them."""
     held = two_units()
     assert held.size == 9
     assert held.take_run(count=False) == ["{1}\n \n{2}"]
 
 
 def test_an_open_unit_is_text_until_it_is_closed() -> None:
-    """The open unit comes out with the whitespace behind it, and leaves the whole ones alone."""
+    """The open unit comes out with the whitespace after it, and the complete ones stay."""
     held = two_units()
     held.add("{3")
     held.add_tail("\n")
@@ -50,7 +50,7 @@ def test_an_open_unit_is_text_until_it_is_closed() -> None:
 
 
 def test_whitespace_joins_the_unit_if_more_follows() -> None:
-    """Whitespace behind a form belongs to the unit only if another form follows."""
+    """Whitespace after a form belongs to the unit only if another form follows."""
     held = HeldUnits()
     held.add("{1}")
     held.add_tail("\n")

@@ -37,7 +37,7 @@ from toolsimlib.response.json_body import JsonBody
     ],
 )
 def test_what_is_met(text: str, closes: bool, met: str, at: int) -> None:
-    """The reading stops where the page of the module says, at once and by the character."""
+    """The reading stops where the module's docstring says, at once and character by character."""
     assert JsonBody("{", closes=closes).read(text, 0, len(text)) == (at, met)
     body = JsonBody("{", closes=closes)
     pos, last = 0, "more"
@@ -65,7 +65,7 @@ def test_what_is_met(text: str, closes: bool, met: str, at: int) -> None:
     ],
 )
 def test_tags(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
-    """A tag outside strings closes the block, opens another one, is still to come, or is none."""
+    """A tag outside strings closes the block, opens another one, is incomplete, or is none."""
     read = JsonBody("{")
     read.read(body, 0, len(body))
     assert read.read_tag(text, 0, "<t>", "</t>", final=final) == met
@@ -75,7 +75,7 @@ def test_tags(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
     st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=4) | st.lists(st.none())), st.integers(1, 9)
 )
 def test_any_object(value: dict[str, Any], size: int) -> None:
-    """Whatever the object, it closes at its last bracket, however it is cut."""
+    """Any object closes at its last bracket, however it is cut."""
     text = json.dumps(value)
     body = JsonBody("{", closes=True)
     pos, met = 1, "more"

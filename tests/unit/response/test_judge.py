@@ -46,7 +46,7 @@ def as_data(verdict: Verdict, block: Block) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_table(case: dict[str, Any]) -> None:
-    """Every cell of the table gives its verdicts, warnings and repairs, and failures are counted as what they are."""
+    """Each cell of the table has its verdicts, warnings and repairs, and failures are counted by kind."""
     tools = [
         Tool(tool["name"], tool["name"], kind=tool.get("kind", "function"), parameters=tool.get("parameters"))
         if tool["name"] not in case.get("strict", [])
@@ -84,10 +84,10 @@ def object_texts(draw: st.DrawFn) -> str:
         gap = draw(SPACES)
         match value:
             case dict():
-                members = [f"{dumped(key)}{gap}:{write(each)}{gap}" for key, each in value.items()]
+                members = [f"{dumped(key)}{gap}:{write(member)}{gap}" for key, member in value.items()]
                 return f"{{{gap}{f',{gap}'.join(members)}}}"
             case list():
-                return f"[{gap}{f'{gap},'.join(write(each) for each in value)}]"
+                return f"[{gap}{f'{gap},'.join(write(item) for item in value)}]"
         return dumped(value)
 
     def dumped(value: Any) -> str:
@@ -98,7 +98,7 @@ def object_texts(draw: st.DrawFn) -> str:
 
 @given(object_texts(), SPACES, st.booleans(), st.booleans())
 def test_arguments_are_verbatim(source: str, space: str, as_string: bool, strict: bool) -> None:
-    """Whatever object the model writes, as an object or in a string, the client reads the very same text."""
+    """Whatever object the model writes, as an object or in a string, the client gets the very same text."""
     written = json.dumps(source) if as_string else source
     judge = Judge(plan_for(Tool("f", "f", strict=strict)), report := Report())
     verdicts = judge.block(json_block(f'{space}{{"name"{space}:"f","arguments":{space}{written}{space}}}{space}'))
@@ -123,7 +123,7 @@ FRAGMENTS = st.lists(
 @example('{"name":"f","arguments":{"city":' + "9" * 100_000 + "}}", "json", True, "safe", True)
 @example("{'name':'f','arguments':{'city':'\\\ud800\n'}}", "json", False, "safe", True)
 def test_no_text_raises(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
-    """Any body in any form gets verdicts: calls carry an object, errors can be encoded, a violation comes last."""
+    """Any body in any form has verdicts: calls contain an object, errors can be encoded, a violation comes last."""
     tools = (Tool("f", "f", parameters=CITY, strict=strict), Tool("g", "g", kind="custom"))
     judge = Judge(plan_for(*tools, masked=("m",), repair=repair), Report())
     verdicts = judge.block(Block(form, "<t>", body, "</t>" if closed else ""))
@@ -139,14 +139,14 @@ def test_no_text_raises(body: str, form: Any, strict: bool, repair: str, closed:
 
 
 def test_digits_beyond_the_limit() -> None:
-    """An integer with more digits than Python converts is an integer to the schema and whole to the client."""
+    """An integer with more digits than Python converts is an integer to the schema, and complete for the client."""
     source = '{"n":-' + "9" * 5000 + "}"
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 0}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), Report())
     assert judge.block(json_block(f'{{"name":"f","arguments":{source}}}')) == [Call(judge._tools["f"], source)]
 
 
-def test_violation_says_who_got_and_expected() -> None:
+def test_violation_names_tool_value_and_expectation() -> None:
     """A violation is OpenAI's error, with status 422, and names the tool, what came and what was expected."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), report := Report())
     [violation] = judge.block(json_block('{"name":"f","arguments":{"city":5}}'))
@@ -164,7 +164,7 @@ def test_violation_says_who_got_and_expected() -> None:
 
 
 def test_a_name_made_up_is_not_logged() -> None:
-    """What the model wrote for a name goes to the report only if it could be one."""
+    """A name that the model wrote is only reported if it is a possible tool name."""
     judge = Judge(plan_for(Tool("f", "f")), report := Report())
     judge.block(json_block('{"name":"my secret is 42"}'))
     assert report.parse_failures == ["UNKNOWN_TOOL:?"]
@@ -181,7 +181,7 @@ def test_name_that_fits_two_tools() -> None:
 
 
 def test_namespaced_names() -> None:
-    """The model may write a namespaced tool with a dot, or bare where only one tool has that name."""
+    """The model may write a namespaced tool with a dot, or bare if only one tool has that name."""
     tool = Tool("mcp__fs__read", "read", namespace="mcp__fs")
     judge = Judge(plan_for(tool, Tool("other", "other")), Report())
     for name in ("mcp__fs__read", "mcp__fs.read", "read"):
@@ -189,7 +189,7 @@ def test_namespaced_names() -> None:
 
 
 def test_more_calls_than_a_block_may_hold() -> None:
-    """A block with more than 64 objects gives 64 calls, and the rest stays text."""
+    """A block with more than 64 objects results in 64 calls, and the rest stays text."""
     verdicts = Judge(plan_for(Tool("f", "f")), Report()).block(json_block('{"name":"f"}' * 1000))
     assert [type(verdict) for verdict in verdicts] == [Call] * 64 + [Rejected]
     assert isinstance(verdicts[-1], Rejected)
@@ -219,7 +219,7 @@ def test_arguments_over_the_limit() -> None:
     ],
 )
 def test_oversize(raw: str, expected: type) -> None:
-    """A block over the size limit is judged by the tool named at its beginning; unnamed, by whether any is strict."""
+    """An oversized block is judged by the tool named at its beginning; if unknown, by whether any tool is strict."""
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     verdict = judge.oversize(raw)
     assert isinstance(verdict, expected)
@@ -230,7 +230,7 @@ def test_oversize(raw: str, expected: type) -> None:
 
 
 class TestStructured:
-    """Calls that the backend emitted as calls."""
+    """Calls that the backend emitted as structured calls."""
 
     lax = Tool("f", "f", parameters=CITY)
     spaced = Tool("ns__f", "f", namespace="ns", parameters=CITY)
@@ -250,7 +250,7 @@ class TestStructured:
         assert report == Report()
 
     def test_masked_names_are_dropped(self) -> None:
-        """A masked call never reaches the client, and neither does any when the client forbade calls; both count."""
+        """A masked call never reaches the client, nor does any if the client forbade calls; both are counted."""
         judge, report = self.judge()
         assert judge.structured(StructuredCall("gone", "{}")) == [Rejected("", "MASKED_TOOL")]
         assert judge.structured(StructuredCall("gone", "{}", namespace="ns")) == [Rejected("", "MASKED_TOOL")]
@@ -262,14 +262,14 @@ class TestStructured:
         assert report.dropped_calls == ["STRUCTURED_CALL:f"]
 
     def test_unknown_names_pass(self) -> None:
-        """A tool of the backend's own passes through untouched, with a warning."""
+        """A call of the backend's own tool passes through unchanged, with a warning."""
         judge, report = self.judge()
         [call] = judge.structured(StructuredCall("own", "not json", kind="custom", namespace="x"))
         assert call == Call(Tool("own", "own", kind="custom", namespace="x"), "not json")
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
     def test_validated_like_others(self) -> None:
-        """Mismatch warns, malformed is repaired or left out (it never was text), empty is {}."""
+        """A mismatch warns; malformed arguments are repaired, or the call dropped (it never was text); empty is {}."""
         judge, report = self.judge()
         assert judge.structured(StructuredCall("f", "")) == [Call(self.lax, "{}")]
         assert report.warnings == ["SCHEMA_MISMATCH:f"]
@@ -280,7 +280,7 @@ class TestStructured:
         assert (report.parse_failures, report.dropped_calls) == (["MALFORMED_JSON:f"], ["STRUCTURED_CALL:f"])
 
     def test_cut_off(self) -> None:
-        """A call that was cut off is never completed by a guess: it is left out, unless its JSON is whole after all."""
+        """A truncated call is never completed by a guess: it is dropped, unless its JSON turns out to be complete."""
         judge, report = self.judge()
         assert judge.structured(StructuredCall("f", '{"city":"x"}', whole=False)) == [Call(self.lax, '{"city":"x"}')]
         for call in (
@@ -291,14 +291,14 @@ class TestStructured:
         assert report.parse_failures == ["MALFORMED_JSON:f", "MALFORMED_JSON:apply_patch"]
 
     def test_without_a_name(self) -> None:
-        """A call without a name is none; one to a tool of the backend's own always has arguments."""
+        """A call without a name is dropped; one to the backend's own tool always has arguments."""
         judge, report = self.judge()
         assert judge.structured(StructuredCall("", "")) == []
         assert report.dropped_calls == ["STRUCTURED_CALL:?"]
         assert judge.structured(StructuredCall("own", "")) == [Call(Tool("own", "own"), "{}")]
 
     def test_custom(self) -> None:
-        """A custom call's input is verbatim; a function call to a custom tool gives its input."""
+        """A custom call's input is verbatim; from a function call to a custom tool it is extracted."""
         judge, _ = self.judge()
         odd = '{"input":"x"}'
         assert judge.structured(StructuredCall("apply_patch", odd, kind="custom")) == [Call(self.patch, odd)]
@@ -312,7 +312,7 @@ class TestStructured:
 
     @pytest.mark.parametrize(("name", "reason"), [("own", "UNKNOWN_TOOL"), ("gone", "MASKED_TOOL")])
     def test_names_beside_strict_tools(self, name: str, reason: str) -> None:
-        """Where any tool is strict, a call of one that is not on offer ends the turn, as it does in text."""
+        """If any tool is strict, a call of a tool that is not on offer ends the turn, as it does in text."""
         strict = Tool("s", "s", strict=True)
         judge = Judge(plan_for(self.lax, strict, masked=("gone",)), report := Report())
         [verdict] = judge.structured(StructuredCall(name, "{}"))
@@ -321,7 +321,7 @@ class TestStructured:
 
 
 def test_unusable_schema_is_no_validation() -> None:
-    """A schema that cannot be compiled validates nothing, is warned of once, and never raises."""
+    """A schema that cannot be compiled validates nothing, causes one warning, and never raises."""
     judge = Judge(plan_for(Tool("f", "f", parameters={"$ref": "https://example.com/x"})), report := Report())
     for _ in range(2):
         [verdict] = judge.block(json_block('{"name":"f","arguments":{"a":1}}'))
@@ -330,7 +330,7 @@ def test_unusable_schema_is_no_validation() -> None:
 
 
 def test_catastrophic_patterns_share_one_budget() -> None:
-    """However many calls meet an endless pattern, one answer's checks stop: each passes, or violates a strict tool."""
+    """However many calls meet an endless pattern, one answer's checks stop: each passes, or is a strict violation."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema)), report := Report())
     judge._checker._seconds = 0.05
@@ -352,7 +352,7 @@ def test_catastrophic_patterns_share_one_budget() -> None:
     ],
 )
 def test_a_tool_that_nobody_declared_is_handed_over(written: str, arguments: str) -> None:
-    """Where the operator wants it, the client gets the call as from any server, and the report has a warning."""
+    """If the operator wants it, the client gets the call as from any server, and the report has a warning."""
     judge = Judge(plan_for(Tool("f", "f", strict=True), unknown_tool="call"), report := Report())
     [call] = judge.block(json_block(written))
     assert call == Call(Tool("search", "search"), arguments)
@@ -360,7 +360,7 @@ def test_a_tool_that_nobody_declared_is_handed_over(written: str, arguments: str
 
 
 def test_what_is_never_handed_over() -> None:
-    """A masked name, one that is no name, arguments that are none, and what the model is asked for once more."""
+    """A masked name, an impossible name, invalid arguments, and a call that the model is asked to correct."""
     plan = plan_for(Tool("f", "f"), masked=("hidden",), unknown_tool="call")
     for body, reason in (
         ('{"name":"hidden","arguments":{}}', "MASKED_TOOL"),
@@ -379,7 +379,7 @@ def test_what_is_never_handed_over() -> None:
     [('{"commands": ["ls"]}', True), ('{"commands": "ls"}', False), ("{}", False), ('{"commands" ["ls"]}', False)],
 )
 def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) -> None:
-    """A shell's call has no shape for what does not fit: such a block stays text, though the tool is not strict."""
+    """A shell's call has no shape for what does not fit, so such a block stays text, though the tool is not strict."""
     schema = {"type": "object", "properties": {"commands": {"type": "array", "minItems": 1}}, "required": ["commands"]}
     judge = Judge(plan_for(Tool("shell", "shell", kind="shell", parameters=schema)), Report())
     (verdict,) = judge.block(json_block(f'{{"name": "shell", "arguments": {arguments}}}'))
@@ -388,25 +388,25 @@ def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) 
 
 
 def test_the_operators_bound_on_schemas_counts() -> None:
-    """A schema that is larger is not compiled: its calls pass with a warning, whatever they hold."""
+    """A larger schema is not compiled: its calls pass with a warning, whatever their arguments."""
     report = Report()
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY), max_schema_bytes=10), report)
     (verdict,) = judge.block(json_block('{"name":"f","arguments":{}}'))
     assert isinstance(verdict, Call)
-    assert [each for each in report.warnings if each.startswith("SCHEMA_MISMATCH")] == []
+    assert [code for code in report.warnings if code.startswith("SCHEMA_MISMATCH")] == []
     assert report.warnings
 
 
 def test_an_untagged_call_of_a_custom_tool() -> None:
-    """Its input is not held against the schema of a function; without any it is a name and no call."""
+    """Its input is not checked against a function's schema; without an input it is no call."""
     judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
     (accepted,) = judge.untagged([Written("", "run", arguments=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
     assert (accepted.call.arguments, accepted.repairs) == ("x", ("CODE",))
     assert judge.untagged([Written("", "run", arguments=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None
 
 
-def test_a_violation_says_which_tool_was_meant() -> None:
-    """Or that nobody can say."""
+def test_a_violation_names_the_tool() -> None:
+    """Or that its name cannot be read."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), Report())
     for body, meant in (('{"name":"f","arguments":{}}', "the tool f"), ("{}", "a tool whose name cannot be read")):
         (verdict,) = judge.block(json_block(body))
@@ -419,7 +419,7 @@ def test_a_violation_says_which_tool_was_meant() -> None:
     [(True, True, FIND_TOOLS), (True, False, "f"), (False, True, "f")],
 )
 def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for: str) -> None:
-    """Only of a tool whose entry the model has not seen, and only where a look-up is answered."""
+    """Only for a tool whose entry the model has not seen, and only if look-ups are answered."""
     plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
     plan = replace(plan, named=frozenset({"f"} if named else ()), asks=frozenset({GUESSED_CALL} if asks else ()))
     [call] = Judge(plan, Report()).block(json_block('{"name":"f","arguments":{"town":"Bonn"}}'))
@@ -428,8 +428,8 @@ def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for:
     assert (json.loads(call.arguments) == {"names": ["f"]}) == (named and asks)
 
 
-def test_an_input_that_is_missing_says_what_it_takes() -> None:
-    """A custom tool's call without its input names the one argument."""
+def test_a_missing_input_is_named() -> None:
+    """For a custom tool's call without its input, the one argument is named."""
     [rejected] = Judge(plan_for(Tool("f", "f", kind="custom")), Report()).block(
         json_block('{"name":"f","arguments":{"in":1}}')
     )
@@ -439,7 +439,7 @@ def test_an_input_that_is_missing_says_what_it_takes() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_input_over_the_limit(strict: bool) -> None:
-    """A custom tool's input is bounded as arguments are."""
+    """A custom tool's input is bounded like arguments."""
     plan = plan_for(Tool("f", "f", kind="custom", strict=strict), max_tool_args_bytes=4)
     fits, over = (
         Judge(plan, Report()).block(json_block(f'{{"name":"f","input":"{text}"}}'))[0] for text in ("éé", "ééx")
@@ -450,7 +450,7 @@ def test_an_input_over_the_limit(strict: bool) -> None:
 
 
 def test_an_untagged_call_may_hold_a_schema() -> None:
-    """Without a tag, arguments that look like a declaration are one, unless the tool has a property for it."""
+    """Untagged arguments that look like a declaration are one, unless the tool has such properties."""
     declared = {"type": "object", "properties": {"city": {}}}
     text = json.dumps({"name": "f", "arguments": declared})
     for properties, made in (({"type": {}, "properties": {}}, 1), ({"city": {"type": "string"}}, 0)):

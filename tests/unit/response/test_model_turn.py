@@ -30,7 +30,7 @@ def feed(turn: ModelTurn, data: bytes) -> list[ClientEvent]:
 
 
 def read(dialect: Dialect, stream: bool, cut: int) -> list[ClientEvent]:
-    """Return what a backend's answer says, read in pieces of ``cut`` bytes."""
+    """Return the events of a backend's answer, parsed in pieces of ``cut`` bytes."""
     kind, body = backend_answer(dialect, stream, ["Hello ", CALL])
     turn = ModelTurn(plan("responses", dialect, True, [tool("f")]), Report(), content_type=kind)
     emitted = [event for at in range(0, len(body), cut) for event in feed(turn, body[at : at + cut])]
@@ -42,21 +42,21 @@ def read(dialect: Dialect, stream: bool, cut: int) -> list[ClientEvent]:
 
 @pytest.mark.parametrize("dialect", ["responses", "chat"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_a_turn_says_the_same_however_it_arrives(dialect: Dialect, stream: bool) -> None:
+def test_a_turn_is_the_same_however_it_arrives(dialect: Dialect, stream: bool) -> None:
     """Text, call and end, from either API, streamed or whole, at once or byte by byte."""
-    emitted = [each for each in read(dialect, stream, 10**6) if not isinstance(each, Opened)]
-    assert emitted == [each for each in read(dialect, stream, 1) if not isinstance(each, Opened)]
-    assert [type(each) for each in emitted][:2] == [TextDelta, CallStarted]
+    emitted = [event for event in read(dialect, stream, 10**6) if not isinstance(event, Opened)]
+    assert emitted == [event for event in read(dialect, stream, 1) if not isinstance(event, Opened)]
+    assert [type(event) for event in emitted][:2] == [TextDelta, CallStarted]
     assert isinstance(emitted[-1], Ended)
 
 
 def test_several_turns_can_share_a_client() -> None:
-    """A turn knows nothing of frames: a second one begins anew, and only its own end is told."""
+    """A turn has no state outside itself: a second one has the same events."""
     assert read("chat", True, 7) == read("chat", True, 7)
 
 
 def test_what_is_no_answer_fails() -> None:
-    """A body that is no JSON object, and a reason from outside, end the turn as failed, once."""
+    """A body that is not a JSON object ends the turn as failed; a later failure from outside adds nothing."""
     turn = ModelTurn(plan("chat", "chat", False), Report(), content_type="application/json")
     feed(turn, b"<html>")
     (failed,) = feed(turn, b"")
@@ -68,12 +68,12 @@ def test_what_is_no_answer_fails() -> None:
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\n", b"\xef\xbb\xbf\n"])
 @pytest.mark.parametrize("dialect", ["responses", "chat"])
 def test_an_event_stream_that_its_header_calls_json(dialect: Dialect, before: bytes) -> None:
-    """It is read as what it is, with a byte order mark and empty lines before it."""
+    """It is parsed as what it is, even after a byte order mark and empty lines."""
     _, body = backend_answer(dialect, True, ["Hello ", CALL])
     turn = ModelTurn(plan("chat", dialect, False, [tool("f")]), Report(), content_type="application/json")
     feed(turn, before + body)
     emitted = feed(turn, b"")
-    assert [type(each) for each in emitted if not isinstance(each, Opened)][:2] == [TextDelta, CallStarted]
+    assert [type(event) for event in emitted if not isinstance(event, Opened)][:2] == [TextDelta, CallStarted]
     assert isinstance(emitted[-1], Ended)
 
 
@@ -87,17 +87,17 @@ def test_unknown_events_reach_the_report() -> None:
     assert len(report.warnings) == len(set(report.warnings))
 
 
-def test_a_large_event_takes_a_step_though_it_says_nothing() -> None:
-    """Events that repeat what was said, a megabyte each, let others go on between them."""
+def test_a_large_event_takes_a_step_though_it_adds_nothing() -> None:
+    """Events that only repeat earlier content, 100 KB each, are separate steps: other work can run in between."""
     answer = ResponsesAnswer(counts=usage("responses", 3, 4))
     data = b"".join([*answer.begin(), *answer.add_text("word " * 20_000), *answer.end()])
     turn = ModelTurn(plan("responses", "responses", True), Report(), content_type="text/event-stream")
     steps = list(turn.steps(data))
-    behind = list(itertools.takewhile(lambda step: not any(isinstance(each, TextDelta) for each in step), steps[::-1]))
-    assert sum(not step for step in behind) >= 3  # The text, its part and its item are told once more.
+    behind = list(itertools.takewhile(lambda step: not any(isinstance(e, TextDelta) for e in step), steps[::-1]))
+    assert sum(not step for step in behind) >= 3  # The text, its part and its item are repeated.
 
 
-# ─ what comes together is taken together: the slow path is the truth ─
+# ─ frames that arrive together are processed together: the slow path is the reference ─
 
 WORDS = ("Hel", "lo ", "a < b", "<", "tool_", "<tool_call>", "</tool_call>", CALL, CALL[:30], CALL[30:], "\n", "\n\n  ")
 WORDS += (
@@ -155,7 +155,7 @@ runs_of_deltas: st.SearchStrategy[list[Run]] = st.lists(
 
 
 def backend_frames(backend: Dialect, runs: list[Run], choices: int) -> list[bytes]:
-    """Return the frames of an answer in which some frames repeat from its beginning."""
+    """Return the frames of an answer whose frames repeat from the start."""
     answer = (ChatAnswer if backend == "chat" else ResponsesAnswer)(counts=usage(backend, 3, 4))
     frames = [*answer.begin()]
     for way, texts in [("say", ["So "] * 6), *runs]:
@@ -170,14 +170,14 @@ def backend_frames(backend: Dialect, runs: list[Run], choices: int) -> list[byte
 
 
 class SlowDecoder(SSEDecoder):
-    """A decoder that knows no repeats."""
+    """A decoder that recognises no repeats."""
 
     def repeats(self, data: bytes) -> None:
         return None
 
 
 def client_bytes(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[bytes, dict[str, Any]]:
-    """Return a client's bytes and the report; ``slowly``: by a decoder that knows no repeats."""
+    """Return a client's bytes and the report; ``slowly``: with a decoder that recognises no repeats."""
     report = Report()
     with (
         mock.patch("secrets.token_hex", lambda size: "0" * 2 * size),
@@ -205,7 +205,7 @@ def test_together_as_one_by_one(
     choices: int,
     stream: bool,
 ) -> None:
-    """Whatever is said, cut anywhere: bytes and report are those of frames that are read in full, one by one."""
+    """Whatever is sent, cut anywhere: bytes and report are those of frames that are parsed in full, one by one."""
     client, backend = apis
     the_plan = plan(client, backend, stream, [tool("f"), tool("write")], policy=policy, choices=choices)
     frames = backend_frames(backend, runs, choices)
@@ -224,7 +224,7 @@ def test_together_as_one_by_one(
 def test_together_at_every_cut(client: Dialect, backend: Dialect, arguments: str) -> None:
     """One answer with thoughts, prose and calls, in two pieces, wherever it is cut, and byte by byte.
 
-    What a cut does is the reader's matter: for the writer of the other API, every seventh one will do.
+    The effect of a cut depends on the reader, so for the writer of the other API every seventh one is enough.
     """
     runs: list[Run] = [("think", ["Let ", "me ", "see "] * 3), ("say", [LONG[at : at + 7] for at in range(0, 70, 7)])]
     runs += [("say", ["Hm.\n", "a < b"] * 4), ("say", [CALL, "\n"])]
@@ -237,11 +237,11 @@ def test_together_at_every_cut(client: Dialect, backend: Dialect, arguments: str
 
 
 def test_most_of_an_answer_is_taken_together() -> None:
-    """Prose and a long call come through the short way: were it never taken, the tests above would show nothing."""
+    """Prose and a long call take the fast path: if they never did, the tests above would prove nothing."""
     fed = mock.Mock(wraps=Answer.feed)
-    said = "Let me think about it.\n" * 30
+    prose = "Let me think about it.\n" * 30
     for text, share, arguments in (
-        (said, 0.3, "buffered"),
+        (prose, 0.3, "buffered"),
         (LONG * 3, 0.5, "buffered"),
         (LONG * 3, 0.5, "incremental"),
     ):

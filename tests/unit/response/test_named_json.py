@@ -18,7 +18,7 @@ read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", r"</c>|\Z")
     ],
 )
 def test_named_json(body: str, calls: list[tuple[str | None, str | None]]) -> None:
-    """Each name has what stands up to its end for arguments, as text; what else there is, is broken."""
+    """The arguments of each name are the text up to its end; anything else is broken."""
     got = read(body)
     assert [(call.name, call.arguments.source if call.arguments else None) for call in got] == calls
     assert [call.broken for call in got] == [arguments is None for _, arguments in calls]
@@ -36,5 +36,5 @@ def test_named_json(body: str, calls: list[tuple[str | None, str | None]]) -> No
     ],
 )
 def test_mistral(body: str, names: list[str | None]) -> None:
-    """All spellings that Mistral's models have had."""
+    """All spellings that Mistral's models have used."""
     assert [call.name for call in read_mistral(body)] == names

@@ -61,14 +61,14 @@ NAMES = ["add", "add_all", "get.x"]
     ],
 )
 def test_openings(text: str, opening: str | None) -> None:
-    """An opening is told from as few characters as it takes, and a word that is no tool's is never waited for."""
+    """An opening is recognised from as few characters as possible, and a word that is no tool's is never waited for."""
     assert opening_at(text, 0, NAMES, final=False) == opening
     assert opening_at("x " + text, 2, NAMES, final=False) == opening
     assert opening_at(text, 0, NAMES, final=True) != "more"
 
 
 def test_lines_that_may_begin_something() -> None:
-    """Whatever opens at a line's start is announced by its first character; the middle of a line announces nothing."""
+    """Whatever opens at the start of a line is recognised by its first character; within a line nothing is."""
     may = may_begin(NAMES)
     for char in map(chr, range(0x250)):
         for rest in ("", "d(", "``", "~~", "function_call "):

@@ -22,12 +22,12 @@ from toolsimlib.response.untagged import Untagged
     ],
 )
 def test_the_plan_chooses_the_parser(fields: dict[str, Any], kind: type) -> None:
-    """JSON that was asked for is no call, except where the backend was told to write nothing else."""
+    """JSON that was requested is no call, unless the backend was constrained to write nothing but a call."""
     the_plan = plan("chat", "chat", True, [ADD], **fields)
     assert type(parser_for(the_plan, Judge(the_plan, Report()))) is kind
 
 
 def test_without_tools_all_text_is_text() -> None:
-    """Then there is nothing to look for."""
+    """There is nothing to look for."""
     the_plan = plan("chat", "chat", True)
     assert parser_for(the_plan, Judge(the_plan, Report())) is None

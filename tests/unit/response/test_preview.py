@@ -24,7 +24,7 @@ def preview(body: str, size: int = 1) -> tuple[Preview, str]:
 
 @given(OBJECTS, st.integers(1, 12), st.booleans(), st.booleans(), st.sampled_from(["", "[", "\n [ "]))
 def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool, ascii_only: bool, head: str) -> None:
-    """Whatever the object, its encoding, the cuts and the list that it begins: its fragments are the arguments."""
+    """For any object, encoding, cuts and enclosing list, the fragments together are the arguments."""
     arguments = json.dumps(value, ensure_ascii=ascii_only)
     inner = json.dumps(arguments, ensure_ascii=ascii_only) if quoted else arguments
     after = ', {"name": "f", "arguments": {"z": 1}}]' if head else ""
@@ -52,7 +52,7 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
     ],
 )
 def test_gives_up_silently(body: str) -> None:
-    """Any other shape, an unknown or a strict tool, arguments that are no object: nothing is given out."""
+    """Any other shape, an unknown or a strict tool, arguments that are not an object: nothing is emitted."""
     reader, seen = preview(body)
     assert seen == ""
     assert not reader.announced
@@ -60,7 +60,7 @@ def test_gives_up_silently(body: str) -> None:
 
 @pytest.mark.parametrize("tail", ["\\q", "\n", "\\u12x"])
 def test_a_bad_escape_stops_it(tail: str) -> None:
-    """What is no JSON string stops the preview; what it gave out before is a beginning of the text."""
+    """An invalid JSON string stops the preview; what it emitted before is a prefix of the arguments."""
     reader, seen = preview(f'{{"name":"f","arguments":"{{\\"a\\":{tail} more')
     assert seen == '{"a":'
     assert reader.feed("more") == ""
@@ -68,7 +68,7 @@ def test_a_bad_escape_stops_it(tail: str) -> None:
 
 
 def test_giving_up_ends_it() -> None:
-    """A preview that was told to give up says no more."""
+    """A preview that was given up emits nothing more."""
     reader, _ = preview('{"name":"f","arguments":{"a":1')
     reader.give_up()
     assert not reader.announced

@@ -6,7 +6,7 @@ from toolsimlib.response.prose import Prose
 
 
 def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
-    """Return ``text`` with a mark where a call may begin, none of which does."""
+    """Return ``text`` with a mark wherever a call may begin, though none does."""
     prose, at, seen = Prose(), Cursor(), ""
     chunks = [*text] if bytewise else [text]
     for number, chunk in enumerate(chunks, 1):
@@ -33,7 +33,7 @@ def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
     ],
 )
 def test_a_call_may_begin_where_a_line_does(text: str, marked: str) -> None:
-    """Behind the indent of each line that is not in a thought, which only the start of the answer may hold."""
+    """After the indentation of each line outside a thought, which may only be at the start of the answer."""
     assert places(text, bytewise=False)[0] == marked
     assert "<think>" in text or places(text, bytewise=True)[0] == marked  # The sentinel never cuts these tags.
 
@@ -46,7 +46,7 @@ def test_a_thought_begins_no_answer(text: str, begun: bool) -> None:
 
 @pytest.mark.parametrize("bytewise", [False, True])
 def test_nothing_begins_in_code(bytewise: bool) -> None:
-    """From a place in a fence that holds no call up to its closing mark; a block within it changes nothing."""
+    """Between a place in a fence without a call and its closing mark; a block inside changes nothing."""
     prose, at, emitted = Prose(), Cursor(), ""
     prose.resume("info", "```")
     for chunk in [*"sql\n{\n"] if bytewise else ["sql\n{\n"]:
@@ -55,7 +55,7 @@ def test_nothing_begins_in_code(bytewise: bool) -> None:
             text, may_begin = prose.read(at)
             emitted += text
             assert not may_begin
-    prose.resume("line")  # Behind the block.
+    prose.resume("line")  # After the block.
     assert repr(prose) == "Prose(state_code)"
     at.feed("\n```\nx")
     seen = []

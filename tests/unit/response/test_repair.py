@@ -1,4 +1,4 @@
-"""Repairs: what a slip is, and that nothing else is touched."""
+"""Repairs: what counts as a slip, and that nothing else is touched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOTS = st.lists(VALUES, max_size=5) | st.dictionaries(st.text(), VALUES, max_si
 
 @given(ROOTS, st.booleans(), st.sampled_from([None, 1]), st.text(max_size=3))
 def test_sound_json_is_untouched(value: Any, ascii_only: bool, indent: int | None, after: str) -> None:
-    """Text that is JSON comes out as it is, with no code, up to where it ends."""
+    """Valid JSON is returned unchanged, without a code, up to its end."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert mend(text + after) == Mended(text, len(text), ())
 
@@ -29,8 +29,8 @@ PRINTABLE = st.text(st.characters(max_codepoint=0x2FF).filter(str.isprintable))
 
 
 @given(st.dictionaries(PRINTABLE, st.none() | st.booleans() | st.lists(PRINTABLE | st.integers(), max_size=4)))
-def test_python_is_read(value: Any) -> None:
-    """The text that Python prints for a value is mended into JSON of that value."""
+def test_python_is_mended(value: Any) -> None:
+    """Python's repr of a value is mended into JSON of that value."""
     mended = mend(repr(value))
     assert mended is not None
     assert json.loads(mended.text) == value
@@ -38,7 +38,7 @@ def test_python_is_read(value: Any) -> None:
 
 @given(ROOTS)
 def test_missing_brackets_at_the_end(value: Any) -> None:
-    """All brackets missing at the end are added, but only if the text is known to be whole."""
+    """All brackets missing at the end are added, but only if the text is known to be complete."""
     text = json.dumps(value)
     cut = text.rstrip("]}")
     mended = mend(cut) if cut else None
@@ -69,7 +69,7 @@ def test_missing_brackets_at_the_end(value: Any) -> None:
     ],
 )
 def test_slips(text: str, mended: str) -> None:
-    """Each slip is put right in place; all around it stays."""
+    """Each slip is corrected in place, and its surroundings stay."""
     got = mend(text)
     assert got is not None
     assert got.text == mended
@@ -78,7 +78,7 @@ def test_slips(text: str, mended: str) -> None:
 
 @given(ROOTS, st.data())
 def test_wrong_brackets_at_the_end(value: Any, data: st.DataObject) -> None:
-    """Any brackets of the wrong kind at the end are put right, but only if the text is known to be whole."""
+    """Wrong brackets at the end are corrected, but only if the text is known to be complete."""
     text = json.dumps(value)
     bare = text.rstrip("]}")
     wrong = bare + "".join(data.draw(st.sampled_from("]}")) for _ in text[len(bare) :])
@@ -92,19 +92,19 @@ def test_wrong_brackets_at_the_end(value: Any, data: st.DataObject) -> None:
     ["", "x", '"a"', '{"a', "{'a", "[1},2]", '{"a":[1},"b":2}', "[Nope]", "[TrueX]", "[" * 514 + "]" * 514],
 )
 def test_beyond_repair(text: str) -> None:
-    """What could have been meant in two ways, or is no object or array, is not mended."""
+    """Ambiguous text, or what is not an object or array, is not mended."""
     assert mend(text) is None
 
 
 def test_bounded() -> None:
-    """A text with more slips than a slip explains is given up."""
+    """A text with too many slips is given up."""
     assert mend("[" + "'a'," * 5_000 + "1]") is not None
     assert mend("[" + "'a'," * 50_000 + "1]") is None
 
 
 @given(st.text(alphabet="{}[],:\"'\\ \n\x00\ud800TrueNonaFls0"), st.booleans())
 def test_no_text_raises(text: str, closed: bool) -> None:
-    """Any text is mended or not; the end lies within the text."""
+    """Any text is mended or None; the end lies within the text."""
     got = mend(text, closed=closed)
     assert got is None or 0 < got.end <= len(text)
 
@@ -138,5 +138,5 @@ NAMES = [
     ],
 )
 def test_fit_name(written: str, fit: str | None) -> None:
-    """A name with a slip stands for the one tool it fits; the smallest slip that fits decides."""
+    """A name with a slip stands for the one tool that it fits; the smallest slip that fits decides."""
     assert fit_name(written, NAMES) == fit

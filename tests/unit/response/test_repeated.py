@@ -18,12 +18,12 @@ from toolsimlib.schema import compile_schema
     ],
 )
 def test_repeated_keys_are_several_objects(text: str, keys: tuple[str, ...], objects: list[str]) -> None:
-    """Keys that are repeated equally often make as many objects; keys that stand once are in each of them."""
+    """Keys repeated equally often become as many objects; keys that occur once are in each of them."""
     got = split_repeated(text)
     assert got is not None
     assert got.keys == keys
-    assert [each.source for each in got.objects] == objects
-    assert [each.value for each in got.objects] == [json.loads(each) for each in objects]
+    assert [part.source for part in got.objects] == objects
+    assert [part.value for part in got.objects] == [json.loads(text) for text in objects]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_repeated_keys_are_several_objects(text: str, keys: tuple[str, ...], obj
     ],
 )  # fmt: skip
 def test_what_is_one_object(text: str) -> None:
-    """No repetition, the same value again, unequal numbers, something else, or something long: nothing is split."""
+    """No repetition, the same value again, unequal counts, not an object, or a long text: nothing is split."""
     assert split_repeated(text) is None
 
 
@@ -82,7 +82,7 @@ SCHEMA = compile_schema(
     ],
 )
 def test_calls_that_collapsed(text: str, code: str | None, objects: list[str]) -> None:
-    """Numbered keys and lists make several calls where the schema knows neither the key nor a list."""
+    """Numbered keys and lists become several calls if the schema allows neither the key nor a list."""
     got = split_arguments(text, SCHEMA)
     assert (got and got.code) == code
-    assert [each.source for each in got.objects] == objects if got else not objects
+    assert [part.source for part in got.objects] == objects if got else not objects

@@ -53,12 +53,12 @@ def expected(case: dict[str, Any], client: Dialect) -> Seen:
 @each_backend
 @pytest.mark.parametrize(
     ("stream", "arguments"),
-    # To a client that does not stream, arguments do not stream either.
+    # If the client does not stream, neither do arguments.
     [(True, "buffered"), (True, "incremental"), (False, "buffered")],
     ids=["stream", "incremental", "whole"],
 )
 def test_case(name: str, client: Dialect, backend: Dialect, stream: bool, arguments: str) -> None:
-    """Every case gives one answer: whatever the dialects, streamed or whole on either side, however it is cut."""
+    """Every case has one answer: whatever the dialects, streamed or whole on either side, however it is cut."""
     case = CASES[name]
     if arguments == "incremental" and stream and "late" in case:
         pytest.skip(f"the call was announced too early: {case['late']}")
@@ -76,7 +76,7 @@ def test_case(name: str, client: Dialect, backend: Dialect, stream: bool, argume
         cut_early = case.get("cut") or (client == "chat" and case.get("chat_cut"))
         if "error" not in case:
             assert rewriter.cut == bool(cut_early)
-            # Counts that the backend gives after the end of the turn are not waited for.
+            # We do not wait for usage that the backend sends after the end of the turn.
             assert seen.usage in (None, 7) if cut_early else seen.usage == 7
         wanted = expected(case, client)
         if case.get("compare") == "json":
@@ -89,7 +89,7 @@ JUDGE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_tex
 
 
 def judged(case: dict[str, Any]) -> str | None:
-    """Return the text of a judge's case, None if the sentinel makes something else of it than that one block."""
+    """Return the text of a judge's case, or None if the sentinel does not read it as exactly that block."""
     text = f"<tool_call>{case['body']}{case.get('closing', '</tool_call>')}"
     sentinel = Sentinel()
     pieces = sentinel.feed(text) + sentinel.finish()
@@ -98,20 +98,20 @@ def judged(case: dict[str, Any]) -> str | None:
 
 @pytest.mark.parametrize("case", [case for case in JUDGE["cases"] if judged(case)], ids=lambda case: case["case"])
 @each_stream
-def test_the_judges_table_through_and_through(case: dict[str, Any], stream: bool) -> None:
-    """Each cell of the judge's table, in an answer: the client gets the calls, the text or the error that it says."""
+def test_the_judges_table_end_to_end(case: dict[str, Any], stream: bool) -> None:
+    """Each cell of the judge's table, in an answer: the client gets its calls, text or error."""
     text = judged(case)
     assert text is not None
     strict = case.get("strict", [])
     tools = [
         Tool(
-            each["name"],
-            each["name"],
-            kind=each.get("kind", "function"),
-            parameters=each.get("parameters"),
-            strict=each["name"] in strict,
+            declared["name"],
+            declared["name"],
+            kind=declared.get("kind", "function"),
+            parameters=declared.get("parameters"),
+            strict=declared["name"] in strict,
         )
-        for each in JUDGE["tools"]
+        for declared in JUDGE["tools"]
     ]
     policy = {"repair": case.get("repair", "safe")}
     the_plan = plan("responses", "chat", stream, tools, policy=policy, masked=frozenset(JUDGE["masked"]))
@@ -133,8 +133,8 @@ def test_the_judges_table_through_and_through(case: dict[str, Any], stream: bool
         assert (seen.error or seen.items) == wanted
 
 
-def test_the_judges_table_is_all_but_there() -> None:
-    """Few of the judge's cases are bodies that no text can lead to."""
+def test_the_judges_table_is_nearly_all_there() -> None:
+    """At least 80 % of the judge's cases are bodies that the sentinel can read."""
     assert sum(judged(case) is not None for case in JUDGE["cases"]) > 0.8 * len(JUDGE["cases"])
 
 
@@ -156,7 +156,7 @@ def test_failures_of_whole_answers_are_http_errors(client: Dialect, backend: Dia
 @each_backend
 @pytest.mark.parametrize("text", ["Half an ans", f"Look {CALL[:40]}", ""], ids=["text", "in a block", "nothing"])
 def test_a_stream_without_its_terminator_fails(client: Dialect, backend: Dialect, text: str) -> None:
-    """A backend that stops anywhere before its terminator fails, and what was held back is said."""
+    """A backend that stops anywhere before its terminator fails, and what was held back is emitted."""
     kind, body = backend_answer(backend, True, [text] if text else [])
     end = body.index(b'"stop"' if backend == "chat" else b"event: response.completed")
     _, chunks = rewrite(plan(client, backend, True, [WEATHER]), kind, body[:end])
@@ -169,7 +169,7 @@ def test_a_stream_without_its_terminator_fails(client: Dialect, backend: Dialect
 @each_backend
 @pytest.mark.parametrize("rest", ["", "\n", " half an ans", CALL[:40]], ids=["nothing", "a gap", "text", "in a block"])
 def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: Dialect, rest: str) -> None:
-    """What would have followed would have been cut anyway: the client gets its call, and a whole end."""
+    """What would have followed would have been cut anyway: the client gets its call, and a normal end."""
     kind, body = backend_answer(backend, True, [CALL, rest] if rest else [CALL])
     end = body.index(b'"stop"' if backend == "chat" else b"event: response.completed")
     _, chunks = rewrite(plan("chat", backend, True, [WEATHER]), kind, body[:end])
@@ -180,7 +180,7 @@ def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: Dialect, r
 
 @each_backend
 def test_a_responses_stream_that_breaks_off_after_a_call_fails(backend: Dialect) -> None:
-    """Its output has a place for what would have followed: nobody knows what was lost."""
+    """The output could have continued, and what was lost is unknown."""
     kind, body = backend_answer(backend, True, [CALL])
     end = body.index(b'"stop"' if backend == "chat" else b"event: response.completed")
     _, chunks = rewrite(plan("responses", backend, True, [WEATHER]), kind, body[:end])
@@ -188,7 +188,7 @@ def test_a_responses_stream_that_breaks_off_after_a_call_fails(backend: Dialect)
 
 
 def test_chat_without_done_is_whole_if_it_has_finished() -> None:
-    """Many chat servers leave ``[DONE]`` out; a finish reason says as much."""
+    """Many chat servers omit ``[DONE]``; a finish reason is enough."""
     kind, body = backend_answer("chat", True, [CALL])
     _, chunks = rewrite(plan("chat", "chat", True, [WEATHER]), kind, body.replace(b"data: [DONE]\n\n", b""))
     assert read("chat", True, chunks).finish == "tool_calls"
@@ -199,7 +199,7 @@ def test_chat_without_done_is_whole_if_it_has_finished() -> None:
 @each_stream
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", ""])
 def test_a_stream_under_another_name(client: Dialect, backend: Dialect, stream: bool, kind: str) -> None:
-    """An event stream whose header says something else is read as the stream that it is."""
+    """An event stream with another content type is still read as one."""
     _, body = backend_answer(backend, True, ["Hm.", CALL])
     _, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, body, cut=9)
     assert read(client, stream, chunks).items == [["text", "Hm."], ["call", "get_weather", '{"city":"Paris"}']]
@@ -208,7 +208,7 @@ def test_a_stream_under_another_name(client: Dialect, backend: Dialect, stream: 
 @each_client
 @each_backend
 def test_an_error_in_mid_stream(client: Dialect, backend: Dialect) -> None:
-    """A backend's error in mid-stream reaches the client with its own code and message; nothing follows it."""
+    """A backend's error in mid-stream reaches the client with its own code; nothing follows it."""
     kind, body = backend_answer(backend, True, ["Half an ans"])
     error = {"message": "Too much.", "type": "tokens", "code": "rate_limit_exceeded"}
     if backend == "chat":
@@ -241,7 +241,7 @@ def test_an_error_of_a_responses_stream_in_all_its_shapes() -> None:
 @each_client
 @each_backend
 def test_keepalive_only_while_a_block_is_held_back(client: Dialect, backend: Dialect) -> None:
-    """The client is told that the stream lives only while it would hear nothing, and reads the answer all the same."""
+    """Keep-alives are sent only while the client would get nothing, and do not disturb the answer."""
     kind, body = backend_answer(backend, True, ["Hm.", CALL[:30], CALL[30:]])
     rewriter = ResponseRewriter(plan(client, backend, True, [WEATHER]), Report(), content_type=kind)
     chunks: list[bytes] = []
@@ -257,7 +257,7 @@ def test_keepalive_only_while_a_block_is_held_back(client: Dialect, backend: Dia
 
 @each_client
 def test_fail_from_outside(client: Dialect) -> None:
-    """A failure that lies outside the backend's bytes ends the answer once."""
+    """A failure outside the backend's bytes ends the answer, once."""
     rewriter = ResponseRewriter(plan(client, "chat", True, [WEATHER]), Report(), content_type="text/event-stream")
     chunks = rewriter.fail(ApiError("No data for 300 s.", code="backend_timeout", status=504))
     assert rewriter.done
@@ -275,7 +275,7 @@ TEXT = st.lists(
 
 @given(TEXT, st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.integers(1, 9), st.integers(1, 40), st.booleans())
 def test_stream_equals_whole(text: str, client: Dialect, backend: Dialect, size: int, cut: int, strict: bool) -> None:
-    """Any text, cut anywhere, characters and bytes: the streamed answer says what the whole one says, in order."""
+    """Any text, cut anywhere, by characters and bytes: the streamed answer equals the whole one, in order."""
     tools = [tool("get_weather", strict, city="string")]
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
     whole, body = rewrite(plan(client, backend, False, tools), *backend_answer(backend, False, [text]))
@@ -295,7 +295,7 @@ def test_stream_equals_whole(text: str, client: Dialect, backend: Dialect, size:
     st.sampled_from(["text/event-stream", "application/json"]),
 )
 def test_any_bytes(data: bytes, client: Dialect, backend: Dialect, stream: bool, kind: str) -> None:
-    """Any bytes for an answer: no exception, and the client is told that it failed."""
+    """Any bytes for an answer: no exception, the answer ends, and the client gets something."""
     rewriter, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, data, 5)
     assert rewriter.done
     assert b"".join(chunks)
@@ -325,7 +325,7 @@ KEYS = [
     "output_index", "content_index", "summary_index", "summary", "message", "created", "created_at", "model",
     "incomplete_details", "input_tokens", "prompt_tokens", "refusal", "reasoning_content", "code", "item_id",
 ]  # fmt: skip
-# Objects of the right kind with anything at all for a field, nested as the APIs nest them.
+# Objects of the right kind with arbitrary fields, nested as the APIs nest them.
 OBJECTS = st.recursive(
     JSON_VALUES,
     lambda values: (
@@ -342,7 +342,7 @@ OBJECTS = st.recursive(
 
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.booleans())
 def test_any_json(values: list[Any], client: Dialect, backend: Dialect, stream: bool) -> None:
-    """Events with anything at all in their fields: no exception."""
+    """Events with arbitrary fields: no exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].done
     for value in values:
@@ -361,11 +361,11 @@ LONG_CALL = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': LONG},
 @each_backend
 @pytest.mark.parametrize("size", [1, 1000])
 def test_long_arguments_cut_at_every_byte(client: Dialect, backend: Dialect, size: int) -> None:
-    """100 KB of arguments, full of emoji, quotes and tags, arrive verbatim when every byte comes alone."""
+    """100 KB of arguments, full of emoji, quotes and tags, arrive verbatim when every byte arrives alone."""
     assert len(LONG.encode()) > 100_000
     pieces = [LONG_CALL[i : i + size] for i in range(0, len(LONG_CALL), size)]
     if size == 1:
-        # A delta for each character of all of it would be 20 MB of frames: the beginning and the end do.
+        # One delta per character would be 20 MB of frames: the beginning and the end are enough.
         pieces = [*pieces[:3000], "".join(pieces[3000:-3000]), *pieces[-3000:]]
     _, chunks = rewrite(plan(client, backend, True, [WEATHER]), *backend_answer(backend, True, pieces), cut=1)
     assert read(client, True, chunks).items == [["call", "get_weather", LONG]]
@@ -375,7 +375,7 @@ def test_long_arguments_cut_at_every_byte(client: Dialect, backend: Dialect, siz
 @each_client
 @each_backend
 def test_every_single_cut(client: Dialect, backend: Dialect) -> None:
-    """A stream that comes in two pieces says the same wherever the cut is."""
+    """A stream in two pieces has the same result wherever the cut is."""
     text = f'Hé 🐢 <tool_call>{{"name":"get_weather","arguments":{json.dumps(LONG[:60] + chr(34) + "}")}}}</tool_call>'
     kind, body = backend_answer(backend, True, [text[i : i + 9] for i in range(0, len(text), 9)])
     for cut in range(1, len(body)):
@@ -417,7 +417,7 @@ def test_two_choices(stream: bool) -> None:
     [("chat", False, ["call_007", "call_008"]), ("responses", False, ["fc_007", "fc_008"]), ("chat", True, [])],
 )
 @each_stream
-def test_the_ids_and_tokens_of_an_answer_are_told(client: Any, legacy: bool, ids: list[str], stream: bool) -> None:
+def test_the_ids_and_tokens_of_an_answer_are_reported(client: Any, legacy: bool, ids: list[str], stream: bool) -> None:
     """As the client got them, in order; a legacy function call has no id."""
     the_plan = plan(client, "chat", stream, [WEATHER], first_number=7, legacy_functions=legacy)
     report = Report()

@@ -29,7 +29,7 @@ SCRAPS = [f"{D6}, " * 40, D6, D20, ", ", " ", "[", "]", "```json\n", "```python\
 def client_output(
     chunks: list[str], reason: FinishReason = "length", client: Dialect = "chat", strict: bool = False, **fields: Any
 ) -> tuple[str, list[str], object, Report]:
-    """Return what the client gets for a text that arrives as ``chunks``: text, arguments, why it ended; the report."""
+    """Return what the client gets for a text in ``chunks``: text, arguments, the finish reason; and the report."""
     report = Report()
     tools = [Tool("roll", "roll", parameters=SCHEMA, strict=strict)]
     answer = Answer(plan(client, "chat", True, tools, **fields), report)
@@ -46,7 +46,7 @@ def client_output(
 
 
 def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, list[str], object]:
-    """Return what the client gets, which is the same whole, by characters and in two parts."""
+    """Return what the client gets, which is the same whole, character by character and in two parts."""
     whole = client_output([text], reason)[:3]
     assert client_output(list(text), reason)[:3] == whole
     for at in {1, len(text) // 3, len(text) // 2, len(text) - 1}:
@@ -57,7 +57,7 @@ def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, l
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_list_cut_off_in_a_loop_calls_once(kind: str, strict: bool) -> None:
-    """Cut anywhere behind the third call of the same, with those before it, it is that call; before, it is text."""
+    """Cut anywhere after the third identical call, it is that call and those before; cut earlier, it is text."""
     head = f"{LISTS[kind][0]}{D20},\n    "
     text = head + ",\n    ".join([D6] * (CUT + 2))
     third = len(head) + CUT * len(D6) + (CUT - 1) * len(",\n    ")
@@ -74,7 +74,7 @@ def test_a_list_cut_off_in_a_loop_calls_once(kind: str, strict: bool) -> None:
     [', {"name": "roll", "arguments": {"sides": 8', ", [", ', {"type"', ', {"name": "roll", "arguments": {}'],
 )
 def test_another_item_is_no_loop(rest: str) -> None:
-    """Where the list goes on otherwise than it did, nobody knows its rest: it is text, as any call that was cut off."""
+    """If the list continues differently, its rest is unknown: it is text, like any call that was cut off."""
     text = "[" + ", ".join([D6] * CUT) + rest
     assert same_however_cut(text) == (text, [], "length")
 
@@ -82,14 +82,14 @@ def test_another_item_is_no_loop(rest: str) -> None:
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("times", [1, 2, CUT, ENDLESS - 1])
 def test_a_list_that_ends_by_itself_stands(kind: str, times: int) -> None:
-    """Two throws of a die are two calls, and so are thirty: whoever ends a list has counted."""
+    """Two throws of a die are two calls, and so are thirty: a list that was ended is as long as was meant."""
     head, tail = LISTS[kind]
     for reason in ("stop", "length"):
         assert same_however_cut(head + ", ".join([D6] * times) + tail, reason)[1] == [A] * times
 
 
 def test_a_list_that_nobody_cut_off_is_no_loop() -> None:
-    """A model that stops in the midst of an item has not run into a limit; behind one, only the bracket is missing."""
+    """A model that stops within an item has not run into a limit; after one, only the bracket is missing."""
     text = "[" + ", ".join([D6] * CUT)
     assert same_however_cut(f"{text}, {D6[:9]}", "stop")[1] == []
     assert same_however_cut(text, "stop")[1] == [A] * CUT
@@ -98,7 +98,7 @@ def test_a_list_that_nobody_cut_off_is_no_loop() -> None:
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize("kind", LISTS)
 def test_a_loop_without_end_is_ended(client: Dialect, kind: str) -> None:
-    """The answer is over at the same call without end, which counts once, whatever follows; the log says why."""
+    """An endless repetition ends the answer and counts once, whatever follows; the log gives the reason."""
     text = f"{LISTS[kind][0]}{D20}, " + ", ".join([D6] * ENDLESS)
     for chunks in ([text], list(text), [f"{text}, {D20}]"], list(f"{text}, {D6}, {D6}]\n```\nDone.")):
         prose, calls, reason, report = client_output(chunks, "stop", client)
@@ -110,33 +110,33 @@ def test_a_loop_without_end_is_ended(client: Dialect, kind: str) -> None:
 
 @pytest.mark.parametrize("times", [CUT + 1, ENDLESS + 2])
 def test_without_repairs_it_is_text(times: int) -> None:
-    """Since it is not what the model wrote; nothing in it is a call by itself then."""
+    """A single call is not what the model wrote; without repairs nothing in the list is a call by itself."""
     text = "[" + ", ".join([D6] * times)
     assert client_output([text], policy={"repair": "off"})[:3] == (text, [], "length")
 
 
-def test_blocks_are_told_one_by_one() -> None:
-    """Calls in tags of their own are told as soon as they are whole: how many are wanted is the operator's to say."""
+def test_blocks_are_emitted_one_by_one() -> None:
+    """Calls in separate tags are emitted as soon as they are complete: limiting their number is up to the operator."""
     assert client_output([f"<tool_call>{D6}</tool_call>\n"] * (ENDLESS + 9))[1] == [A] * (ENDLESS + 9)
 
 
 @given(st.sampled_from([head for head, _ in LISTS.values()]), st.lists(st.sampled_from(SCRAPS), max_size=9), st.data())
 def test_nothing_is_lost_however_it_is_cut(head: str, scraps: list[str], data: st.DataObject) -> None:
-    """Around loops too, the pieces are the text, and where it is cut does not matter."""
+    """With loops too, the pieces add up to the text, and do not depend on the cuts."""
     text = head + "".join(scraps)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=5)))
     found = []
     for places in ([], cuts):
         parser = Untagged(Sentinel(), Judge(plan("chat", "chat", True, TOOLS), Report()))
-        pieces = [each for a, b in pairwise([0, *places, len(text)]) for each in parser.feed(text[a:b])]
+        pieces = [piece for a, b in pairwise([0, *places, len(text)]) for piece in parser.feed(text[a:b])]
         pieces += parser.finish(cut=True)
-        assert "".join(each if isinstance(each, str) else each.raw for each in pieces) == text
-        found.append([each for each in pieces if not isinstance(each, str)])
+        assert "".join(piece if isinstance(piece, str) else piece.raw for piece in pieces) == text
+        found.append([piece for piece in pieces if not isinstance(piece, str)])
     assert found[0] == found[1]
 
 
 def test_linear() -> None:
-    """Lists of many calls, all the same but for one in thirty, cost time in proportion to their length."""
+    """Lists of many calls, all but one in thirty identical, take linear time."""
 
     def read(size: int) -> None:
         items = [D20 if number % 30 == 0 else D6 for number in range(size)]

@@ -13,7 +13,7 @@ E = "</tool_call>"
 
 
 def parse(chunks: list[str], **options: object) -> list[Piece]:
-    """Return the pieces of a text that arrives as ``chunks``, neighbouring prose joined."""
+    """Return the pieces of a text that arrives as ``chunks``, adjacent prose joined."""
     sentinel = Sentinel(**options)  # type: ignore[arg-type]
     pieces = [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish()
     joined: list[Piece] = []
@@ -43,7 +43,7 @@ def X(body: str) -> Block:
 
 CALL = '{"name":"f","arguments":"{\\"k\\":\\"</tool_call>\\"}"}'
 
-# Each rule of the module's page, in its order: the text, and its pieces.
+# Each rule of the module's docstring, in order: the text, and its pieces.
 CASES: dict[str, tuple[str, list[Piece]]] = {
     "1 prose": ("Just words, a < b and <b>bold</b>.", ["Just words, a < b and <b>bold</b>."]),
     "1 call": (f"{T}{CALL}{E}", [J(CALL)]),
@@ -141,7 +141,7 @@ def test_rule_at_every_cut(name: str) -> None:
     ],
 )
 def test_oversize(body: str, kept: int, size: int) -> None:
-    """A block over the limit is given out up to that byte, never half a character (rule 9)."""
+    """A block over the limit is emitted up to that byte, never with part of a character (rule 9)."""
     text = f"{T}{body}{E} {T}{CALL}{E}"
     pieces = parse([text[i : i + size] for i in range(0, len(text), size)], limit=50)
     assert pieces[0] == Oversize(T + body[:kept])
@@ -157,7 +157,7 @@ def test_a_private_tag_leaves_tool_call_alone() -> None:
 
 
 def test_prose_is_not_held_back() -> None:
-    """Text that cannot become a tag leaves at once, and a false tag as soon as it is known to be false."""
+    """Text that cannot become a tag is emitted at once, and a false tag as soon as it is recognised."""
     sentinel = Sentinel()
     assert sentinel.feed("Hello ") == ["Hello "]
     assert sentinel.feed("a<b <tool") == ["a<b "]
@@ -169,7 +169,7 @@ def test_prose_is_not_held_back() -> None:
 
 
 def test_fragments_preview_the_body() -> None:
-    """Fragments of an open JSON block come as they arrive, and are a beginning of its body."""
+    """Fragments of an open JSON block are emitted as they arrive, and are a prefix of its body."""
     sentinel = Sentinel(fragments=True)
     text = f"a{T} {CALL}{E}"
     pieces = [piece for char in text for piece in sentinel.feed(char)]
@@ -180,7 +180,7 @@ def test_fragments_preview_the_body() -> None:
 
 
 def test_state_shows_in_repr() -> None:
-    """The state that a person sees in a debugger is the diagram's."""
+    """The state in the repr is the diagram's."""
     sentinel = Sentinel()
     seen = [repr(sentinel)]
     for text in ("a", T, "{", '"', "~"):
@@ -221,27 +221,27 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int, fr
     st.booleans(),
 )
 def test_what_passes_or_grows_need_not_be_fed(cut: list[tuple[str, int]], fragments: bool) -> None:
-    """Texts that pass are given out as they are when fed; what grows a block gives out at most its fragments."""
+    """Feeding a text that passes returns it unchanged; one that extends a block yields its fragments at most."""
     fed, asked = Sentinel(limit=300, fragments=fragments), Sentinel(limit=300, fragments=fragments)
     pieces: list[Piece] = []
     for text, step in cut:
         texts = [text[at : at + step] for at in range(0, len(text), step)]
-        expected = [piece for each in texts for piece in fed.feed(each)]
+        expected = [piece for chunk in texts for piece in fed.feed(chunk)]
         if texts and asked.pass_on(texts) == len(texts):
             assert expected == texts
             pieces += texts
         elif texts and (extended := asked.extend(texts, previews=True)) is not None:
-            assert expected == [Fragment(each) for each in extended if each]
+            assert expected == [Fragment(part) for part in extended if part]
             pieces += expected
         else:
-            got = [piece for each in texts for piece in asked.feed(each)]
+            got = [piece for chunk in texts for piece in asked.feed(chunk)]
             assert got == expected
             pieces += got
     assert asked.finish() == fed.finish()
 
 
-def test_a_block_with_fragments_grows_only_for_those_who_take_them() -> None:
-    """Where nobody can take the fragments, the text has to be fed."""
+def test_a_block_with_fragments_grows_only_if_they_are_accepted() -> None:
+    """If nobody accepts the fragments, the text must be fed."""
     parser = Sentinel(fragments=True)
     parser.feed(T + '{"name":"f","arguments":"')
     assert parser.extend(["abc"]) is None
@@ -249,7 +249,7 @@ def test_a_block_with_fragments_grows_only_for_those_who_take_them() -> None:
 
 
 def test_half_an_escape_grows_a_block() -> None:
-    """Nothing of it can be told yet, and it need not be fed all the same."""
+    """Nothing of it can be emitted yet, but it need not be fed."""
     parser = Sentinel()
     parser.feed(T + '{"name":"')
     assert parser.extend(["\\"]) == []
@@ -259,7 +259,7 @@ def test_half_an_escape_grows_a_block() -> None:
 
 @given(st.lists(st.sampled_from(["a < b", "<", "tool_call>", T, "<b>", "x"]), min_size=1))
 def test_texts_pass_together_if_each_passes(texts: list[str]) -> None:
-    """A tag that is cut in two passes in no part of it that could be one; what stands before it passes."""
+    """Texts pass up to the first one that might be part of a tag."""
     parser = Sentinel()
     parser.feed("Say ")
     alone = [parser.pass_on((text,)) for text in texts]
@@ -269,7 +269,7 @@ def test_texts_pass_together_if_each_passes(texts: list[str]) -> None:
 @pytest.mark.parametrize("block", [J('{"name":"é"}'), X("<name>é</name><a>1</a>")], ids=["json", "use_tool"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_the_limit_is_the_largest_block(block: Block, size: int) -> None:
-    """A body of as many bytes as the limit is a block, however it arrives; with one byte less it is over the limit."""
+    """A body of exactly the limit in bytes is a block, however it arrives; with a limit one byte less it is not."""
     for text in (block.raw, f"a {block.raw} b", f"{block.raw}{block.raw}"):
         limit = len(block.body.encode())
         chunks = [text[at : at + size] for at in range(0, len(text), size)]
@@ -282,7 +282,7 @@ def test_the_limit_is_the_largest_block(block: Block, size: int) -> None:
 @pytest.mark.parametrize("body", ['{"éééééééééééé" x', '{"éééééééééééé" <tool_call>{}'], ids=["no JSON", "a tag"])
 @pytest.mark.parametrize("size", [1, 1000])
 def test_the_limit_counts_bytes_where_a_block_breaks(body: str, size: int) -> None:
-    """A body that breaks within the limit by characters, and beyond it by bytes, is over the limit (rule 9)."""
+    """A body that breaks within the limit in characters, but beyond it in bytes, is over the limit (rule 9)."""
     text = f"{T}{body}{E}"
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     first, *_ = parse(chunks, limit=20)

@@ -1,4 +1,4 @@
-"""What stands around calls in a fence of code."""
+"""Statements around calls in a fenced code block."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolsimlib.response.statement import Statement
     ],
 )
 def test_what_stands_before_a_call(text: str, rest: str, is_open: bool) -> None:
-    """A print and an assignment are passed over, at any cut; anything else is left to whoever looks for calls."""
+    """A print and an assignment are skipped, at any cut; anything else is left to the parser of calls."""
     whole = Statement()
     end = whole.before(text, 0, final=False)
     assert end is not None
@@ -34,7 +34,7 @@ def test_what_stands_before_a_call(text: str, rest: str, is_open: bool) -> None:
 
 
 def test_what_stands_behind_a_call() -> None:
-    """A parenthesis closes the print that is open, and no other one."""
+    """A parenthesis closes a print that is open, and no other."""
     statement = Statement()
     assert statement.behind(")", 0) == 0
     assert statement.before("print(f)", 0, final=True) == 6
@@ -44,7 +44,7 @@ def test_what_stands_behind_a_call() -> None:
 
 @pytest.mark.parametrize("text", ["x", "print", "print(", "x =", "default", "x = default_api."])
 def test_the_end_of_the_text(text: str) -> None:
-    """A statement without a call is left where it began, and within the text."""
+    """A statement without a call is left where it begins, within the text."""
     assert Statement().before(text, 0, final=False) is None
     end = Statement().before(text, 0, final=True)
     assert end is not None

@@ -24,7 +24,7 @@ read = pairs_reader(rf"<f=({NAME})>", "<p=", ">", "</p>", "</f>")
     ],
 )
 def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | None]]) -> None:
-    """Values end at the first closing mark behind which the form goes on; what cannot be read is broken."""
+    """Values end at the first closing mark after which the form continues; what cannot be parsed is broken."""
     got = read(body)
     assert [(call.name, None if call.broken else list(call.elements or ())) for call in got] == calls
     assert not any(call.mends for call in got)
@@ -41,20 +41,20 @@ def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | 
     ],
 )
 def test_a_value_without_its_end(body: str, pairs: list[tuple[str, str]] | None) -> None:
-    """Another pair or the call's end tells where it ends; the end of the text does not."""
+    """The next pair or the call's end closes the value; the end of the text does not."""
     (call,) = read(body)
     assert (None if call.broken else list(call.elements or ())) == pairs
     assert call.broken or call.mends == ("MISSING_CLOSE",)
 
 
 def test_an_object_in_the_place_of_pairs() -> None:
-    """JSON there is the arguments, as the text that it is."""
+    """JSON in place of pairs is the arguments, as written."""
     (call,) = read('<f=a> {"k": 1.0} </f>')
     assert call.arguments is not None
     assert call.arguments.source == ' {"k": 1.0} '
 
 
 def test_linear() -> None:
-    """Many pairs, and many marks that belong to none, take time in proportion."""
+    """Many pairs, and many stray marks, take linear time."""
     for scrap in ("<p=k>v</p>", "<p=k>v", "<p=k>v</p>x", "<p=k>"):
         assert growth(lambda count, scrap=scrap: read("<f=a>" + scrap * count + "</p></f>"), 2_000) < LINEAR

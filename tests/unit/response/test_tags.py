@@ -6,7 +6,7 @@ from toolsimlib.response.tags import OpenValue, behind_fence, ends, held_from, o
 
 
 def test_tags() -> None:
-    """Each opening tag has its closing one, and a block ends at either of its own two tags."""
+    """Each opening tag has its closing one, and ours is the configured tag's."""
     both = tags("tool_call", True, False)
     assert both.closing == {"<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
     assert both.opening.findall("<tool_call> <tool_calls> <use_tool> </use_tool>") == ["<tool_call>", "<use_tool>"]
@@ -17,7 +17,7 @@ def test_tags() -> None:
 
 
 def test_foreign_tags() -> None:
-    """The dialects' own tags join ours, and ours are told from them."""
+    """The dialects' own tags are added to ours, and distinguished from them."""
     every = tags("tool_call", True, True)
     assert every.closing == {**FOREIGN, "<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
     assert every.ours == {"<tool_call>", "<use_tool>"}
@@ -31,7 +31,7 @@ def test_foreign_tags() -> None:
     [("", 0), ("a", 1), ("a<", 1), ("a<t", 1), ("a<x", 3), ("<<t", 1), ("a<tag>", 6), ("a </ta", 6), ("<t <ta", 3)],
 )
 def test_held_from(text: str, at: int) -> None:
-    """What is held back is the longest end of the text that is a proper beginning of a tag."""
+    """The longest end of the text that is a proper prefix of a tag is held back."""
     beginnings = frozenset(tag[:end] for tag in ("<tag>", "<two>", "[TAG]") for end in range(1, 5))
     assert held_from(text, 0, beginnings) == at
     assert held_from(text.replace("<", "[").upper(), 0, beginnings) == at
@@ -60,7 +60,7 @@ def test_ends() -> None:
     ],
 )
 def test_values(body: str, ended: bool, passed: bool) -> None:
-    """A value ends at its own end; one behind whose closing tag another block opens has lost it."""
+    """A value ends at its own end; it has lost its end if another block opens after the closing tag."""
     value, at, going = OpenValue(next(row for row in DIALECTS if row.name == "use_tool")), 0, True
     while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):
         going = value.passes(match, "<use_tool>")
@@ -72,7 +72,7 @@ def test_values(body: str, ended: bool, passed: bool) -> None:
     ("text", "at"), [("", 0), ("a", 1), ("a<b", 1), ("a<b>", 4), ("<a><b c", 3), ("<" + "a" * 400, 401), ("<<", 1)]
 )
 def test_open_tag(text: str, at: int) -> None:
-    """What may be a tag is what stands behind the last "<", unless it is closed or too long."""
+    """What follows the last "<" may be a tag, unless it is closed or too long."""
     assert open_tag(text, 0) == at
 
 
@@ -89,5 +89,5 @@ def test_open_tag(text: str, at: int) -> None:
     ],
 )
 def test_behind_fence(text: str, final: bool, end: int | None) -> None:
-    """A fence's opening line is passed when it is whole, waited for while it is not, and nothing else is passed."""
+    """The opening line of a fence is skipped when complete, and waited for until then; nothing else is skipped."""
     assert behind_fence(text, 0, final=final) == end

@@ -19,7 +19,7 @@ from toolsimlib.response.thought import Thought
     ],
 )
 def test_where_it_ends(text: str, prose: str) -> None:
-    """White space and a thought at the beginning are prose, up to where something else may begin; however it is cut."""
+    """Whitespace and a thought at the start are prose, up to where something else may begin; at any cut."""
     for size in (1, 2, 5, len(text) or 1):
         thought, held, emitted = Thought(), "", ""
         for piece in [text[i : i + size] for i in range(0, len(text), size)]:

@@ -39,7 +39,7 @@ from toolsimlib.response.turn import Turn
 
 
 def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
-    """A refusal is words to the client: with stop-after-tools it is the end, as text is."""
+    """To the client a refusal is words: with stop-after-tools it ends the turn, as text does."""
     emitted, report, answer = run_events(chat(), [TextDelta(CALL), RefusalDelta("no")])
     assert emitted[-1] == Ended({0: "tool_calls"})
     assert answer.cut
@@ -48,7 +48,7 @@ def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
 
 
 def test_reasoning_between_calls_ends_nothing() -> None:
-    """Models that think between their calls go on calling; so do built-in tools that run between them."""
+    """Models that think between their calls continue to call; so do built-in tools that run between them."""
     for other in (ReasoningDelta("hm"), PassThrough({"type": "mcp_call"})):
         emitted, _, answer = run_events(chat(), [TextDelta(CALL), other, TextDelta(CALL), Finished("stop"), Closed()])
         assert emitted == [*whole_call(1), other, *whole_call(2), Ended({0: "tool_calls"})]
@@ -56,7 +56,7 @@ def test_reasoning_between_calls_ends_nothing() -> None:
 
 
 def test_a_cap_is_no_end_by_itself() -> None:
-    """With one call allowed, a backend that ends after it is not cut, and its counts arrive."""
+    """With one call allowed, a backend that ends after it is not cut, and its usage arrives."""
     events = [TextDelta(CALL), Finished("stop"), Counted(Usage(1, 2, 3)), Closed()]
     emitted, report, answer = run_events(chat(one_call=True), events)
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))]
@@ -64,8 +64,8 @@ def test_a_cap_is_no_end_by_itself() -> None:
     assert report.tool_cutoff is None
 
 
-def test_a_dropped_call_cuts_nothing_off_where_the_turn_goes_on() -> None:
-    """Without stop-after-tools the backend runs on: the report says what was dropped, and that the answer lacks it."""
+def test_a_dropped_call_cuts_nothing_off_if_the_turn_continues() -> None:
+    """Without stop-after-tools the backend runs on: the report names the dropped calls, and a truncated answer."""
     emitted, report, answer = run_events(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert not answer.cut
@@ -75,7 +75,7 @@ def test_a_dropped_call_cuts_nothing_off_where_the_turn_goes_on() -> None:
 
 
 def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
-    """Whether it was known by then or not."""
+    """Whether or not the dropped call was complete by then."""
     for pieces in ([CALL * 2], [CALL, "<tool_call>"]):
         _, report, answer = run_events(chat(one_call=True), [TextDelta(piece) for piece in pieces])
         assert answer.cut
@@ -84,7 +84,7 @@ def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
 
 
 def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
-    """The backend is stopped at the opening tag of a call that may not be made, not when it is whole."""
+    """The backend is stopped at the opening tag of a call that is not allowed, not when it is complete."""
     emitted, _, answer = run_events(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.cut
@@ -95,7 +95,7 @@ def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
 @pytest.mark.parametrize("broken", [CALL.replace("add", "foo"), CALL.replace("1", '"one"')])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_a_call_too_many_breaks_nothing(api: Dialect, broken: str) -> None:
-    """Behind the last call that may be made a strict tool's broken call is dropped, wherever the text is cut."""
+    """After the last allowed call, a strict tool's broken call is dropped, wherever the text is cut."""
     the_plan, text = plan(api, "chat", True, [STRICT], one_call=True), CALL + broken
     for size in (1, 7, len(text)):
         pieces: list[BackendEvent] = [TextDelta(text[at : at + size]) for at in range(0, len(text), size)]
@@ -108,16 +108,16 @@ def test_a_call_too_many_breaks_nothing(api: Dialect, broken: str) -> None:
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("", ARGS)])
 def test_a_refused_structured_call_is_no_text(call: StructuredCall) -> None:
-    """The model never wrote it as text: it is left out, and the answer that lacks it says so."""
+    """The model never wrote it as text: it is dropped, and the report marks the answer as truncated."""
     emitted, report, _ = run_events(chat(), [call, Finished("stop"), Closed()])
     assert emitted == [Ended({0: "stop"})]
-    assert [each.partition(":")[0] for each in report.dropped_calls] == ["STRUCTURED_CALL"]
+    assert [code.partition(":")[0] for code in report.dropped_calls] == ["STRUCTURED_CALL"]
     assert report.truncated
     assert "EMPTY_ANSWER" in report.warnings
 
 
 def test_xml_follows_its_call() -> None:
-    """In mode obsidian-xml each call is told before its text, whatever ends the turn behind it."""
+    """In mode obsidian-xml each call is emitted before its text, whatever ends the turn after it."""
     xml = "<use_tool>\n<name>add</name>\n<a>1</a>\n</use_tool>"
     xml_mode = {"output_mode": "obsidian-xml"}
     emitted, _, _ = run_events(chat(policy=xml_mode), [TextDelta(CALL * 2), Finished("stop"), Closed()])
@@ -136,7 +136,7 @@ def test_xml_follows_its_call() -> None:
 
 
 def test_white_space_alone_is_the_answer() -> None:
-    """If nothing else was said; beside a call it is nothing."""
+    """It is the answer if there is nothing else; beside a call it is dropped."""
     assert run_events(chat(), [TextDelta(" \n"), Finished("stop"), Closed()])[0] == [
         TextDelta(" \n"),
         Ended({0: "stop"}),
@@ -150,14 +150,14 @@ def test_white_space_alone_is_the_answer() -> None:
 def test_a_call_without_its_end_counts_unless_the_text_was_cut(
     text: str, reason: FinishReason, calls: list[str]
 ) -> None:
-    """Nobody knows how a call, or a list of them, would have gone on that the length limit cut off."""
+    """How a call, or a list of calls, would have continued after the length limit is unknown."""
     emitted, _, _ = run_events(chat(), [TextDelta(text), Finished(reason), Closed()])
     assert [event.name for event in emitted if isinstance(event, CallStarted)] == calls
     assert calls or emitted[0] == TextDelta(text)
 
 
 def test_why_a_turn_ended_early() -> None:
-    """The report names it, and the finish reason is that of a turn with calls only where there were some."""
+    """The report names the reason; the finish reason is "tool_calls" only if there were calls."""
     emitted, report, _ = run_events(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
     assert (emitted[-1], report.tool_cutoff) == (Ended({0: "tool_calls"}), "first call")
     strict = plan("chat", "chat", True, [STRICT], policy={"strict_policy": "message"})
@@ -168,37 +168,37 @@ def test_why_a_turn_ended_early() -> None:
 
 
 def test_deltas_that_come_together() -> None:
-    """They are told as they stand where each is only said: with tools, without any, and not where a tag may begin."""
+    """They are passed on unchanged while each is plain text: with tools, without any, and not where a tag may begin."""
     deltas = Deltas(TextDelta("a"), ["b", "c"])
     for the_plan in (chat(), dataclasses.replace(chat(), tools=())):
         the_turn = Turn(the_plan, Report(), Judge(the_plan, Report()), count(1))
         assert the_turn.at_once(deltas) == ([], 0)
-        the_turn.text("said ")
+        the_turn.text("words ")
         emitted, taken = the_turn.at_once(deltas)
         assert (emitted, taken) == ([deltas], 2)
         assert emitted[0] is deltas  # Thousands of them are not copied.
     the_turn = Turn(chat(), Report(), Judge(chat(), Report()), count(1))
-    the_turn.text("said ")
+    the_turn.text("words ")
     assert the_turn.at_once(Deltas(TextDelta("a"), ["b", "<tool_", "c"])) == ([Deltas(TextDelta("a"), ["b"])], 1)
 
 
 def test_structured_calls_join_the_turn() -> None:
-    """Calls that the backend emits as such get our ids, in the order of appearance among the others."""
+    """Calls that the backend emits as structured calls get our ids, in the order of appearance among the others."""
     other = '{"a":2}'
     emitted, _, _ = run_events(responses(), [TextDelta(CALL), StructuredCall("add", other), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), *whole_call(2, arguments=other), Ended({0: "tool_calls"})]
 
 
-def test_text_behind_the_finish_is_passed_over() -> None:
-    """A choice that has ended takes nothing more."""
+def test_text_after_the_finish_is_ignored() -> None:
+    """A choice that has ended accepts nothing more."""
     emitted, _, _ = run_events(
         chat(), [TextDelta("a"), Finished("stop"), TextDelta("b"), StructuredCall("add", ARGS), Closed()]
     )
     assert emitted == [TextDelta("a"), Ended({0: "stop"})]
 
 
-def test_each_choice_speaks_for_itself() -> None:
-    """Text, white space and calls of a second choice are told as its own."""
+def test_each_choice_emits_its_own_events() -> None:
+    """Text, whitespace and calls of a second choice are emitted as its own."""
     events = [TextDelta(text, choice=1) for text in ("x", "y", CALL, " ", "z")]
     emitted, _, _ = run_events(responses(), [*events, Finished("stop", 1), Closed()])
     texts = [TextDelta(text, 1) for text in ("x", "y")]
@@ -206,14 +206,14 @@ def test_each_choice_speaks_for_itself() -> None:
 
 
 def test_legacy_functions_make_one_call() -> None:
-    """The legacy shape has place for one call."""
+    """The legacy form has room for one call."""
     emitted, _, answer = run_events(chat(legacy_functions=True), [TextDelta(CALL * 2)])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.cut
 
 
 def test_endless_white_space_is_text() -> None:
-    """A model that is stuck in line ends: held back up to a bound, then said; after a call it ends the turn."""
+    """A model stuck in line ends: they are held back up to a bound, then emitted; after a call they end the turn."""
     emitted, _, _ = run_events(responses(), [TextDelta("\n" * 30_000)] * 3)
     assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "\n" * 90_000
     emitted, _, answer = run_events(chat(), [TextDelta(CALL), *[TextDelta("\n" * 30_000)] * 3])
@@ -222,7 +222,7 @@ def test_endless_white_space_is_text() -> None:
 
 
 def test_without_tools_markup_is_text() -> None:
-    """With nothing on offer the sentinel is off: its text stays text, byte for byte."""
+    """With nothing on offer the sentinel is off: text stays text, byte for byte."""
     emitted, _, _ = run_events(
         dataclasses.replace(responses(), tools=()), [TextDelta(CALL[:9]), TextDelta(CALL[9:]), Closed()]
     )
@@ -233,7 +233,7 @@ INCREMENTAL = {"stream_arguments": "incremental"}
 
 
 def test_arguments_stream_as_they_arrive() -> None:
-    """Incremental: the call is announced once its header is clean, fragments follow, and together are verbatim."""
+    """Incremental: the call is announced once its header is complete; the fragments together are verbatim."""
     the_plan = responses(policy=INCREMENTAL)
     emitted, _, _ = run_events(the_plan, [TextDelta(char) for char in CALL])
     assert emitted[0] == CallStarted(1, "add")
@@ -244,7 +244,7 @@ def test_arguments_stream_as_they_arrive() -> None:
 
 
 def test_the_first_call_of_a_list_streams() -> None:
-    """The manifest asks for a list: its first call is told as it arrives, the others when the block is whole."""
+    """The manifest asks for a list: its first call is streamed, the others follow when the block is complete."""
     text = CALL.replace(">{", ">\n[{").replace("}<", '}, {"name": "add", "arguments": {"a": 2}}]\n<')
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [TextDelta(char) for char in text])
     starts = [at for at, event in enumerate(emitted) if isinstance(event, CallStarted)]
@@ -256,7 +256,7 @@ def test_the_first_call_of_a_list_streams() -> None:
 
 
 def test_a_strict_tool_is_never_announced_early() -> None:
-    """The judge must have passed a strict tool's call before the client hears of it."""
+    """The judge must accept a strict tool's call before the client sees any of it."""
     the_plan = plan("responses", "responses", True, [STRICT], policy=INCREMENTAL)
     answer = Answer(the_plan, Report())
     assert [out for char in CALL[:-1] for out in answer.feed(TextDelta(char))] == []
@@ -264,7 +264,7 @@ def test_a_strict_tool_is_never_announced_early() -> None:
 
 
 def test_a_late_break_ends_the_item_incomplete() -> None:
-    """A call that breaks after it was announced ends incomplete, and so does the answer; its raw text is kept."""
+    """A call that breaks after it was announced ends incomplete, and so does the answer; its raw text is emitted."""
     text = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call> ok'
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [*(TextDelta(char) for char in text), Closed()])
     assert emitted[0] == CallStarted(1, "add")
@@ -277,8 +277,8 @@ def test_a_late_break_ends_the_item_incomplete() -> None:
     "other",
     [ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "web_search_call"}), StructuredCall("add", "{}")],
 )
-def test_what_comes_within_an_announced_call_is_told_behind_it(other: BackendEvent) -> None:
-    """The client hears of one thing at a time: an item that began within the call would end it before it is whole."""
+def test_what_comes_within_an_announced_call_is_emitted_after_it(other: BackendEvent) -> None:
+    """The client gets one thing at a time: an item that starts within the call waits until the call ends."""
     behind = whole_call(2, arguments="{}") if isinstance(other, StructuredCall) else [other]
     emitted, _, _ = run_events(
         responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, TextDelta(CALL[-16:]), Closed()]
@@ -295,7 +295,7 @@ def test_what_comes_within_an_announced_call_is_told_behind_it(other: BackendEve
 
 @pytest.mark.parametrize(("waiting", "reason"), [(turn.MAX_WAITING, "tool_calls"), (2_000, "length")])
 def test_only_so_many_calls_wait_for_one(waiting: int, reason: EndReason) -> None:
-    """They are told behind it; one that more wait for has broken. So no step takes long, and none of them is lost."""
+    """They are emitted after it; if more wait, it counts as broken. So no step takes long, and none is lost."""
     calls = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2, waiting + 2)]
     answer = Answer(responses(policy=INCREMENTAL), Report())
     steps = [answer.feed(event) for event in (TextDelta(CALL[:-16]), *calls, TextDelta(CALL[-16:]), Closed())]
@@ -306,8 +306,8 @@ def test_only_so_many_calls_wait_for_one(waiting: int, reason: EndReason) -> Non
     assert emitted[-1] == Ended({0: reason})
 
 
-def test_texts_that_wait_for_a_call_are_told_as_one() -> None:
-    """There may be any number of them, and they are told in one step."""
+def test_texts_that_wait_for_a_call_are_emitted_as_one() -> None:
+    """There may be any number of them, and they are emitted in one step."""
     behind: list[BackendEvent] = [TextDelta("a"), TextDelta("b"), ReasoningDelta("hm"), TextDelta("c")]
     first = StructuredDelta("0", "add", '{"a"', is_first=True)
     emitted, _, _ = run_events(
@@ -317,13 +317,13 @@ def test_texts_that_wait_for_a_call_are_told_as_one() -> None:
 
 
 def test_an_early_end_breaks_the_announced_call() -> None:
-    """A refusal behind a call ends the turn, within the next call too: the client is told that that one is broken."""
+    """A refusal after a call ends the turn, within the next call too: the client sees that one end incomplete."""
     emitted, _, _ = run_events(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
     assert emitted[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]
 
 
 def test_nothing_is_asked_again_behind_a_broken_call() -> None:
-    """Its client has heard of it and must run nothing: neither a fault behind it nor the lack of a call counts."""
+    """The client has seen it and must run nothing: neither a later fault nor the lack of a call causes a retry."""
     asks = frozenset({NO_CALL, "SCHEMA_MISMATCH", "MALFORMED_JSON"})
     the_plan = responses(policy=INCREMENTAL, asks=asks, choice=Choice("required"))
     broken = TextDelta(CALL[:-17] + " ~~~ </tool_call>")
@@ -335,7 +335,7 @@ def test_nothing_is_asked_again_behind_a_broken_call() -> None:
 
 
 def test_a_failure_at_the_very_end_is_the_last_event() -> None:
-    """White space that was held back before it is not told behind it, nor is there any other end."""
+    """Whitespace that was held back is not emitted after it, and there is no other end."""
     broken = CALL.removesuffix("</tool_call>").replace("1", '"x"')
     the_plan = plan("responses", "responses", True, [STRICT])
     emitted, report, _ = run_events(the_plan, [TextDelta(" "), TextDelta(broken), Finished("stop"), Closed()])
@@ -370,7 +370,7 @@ def act(the_turn: Turn, name: str) -> None:
 @pytest.mark.parametrize("state", ["waiting", "speaking", "calling", "over"])
 @pytest.mark.parametrize("event", EVENTS)
 def test_the_diagram_is_the_code(state: str, event: str) -> None:
-    """Each cell of the table at the head of the module is what the turn does, under some plan and some history."""
+    """Each cell of the table in the module's docstring is what the turn does, under some policy and history."""
     head, rows = cells(DIAGRAM[0]), {cells(line)[0]: cells(line) for line in DIAGRAM[2:]}
     seen = set()
     for history in (["text"], ["call"], ["call", "text"], ["end"], []):
@@ -386,7 +386,7 @@ def test_the_diagram_is_the_code(state: str, event: str) -> None:
 
 
 def test_blocks_are_reported_with_their_place_and_fate() -> None:
-    """Each block is told of with its place in its choice's text, however that was cut, and what became of it."""
+    """Each block is reported with its position in its choice's text, however that was cut, and its outcome."""
     comma = CALL.replace("1}", "1,}")
     unknown = CALL.replace("add", "gone")
     text = f"a{CALL}é{comma}{unknown}{CALL}"
@@ -406,14 +406,14 @@ def test_blocks_are_reported_with_their_place_and_fate() -> None:
 
 
 def test_the_report_stays_small() -> None:
-    """Thousands of blocks are no reading for a person, nor for memory."""
+    """Thousands of blocks would be unreadable, and would fill the memory."""
     _, report, _ = run_events(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
     assert len(report.blocks) == 1000
     assert len(report.calls) == 1100
 
 
 def test_an_untagged_call_is_reported_as_a_block_is() -> None:
-    """Its place, and what became of it."""
+    """With its position and its outcome."""
     text = '{"name":"add","arguments":{"a":1}}'
     emitted, report, _ = run_events(responses(), [TextDelta(text), Finished("stop"), Closed()])
     assert emitted[:-1] == whole_call(1)
@@ -422,7 +422,7 @@ def test_an_untagged_call_is_reported_as_a_block_is() -> None:
 
 
 def test_what_is_open_when_a_backend_fails_is_no_call() -> None:
-    """At an end of its own a call without its closing tag counts; at a failure nobody knows how it would go on."""
+    """After a proper end, a call without its closing tag counts; after a failure, its continuation is unknown."""
     held = "<use_tool><name>add</name><a>1</a>"
     assert run_events(responses(), [TextDelta(held), Finished("stop"), Closed()])[0][:-1] == whole_call(1)
     _, report, answer = run_events(responses(), [TextDelta(held)])
@@ -432,7 +432,7 @@ def test_what_is_open_when_a_backend_fails_is_no_call() -> None:
     assert report.calls == []
 
 
-def test_a_violation_that_is_told_in_words_belongs_to_its_choice() -> None:
+def test_a_violation_in_words_belongs_to_its_choice() -> None:
     """With several choices, each has its own."""
     strict = plan("chat", "chat", True, [STRICT], choices=2, policy={"strict_policy": "message"})
     emitted, _, _ = run_events(strict, [TextDelta(CALL.replace("1", '"one"'), 1)])
@@ -441,7 +441,7 @@ def test_a_violation_that_is_told_in_words_belongs_to_its_choice() -> None:
 
 
 def test_a_broken_call_is_the_reason_whatever_ends_the_turn() -> None:
-    """A client of chat completions sees no item's state: "tool_calls" would have it run half a call."""
+    """A chat client does not see an item's status: "tool_calls" would make it run half a call."""
     broken = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call>'
     emitted, report, _ = run_events(
         chat(policy=INCREMENTAL), [*(TextDelta(char) for char in broken), TextDelta(f"{CALL} text")]

@@ -15,7 +15,7 @@ END = "</tool_call>"
 )
 @pytest.mark.parametrize("size", [1, 3, 10_000])
 def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
-    """The first end within reach counts once; then nothing is looked for."""
+    """The first end within reach counts, once; after that nothing is searched."""
     found: list[int] = []
     unread = UnreadBlocks(lambda: found.append(1))
     unread.feed(text)
@@ -45,11 +45,11 @@ def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_what_nobody_judges_is_counted(text: str, finish: str, count: int, strict: bool) -> None:
-    """A block that cannot even begin, or never ends, stays text byte for byte, and counts; however it is cut."""
+    """A block that cannot begin, or never ends, stays text byte for byte, and counts; however it is cut."""
     the_plan = plan("chat", "chat", True, [STRICT]) if strict else chat()
     for size in (1, 2, 7, len(text)):
         pieces = [TextDelta(text[i : i + size]) for i in range(0, len(text), size)]
         emitted, report, _ = run_events(the_plan, [*pieces, Finished(finish), Closed()])  # type: ignore[arg-type]
-        assert "".join(each.text for each in emitted if isinstance(each, TextDelta)) == text
+        assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == text
         assert report.parse_failures == ["MALFORMED_JSON"] * count
         assert report.strict_failures == []

@@ -27,11 +27,11 @@ TALK = json.loads((FOLDER / "talk.json").read_text(encoding="utf-8"))
 
 
 def tools_of(table: dict[str, Any], strict: bool = False) -> list[Tool]:
-    return [Tool(wire_name=each["name"], strict=strict, **each) for each in table["tools"]]
+    return [Tool(wire_name=fields["name"], strict=strict, **fields) for fields in table["tools"]]
 
 
 def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
-    """Return the texts and calls that the client gets for a text that arrives as ``chunks``, and the report."""
+    """Return the texts and calls that the client gets for a text in ``chunks``, and the report."""
     report = Report()
     whole = Answer(the_plan, report)
     emitted: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
@@ -52,7 +52,7 @@ def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
 
 
 def pieces(text: str, cuts: list[int] | range, limit: int = 200_000, fragments: bool = False) -> list[Piece]:
-    """Return the pieces of a text that is cut there, neighbouring prose joined."""
+    """Return the pieces of a text with these cuts, adjacent prose joined."""
     parser = Untagged(Sentinel(limit=limit, fragments=fragments), Judge(PLAN, Report()), limit=limit)
     found = [piece for a, b in pairwise([0, *cuts, len(text)]) for piece in parser.feed(text[a:b])] + parser.finish()
     joined: list[Piece] = []
@@ -103,7 +103,7 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int) ->
 @example([["Look\n"], ["  "], ["add"], ["(1, 2)"]])
 @example([["Look\n"], ["get"], ["_weather"], ["(city='Bonn')"]])
 def test_what_is_passed_on_need_not_be_fed(writes: list[list[str]]) -> None:
-    """It is what comes out if it is fed, and what follows is read in the same way."""
+    """Feeding it would return it unchanged, and what follows is parsed the same way."""
     fed, asked = (Untagged(Sentinel(), Judge(PLAN, Report())) for _ in range(2))
     for texts in writes:
         expected = [fed.feed(text) for text in texts]
@@ -134,7 +134,7 @@ def test_prose_is_passed_on_wherever_its_writes_are_cut(place: str) -> None:
     ],
 )
 def test_white_space_beyond_the_limit(text: str, is_call: bool) -> None:
-    """What can be told by the limit's last character is; so a call counts if its line has ended by then."""
+    """The limit's last character decides, so a call counts if its line has ended by then."""
     whole = pieces(text, [], len(CALL) + 20)
     assert isinstance(whole[0], Calls) == is_call
     for cut in range(1, len(text)):
@@ -152,7 +152,7 @@ def case_plan(case: dict[str, Any]) -> Plan:
 
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
-    """Each case gives its items and repairs, whole, byte by byte, and cut once anywhere."""
+    """Each case has its items and repairs, whole, character by character, and cut once anywhere."""
     text = case["text"]
     for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in range(1, len(text)))):
         items, report = answer(case_plan(case), chunks)
@@ -170,7 +170,7 @@ TALK_PLAN = plan("responses", "responses", True, tools_of(TALK))
 
 @pytest.mark.parametrize("number", range(len(TALK["answers"])))
 def test_talk_is_no_call(number: int) -> None:
-    """An answer that talks about JSON, tools or calls reaches the client as it is, and nothing is counted."""
+    """An answer that talks about JSON, tools or calls reaches the client unchanged, and nothing is counted."""
     text = TALK["answers"][number]
     for chunks in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
         items, report = answer(TALK_PLAN, chunks)
@@ -185,13 +185,13 @@ def test_talk_is_a_corpus() -> None:
 
 @pytest.mark.parametrize("text", TALK["read_as_calls"])
 def test_the_price(text: str) -> None:
-    """What stands where a call stands and is one in every respect is read as one, whatever the words beside it say."""
+    """What is a call in position and form is read as one, whatever the surrounding words mean."""
     assert [item[0] for item in answer(TALK_PLAN, [text])[0]].count("call") == 1
 
 
 @pytest.mark.parametrize("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
 def test_nothing_is_held_back_within_a_line(text: str) -> None:
-    """In a line of text, only what the sentinel holds back is held back (rule 4)."""
+    """Within a line of text, only what the sentinel holds back is held back (rule 4)."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     sentinel = Sentinel()
     given = plain = 0
@@ -226,7 +226,7 @@ def test_nothing_is_held_back_within_a_line(text: str) -> None:
     ],
 )
 def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
-    """Text full of braces, brackets, fences and names waits for no more characters than it takes to tell."""
+    """Text full of braces, brackets, fences and names is held back for no more characters than it takes to decide."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     given, waits = 0, []
     for fed, char in enumerate(text, 1):
@@ -236,8 +236,8 @@ def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "most", "most_of_sentinel"), [(1, 0.015, 0.005), (4, 0.0075, 0.0025)])
-def test_documentation_is_told_as_it_comes(size: int, most: float, most_of_sentinel: float) -> None:
-    """Of our own README, full of fences and braces, hardly a character in a hundred waits for a later delta."""
+def test_documentation_is_emitted_as_it_comes(size: int, most: float, most_of_sentinel: float) -> None:
+    """Of our own README, full of fences and braces, at most 1.5 % of the characters wait for a later delta."""
     text = README.read_text(encoding="utf-8")
     for parser, bound in ((Untagged(Sentinel(), Judge(PLAN, Report())), most), (Sentinel(), most_of_sentinel)):
         emitted = late = 0
@@ -250,7 +250,7 @@ def test_documentation_is_told_as_it_comes(size: int, most: float, most_of_senti
 
 
 def test_long_candidates_take_linear_time() -> None:
-    """What grows for long before it turns out to be none is read once, however small its pieces are."""
+    """A candidate that grows for long before it is rejected is read once, however small its pieces are."""
 
     def read(size: int) -> None:
         text = (
@@ -262,7 +262,7 @@ def test_long_candidates_take_linear_time() -> None:
 
 
 def test_states_show_in_repr() -> None:
-    """What a person sees in a debugger is the state, and beside it those of the prose and of the sentinel."""
+    """A debugger sees the state, and next to it those of the prose and the sentinel."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     seen = []
     for text in ("\n", "x", "\n", "```", "json\n", CALL, "\n```", "\n", "```sq", "\n", "x"):

@@ -1,4 +1,4 @@
-"""Bodies: what is written in them, as source text."""
+"""Bodies: what the model wrote in them, as source text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(), VALUES, max_size=5), st.sampled_from([None, 2]), st.text(max_size=3))
 def test_members_keep_their_source(value: dict[str, Any], indent: int | None, after: str) -> None:
-    """An object's members are what json reads, each with the very text it was read from."""
+    """The members are those that json reads, each with the very text it was parsed from."""
     text = json.dumps(value, indent=indent)
     got = read_object(text + after, 0)
     assert got is not None
@@ -44,42 +44,42 @@ def test_members_keep_their_source(value: dict[str, Any], indent: int | None, af
 
 @pytest.mark.parametrize("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,}', "{a:1}", '{"a" 1}', "[]", '{"a":1]'])
 def test_no_object(text: str) -> None:
-    """What is no whole object is None, never a part of one."""
+    """Anything but a complete object is None, never part of one."""
     assert read_object(text, 0) is None
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "[1,NaN]", "[" * 200_000, '"\n"', "1x", ""])
 def test_no_value(text: str) -> None:
-    """What JSON does not know is no value, though Python may read it or run out of stack."""
+    """What is not valid JSON is no value, even if Python would parse it or run out of stack."""
     assert read_value(text) is None
 
 
 def test_integers_of_any_length() -> None:
-    """Integers beyond Python's limit are integers still, with their sign; all others are exact."""
+    """Integers beyond Python's limit are still integers, with their sign; all others are exact."""
     digits = "7" * 5000
     assert decode(f"[{digits},-{digits},12]", 0) == ([10**4299, -(10**4299), 12], 10_007)
 
 
 def test_members_are_bounded() -> None:
-    """An object with more members than any call has is not read as a call."""
+    """An object with more members than any call has is not parsed as a call."""
     assert read_object("{" + ",".join(f'"{i}":0' for i in range(256)) + "}", 0) is not None
     assert read_object("{" + ",".join(f'"{i}":0' for i in range(257)) + "}", 0) is None
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=2, max_size=6), st.text(" \n,;"))
 def test_several_objects_split_at_their_borders(objects: list[dict[str, Any]], between: str) -> None:
-    """Objects side by side are read one by one, in order, each with its own source."""
-    sources = [json.dumps(each) for each in objects]
+    """Adjacent objects are parsed one by one, in order, each with its own source."""
+    sources = [json.dumps(value) for value in objects]
     assert [call.source for call in read_json(between.join(sources), closed=True, repair=True)] == sources
     assert [call.source for call in read_json(f"[{between.join(sources)}]", closed=True, repair=True)] == sources
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=1, max_size=6))
 def test_a_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
-    """A list of calls is what the manifest asks for: it is read without repairs, and none is counted with them."""
+    """A list of calls is what the manifest asks for: it is parsed without repairs, and none is counted."""
     body = f" {json.dumps(objects)}\n"
     plain, mended = (read_json(body, closed=True, repair=repair) for repair in (False, True))
-    assert [call.source for call in plain] == [json.dumps(each) for each in objects]
+    assert [call.source for call in plain] == [json.dumps(value) for value in objects]
     assert not any(call.mends or "SEVERAL" in str(call.codes) for call in mended)
 
 
@@ -102,7 +102,7 @@ def test_array_without_its_end() -> None:
 
 
 def test_rest_that_cannot_be_read() -> None:
-    """What follows the last readable object is one broken piece, to the end."""
+    """What follows the last object that can be parsed is one broken piece, to the end."""
     calls = read_json('{"name":"a"} and more {"name":"b"}', closed=True, repair=True)
     assert [(call.source, call.broken) for call in calls] == [
         ('{"name":"a"}', False),
@@ -124,20 +124,20 @@ def test_rest_that_cannot_be_read() -> None:
     ],
 )
 def test_name_of(source: str, name: str | None) -> None:
-    """The name of a broken call is read only from its beginning: elsewhere it may be an argument."""
+    """The name of a broken call is only read from its beginning: elsewhere it may be an argument."""
     assert name_of(source) == name
 
 
 @given(st.lists(st.tuples(st.from_regex(r"[a-z_][a-z0-9_.-]*", fullmatch=True), st.text()), max_size=6))
 def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
-    """Elements come out as written, unless a value holds its own closing tag."""
+    """Elements come out as written; no value here contains a closing tag."""
     elements = [(name, value.replace("</", "< /")) for name, value in elements]
     assert read_elements("\n".join(f"<{name}>{value}</{name}>" for name, value in elements)) == elements
 
 
 @pytest.mark.parametrize("text", ["x", "<a>", "<a>1</b>", "<a>1</a>x", "</a>", "<>1</>", "<a b</a>", "<a/>" * 300])
 def test_no_elements(text: str) -> None:
-    """Anything beside elements and whitespace makes the whole unreadable."""
+    """Anything besides elements and whitespace makes the whole unreadable."""
     assert read_elements(text) is None
 
 
@@ -149,7 +149,7 @@ def test_xml_without_name() -> None:
 
 @given(st.text())
 def test_escaped_text_comes_back(text: str) -> None:
-    """Escaping the five and reading them again changes nothing, however often the text was escaped before."""
+    """Unescaping the five entities reverses escaping them, even if the text was escaped before."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     assert unescape(escaped.replace("'", "&apos;")) == text
 
@@ -169,11 +169,11 @@ def test_escaped_text_comes_back(text: str) -> None:
     ],
 )
 def test_trim(text: str, trimmed: str) -> None:
-    """One newline goes from each end, but only if both are there."""
+    """One newline is removed from each end, but only if both are there."""
     assert trim(text) == trimmed
 
 
-def test_read_value_keeps_white_space() -> None:
-    """A value's source is all of the text, the whitespace around it too."""
+def test_read_value_keeps_whitespace() -> None:
+    """The source of a value is the entire text, including surrounding whitespace."""
     assert read_value(' {"a":1}\n') == Json(' {"a":1}\n', {"a": 1})
     assert read_value("{} {}") is None
