@@ -63,6 +63,16 @@ ROOMS = {
         tuple(f"tests/unit/wire/test_{name}.py" for name in ("request_body", "kept_arrays", "beginnings")),
         "tests/unit/wire",
     ),
+    "history": Room(
+        ("request/draft", "request/transcript"),
+        ("tests/unit/request/test_draft.py", "tests/unit/request/test_transcript.py"),
+        "tests/unit/request",
+    ),
+    "rounds": Room(
+        ("loop/runner", "loop/course", "loop/merge", "loop/opinion"),
+        tuple(f"tests/unit/loop/test_{name}.py" for name in ("runner", "course", "merge", "opinion", "together")),
+        "tests/unit/loop",
+    ),
     "route": Room(
         ("proxy/route", "proxy/address", "proxy/via"),
         tuple(f"tests/unit/proxy/test_{name}.py" for name in ("route", "address", "via")),

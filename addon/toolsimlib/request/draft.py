@@ -128,14 +128,16 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class KeptDraft:
+    """The draft of ``items``, which is cached. ``size``: the characters of their texts."""
+
     items: tuple[Item, ...]
     setting: Setting
     draft: Draft
     size: float
 
-    def continues(self, items: tuple[Item, ...], setting: Setting) -> bool:
-        """Return whether the draft of ``items`` continues this one."""
+    def begins(self, items: tuple[Item, ...], setting: Setting) -> bool:
+        """Return whether ``items`` begin with these ones."""
         count = len(self.items)
         return (
             count <= len(items)
@@ -150,23 +152,22 @@ class Drafts:
     """The drafts of the latest histories."""
 
     def __init__(self) -> None:
-        self._latest: tuple[_Kept, ...] = ()
+        self._latest: tuple[KeptDraft, ...] = ()
 
-    def continued(self, items: tuple[Item, ...], setting: Setting) -> Draft:
-        """Return the draft of as many of the first ``items`` as are cached, an empty one if none are."""
-        kept = self._find(items, setting)
-        return Draft() if kept is None else kept.draft.copy()
+    def beginning(self, items: tuple[Item, ...], setting: Setting) -> KeptDraft | None:
+        """Return the longest one with which ``items`` begin, None if there is none."""
+        found = [kept for kept in self._latest if kept.begins(items, setting)]
+        return max(found, key=lambda kept: kept.draft.count, default=None)
 
-    def keep(self, items: tuple[Item, ...], setting: Setting, draft: Draft) -> None:
-        """Cache the draft of ``items``, instead of the one that it continues."""
+    def keep(self, items: tuple[Item, ...], setting: Setting, draft: Draft, before: KeptDraft | None) -> None:
+        """Cache the draft of ``items``, instead of the one ``before`` that it continues."""
         if len(items) < _MIN_ITEMS:
             return
-        before = self._find(items, setting)
-        known = 0 if before is None else before.draft.count
-        size = sum(map(_size, items[known:])) + (0 if before is None else before.size)
+        known, size = (0, 0.0) if before is None else (before.draft.count, before.size)
+        size += sum(map(_size, items[known:]))
         if size > _MAX_CHARS:
             return
-        latest, room = [_Kept(items, setting, draft.copy(), size)], _MAX_CHARS - size
+        latest, room = [KeptDraft(items, setting, draft.copy(), size)], _MAX_CHARS - size
         for kept in self._latest:
             if kept is before:
                 continue
@@ -175,9 +176,6 @@ class Drafts:
                 break
             latest.append(kept)
         self._latest = tuple(latest)
-
-    def _find(self, items: tuple[Item, ...], setting: Setting) -> _Kept | None:
-        return next((kept for kept in self._latest if kept.continues(items, setting)), None)
 
 
 drafts = Drafts()

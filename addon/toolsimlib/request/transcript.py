@@ -41,11 +41,12 @@ def flatten(
         marks_calls=records,
         marks_errors=not is_round,
     )
-    draft = drafts.continued(items, setting)
+    before = drafts.beginning(items, setting)
+    draft = Draft() if before is None else before.draft.copy()
     for item in items[draft.count :]:
         _add(item, draft, setting)
     draft.count = len(items)
-    drafts.keep(items, setting, draft)
+    drafts.keep(items, setting, draft, before)
     report.echoed_calls += draft.echoed_calls
     report.outputs_replaced += draft.outputs_replaced
     report.dropped += draft.dropped

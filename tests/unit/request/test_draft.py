@@ -72,6 +72,18 @@ def test_what_is_known_is_not_written_again(monkeypatch):
     assert len(seen) == 17
 
 
+def test_the_longest_beginning_is_continued(monkeypatch):
+    """Also if a shorter one, from which another history branched off, was used later."""
+    written(TURN * 4)
+    written([*TURN * 2, Thought("another way")])
+    written(TURN * 2)
+    seen = []
+    add = transcript._add
+    monkeypatch.setattr(transcript, "_add", lambda item, *rest: (seen.append(item), add(item, *rest)))
+    assert written(TURN * 5) == from_scratch(TURN * 5)
+    assert len(seen) == 2 + 10
+
+
 def test_messages_are_the_callers_own():
     """A caller that changes the list it got changes nothing for the next one."""
     first = written(TURN)[0]
