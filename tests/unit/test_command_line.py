@@ -1,4 +1,4 @@
-"""Wrong command lines in one line, and packages that are missing."""
+"""Wrong command lines reported in one line, and missing packages."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def parser() -> Parser:
     ],
 )
 def test_a_wrong_line_is_reported_in_one(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It names the actual value, and the closest match; the exit code is that of wrong usage."""
+    """It names the actual value and the closest match; the exit code is that of wrong usage."""
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(words.split())
     assert capsys.readouterr().err == f"{line}\n"
 
 
 def test_nearest() -> None:
-    """In any case; nothing if no word is close."""
+    """The case does not matter; without a close word there is no suggestion."""
     assert nearest("SERV", ["serve", "record"]) == "; did you mean serve?"
     assert nearest("xyz", ["serve", "record"]) == ""
 
 
 def test_what_is_missing_is_named_with_its_interpreter() -> None:
-    """With everything else that is likely to be missing."""
+    """The message also names whatever else is likely to be missing."""
     line = missing(ModuleNotFoundError(name="jsonschema.exceptions"), "/opt/python")
     assert line.startswith("toolsim needs the package jsonschema, which /opt/python does not have: /opt/python -m pip")
     assert all(f"'{requirement}'" in line for requirement in REQUIREMENTS)
@@ -55,7 +55,7 @@ def test_what_is_missing_is_named_with_its_interpreter() -> None:
 
 
 def test_requirements_are_those_of_the_package() -> None:
-    """They are in pyproject.toml too, which is missing where the addon runs."""
+    """They are in pyproject.toml too, which is not available where the addon runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert sorted(REQUIREMENTS) == sorted(set(project["dependencies"]) - {"mitmproxy>=12.2,<13"})
     for extra, requirements in EXTRAS.items():

@@ -6,12 +6,12 @@ from toolsimlib.report import MAX_NAMES, Report, code_of, entry, tallies
 
 
 def test_an_entry_is_a_code_and_perhaps_a_name() -> None:
-    """The code comes back, whatever the tool's name."""
+    """The code can be extracted, whatever the tool's name."""
     assert code_of(entry("SCHEMA_MISMATCH", "ns__f:0")) == code_of(entry("SCHEMA_MISMATCH")) == "SCHEMA_MISMATCH"
 
 
 def test_tallies() -> None:
-    """Calls are counted by name, everything else by code; a missing field counts as none."""
+    """Calls are counted by name, everything else by code; an empty field counts as none."""
     report = Report(calls=["f", "g"], warnings=[entry("SCHEMA_MISMATCH", "f"), entry("SCHEMA_MISMATCH", "g")])
     data = {tally.title: tally.codes for tally in report.tallies()}
     assert data["calls"] == ["f", "g"]
@@ -20,7 +20,7 @@ def test_tallies() -> None:
 
 
 def test_tallies_of_a_foreign_report() -> None:
-    """A flow file may hold anything in the report's place."""
+    """A flow file may contain anything in place of a report."""
     assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [
         (),
         (),
@@ -32,7 +32,7 @@ def test_tallies_of_a_foreign_report() -> None:
 
 
 def test_a_call_that_is_dropped() -> None:
-    """The client's answer then lacks something, whether the name is known or not."""
+    """The client's answer is then incomplete, whether the name is known or not."""
     report = Report()
     report.drop_call("f")
     report.drop_call()
@@ -40,7 +40,7 @@ def test_a_call_that_is_dropped() -> None:
 
 
 def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
-    """How many calls, whether one was withheld from the client, and what would have ended the turn: always present."""
+    """The number of calls, whether one was withheld, and what would have ended the turn: always present."""
     report = Report(client="chat", calls=["f"])
     fields = {"tool_call_count": 1, "tool_call_truncated": False, "stop_after_tools_mode": "off"}
     assert fields.items() <= report.for_clients().items()
@@ -51,7 +51,7 @@ def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
 
 
 def test_a_summary_is_short_plain_data() -> None:
-    """Empty fields and the places of blocks are left out, long lists are cut, and it is JSON."""
+    """Empty fields and the positions of blocks are left out, long lists are cut, and it can be encoded as JSON."""
     report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])
     data = report.summary()
     assert data.keys() == {
@@ -69,7 +69,7 @@ def test_a_summary_is_short_plain_data() -> None:
 
 
 def test_plain_data_is_a_copy() -> None:
-    """Changing what a report returned does not change the report."""
+    """Changing the returned data does not change the report."""
     report = Report(calls=["f"], tokens={"input": 1}, blocks=[{"verdicts": ["call f"], "choice": 0}])
     for data in (report.as_dict(), report.summary()):
         data["calls"].append("g")

@@ -1,4 +1,4 @@
-"""Values that are frozen for the type checker alone."""
+"""Values that are frozen for the type checker only."""
 
 import pickle
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def test_a_quick_value_refuses_what_a_frozen_one_refuses(positional, named):
 
 
 def test_a_quick_value_is_a_value():
-    """It compares, hashes, matches, copies and pickles by its fields, and has room for no others."""
+    """It compares, hashes, matches, copies and pickles by its fields, and accepts no other attributes."""
     value = Quick("a", ("b",), {"c": 1})
     assert value == Quick("a", ("b",), {}) != Quick("a")
     assert hash(value) == hash(Quick("a", ("b",)))

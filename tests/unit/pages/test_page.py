@@ -5,14 +5,14 @@ from toolsimlib.pages.page import WIDTH, Page, clip, one_line, plural, wrap
 
 
 def test_title_breaks_between_facts():
-    """A title is broken between its facts, never inside of one; facts that are not known leave no trace."""
+    """A title breaks between its facts, never within one; unknown facts leave no trace."""
     page = Page()
     page.title("ANSWER", ["200", "", "a" * 60, "b" * 20])
     assert str(page).splitlines() == ["ANSWER · 200 · " + "a" * 60, "       · " + "b" * 20]
 
 
-def test_sections_are_set_off():
-    """A heading stands behind one line of air and is as wide as the page; air at the end is none."""
+def test_sections_are_separated():
+    """A heading has one blank line before it and is as wide as the page; trailing blank lines are dropped."""
     page = Page()
     page.line("x", 0)
     page.heading("TOOLS", "2\n3")
@@ -26,7 +26,7 @@ def test_sections_are_set_off():
 
 
 def test_no_line_is_quite_empty():
-    """mitmweb gives an empty line no height: each one holds at least a blank."""
+    """mitmweb gives an empty line no height, so each one contains at least a blank."""
     page = Page()
     page.text("a\n\nb")
     page.text("c\n\nd", bar="│ ")
@@ -47,12 +47,12 @@ def test_no_line_is_quite_empty():
     ],
 )
 def test_wrap(line, lines):
-    """Lines break at blanks, behind commas and before closing tags; only a longer word is cut."""
+    """Lines break at blanks, after commas and before closing tags; only a longer word is cut."""
     assert wrap(line, 10) == lines
 
 
 @given(st.text(alphabet="ab ,</\t", max_size=300))
-def test_wrap_loses_nothing_but_white_space(line):
+def test_wrap_loses_nothing_but_whitespace(line):
     """No line is too long, and all characters are there."""
     parts = wrap(line, 10)
     assert all(len(part) <= 10 for part in parts)
@@ -60,7 +60,7 @@ def test_wrap_loses_nothing_but_white_space(line):
 
 
 def test_clip_and_plural():
-    """What is clipped says so; a noun agrees with its number."""
+    """Clipped text ends in an ellipsis; a noun agrees with its number."""
     assert clip("abc", 3) == "abc"
     assert clip("abcd", 3) == "ab…"
     assert clip("a\nb", 9) == "a b"
@@ -69,14 +69,14 @@ def test_clip_and_plural():
 
 
 def test_lone_surrogates():
-    """What no terminal can show is replaced, the rest of the page stays."""
+    """What no terminal can show is replaced; the rest of the page is unchanged."""
     page = Page()
     page.text("half a \ud83d smile, and \ud83d\ude00 a whole one")
     assert str(page) == "  half a \ufffd smile, and \U0001f600 a whole one\n"
 
 
 def test_verbatim_text_keeps_its_lines():
-    """A line that is too long goes on behind an arrow, so that it cannot pass for two."""
+    """An overlong line continues after an arrow, so that it cannot pass for two."""
     page = Page()
     page.verbatim("  one\n\n" + "x" * WIDTH + "\n" + "word " * 20)
     lines = str(page).split("\n")

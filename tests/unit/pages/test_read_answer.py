@@ -36,8 +36,8 @@ MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "hello
     ],
     ids=["chat stream", "chat", "responses stream", "responses"],
 )
-def test_all_forms_say_the_same(data):
-    """Text and calls come out alike, by whichever API and however they were sent; ids are kept."""
+def test_all_forms_read_the_same(data):
+    """Text and calls are the same, whatever the API and the form; ids are unchanged."""
     answer = read_answer(data)
     assert answer.known
     assert answer.whole
@@ -53,7 +53,7 @@ def test_all_forms_say_the_same(data):
 
 
 def test_choices_reasoning_and_usage():
-    """Choices stay apart, kinds of text too; the halves of a character that was split meet again."""
+    """Choices and kinds of text are kept apart; the halves of a split character are joined."""
     usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
     answer = read_answer(
         sse(
@@ -81,7 +81,7 @@ def test_choices_reasoning_and_usage():
     ],
 )
 def test_errors(data, message):
-    """An error is told, in whichever form it came."""
+    """An error is found in any form."""
     answer = read_answer(data)
     assert answer.error is not None
     assert answer.error.message == message
@@ -89,7 +89,7 @@ def test_errors(data, message):
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"<html>", b"{", b"data: 1\n\n", b": hello\n\n", b"\xff\xfe:"])
 def test_what_is_no_answer(data):
-    """Bytes of another kind are not taken for an answer."""
+    """Other bytes are not accepted as an answer."""
     assert not read_answer(data).known
 
 

@@ -30,7 +30,7 @@ JSON = st.recursive(
 def exchange(
     text: str, *, dialect: Dialect = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
 ) -> tuple[bytes, bytes, dict[str, Any]]:
-    """Rewrite an answer that says ``text``; return the backend's bytes, the client's, and the report."""
+    """Rewrite an answer that contains ``text``; return the backend's bytes, the client's, and the report."""
     kind, received = backend_answer(dialect, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
     report = Report(client=dialect, backend=dialect, model="m", stream=stream)
     plan = plan_for(dialect, dialect, stream, tools, policy=policy)
@@ -42,7 +42,7 @@ def exchange(
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_both_sides_of_an_answer(dialect, stream):
-    """The model's blocks stand with their verdicts, the client's calls with their arguments, in all four forms."""
+    """The model's blocks are shown with their verdicts, the client's calls with their arguments, in all four forms."""
     text = f"Both:\n{CALL}\n{COMMA}\n{UNKNOWN}"
     received, sent, report = exchange(text, dialect=dialect, stream=stream, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -60,7 +60,7 @@ def test_both_sides_of_an_answer(dialect, stream):
 
 
 def test_a_strict_failure_is_explained():
-    """What fails an answer is said at its block, and the error that the client got beside it."""
+    """The reason for the failure is at its block, and the client's error next to it."""
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ ✗ fails the answer: its arguments do not fit the tool's schema (SCHEMA_MISMATCH)" in page
@@ -68,8 +68,8 @@ def test_a_strict_failure_is_explained():
     assert "failed: invalid_tool_call" in page
 
 
-def test_a_call_that_is_passed_over():
-    """A block that was good but not wanted is told apart from one that failed; the backend was heard to its end."""
+def test_a_call_that_is_skipped():
+    """A good but unwanted block is distinguished from a failed one; the backend was read to its end."""
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ – passed over get_weather" in page
@@ -86,7 +86,7 @@ def test_the_same_text_is_shown_once():
 
 
 def test_one_side_alone():
-    """The backend's side shows verdicts if the report is at hand; without any report blocks are found by their tags."""
+    """The backend's side shows verdicts if there is a report; without one, blocks are found by their tags."""
     received, sent, report = exchange(f"a {CALL}")
     own = show_answer(received, AnswerFacts(report=report, own=True))
     assert "THE MODEL WROTE" in own
@@ -99,11 +99,11 @@ def test_one_side_alone():
     assert "→ get_weather   fc_001" in client
 
 
-def test_what_was_not_kept_is_said():
-    """A body that is too long to be kept whole says so, and one that is not there says that."""
+def test_what_was_not_stored_is_reported():
+    """A body that was too long to store is marked as such, and so is a missing one."""
     received, sent, report = exchange("Words.")
-    told = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
-    page = show_answer(sent, AnswerFacts(report=told, received=received))
+    with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
+    page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
     assert "⚠ 1,234,567 more bytes of what the client got went through and were not kept." in page
     assert "⚠ 89 more bytes of the backend's answer" in page
     empty = show_answer(b"", AnswerFacts(report=report | {"error": "aborted", "tool_cutoff": "2 calls"}))
@@ -113,7 +113,7 @@ def test_what_was_not_kept_is_said():
 
 
 def test_other_kinds_of_output():
-    """Reasoning, refusals, custom calls and hosted items each have a form of their own."""
+    """Reasoning, refusals, custom calls and hosted items each have their own form."""
     items = [
         {"type": "reasoning", "summary": [{"text": "Hm."}]},
         {"type": "message", "content": [{"type": "refusal", "refusal": "No."}]},
@@ -138,12 +138,12 @@ def test_other_kinds_of_output():
     ],
 )
 def test_other_bodies(data, words):
-    """What is no answer is shown as it is, an error by its message."""
+    """What is not an answer is shown unchanged, an error by its message."""
     assert words in show_answer(data, AnswerFacts(status=429))
 
 
 def test_facts_in_the_title():
-    """Tokens and times are told where they are known."""
+    """Tokens and times are shown if they are known."""
     _received, sent, report = exchange("Words.")
     title = show_answer(sent, AnswerFacts(report=report, first_byte=0.25, seconds=1.5)).partition("\n \n")[0]
     assert "3 tokens in, 4 out" in title
@@ -159,13 +159,13 @@ def test_facts_in_the_title():
     own=st.booleans(),
 )
 def test_any_bytes_and_any_report(data, received, report, own):
-    """Whatever lies in a flow file, there is a page."""
+    """Whatever a flow file contains, there is a page."""
     assert show_answer(data, AnswerFacts(report=report, received=received, own=own)).startswith("ANSWER")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.sampled_from([CALL, UNKNOWN, "<tool_call>", "</tool_call>", "a", "\n", "{", '"', "<think>", "é"])))
 def test_all_text_is_on_the_page(parts):
-    """Cut into prose and blocks, the model's text is all there."""
+    """Split into prose and blocks, all of the model's text is there."""
     text = "".join(parts)
     received, _sent, report = exchange(text)
     page = show_answer(received, AnswerFacts(report=report, own=True))
@@ -178,7 +178,7 @@ def test_all_text_is_on_the_page(parts):
 
 @pytest.mark.slow
 def test_linear():
-    """A body of some megabytes takes a moment, whatever it is made of."""
+    """A body of some megabytes takes a moment, whatever it contains."""
     began = time.monotonic()
     for text in ("x" * 2_000_000, "\n" * 2_000_000, "<tool_call>" * 200_000, CALL * 20_000, " " * 2_000_000 + "x"):
         show_answer(json.dumps({"choices": [{"message": {"content": text}}]}).encode(), AnswerFacts())

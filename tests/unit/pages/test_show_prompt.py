@@ -1,4 +1,4 @@
-"""A turn word for word."""
+"""A turn verbatim."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BODY: dict[str, Any] = {
 
 
 def test_the_catalogue_is_unfolded() -> None:
-    """All that the model reads is on the page, in its own lines."""
+    """Everything that the model reads is on the page, in its own lines."""
     rewritten = rewrite_request("chat", "/v1/x", json.dumps(BODY).encode(), Policy(), output_mode=None, report=Report())
     assert rewritten is not None
     shown = show_prompt(rewritten.body)
@@ -42,7 +42,7 @@ def test_the_catalogue_is_unfolded() -> None:
 
 
 def test_a_request_that_was_not_rewritten() -> None:
-    """Calls and outputs are shown as such; what is no request at all, as it is."""
+    """Calls and outputs are shown as such; what is not a request, unchanged."""
     shown = show_prompt(json.dumps(BODY).encode())
     assert shown.startswith("▌system\nBe terse.\n \n▌user\n  one\n \n\ttwo\n \n▌call\n→ get_weather   c1\n")
     assert shown.endswith("▌output\n← c1\nRain.\n")
@@ -50,7 +50,7 @@ def test_a_request_that_was_not_rewritten() -> None:
 
 
 def test_what_the_model_wrote() -> None:
-    """The text of each choice, streamed or whole; what holds no text, as it is."""
+    """The text of each choice, streamed or whole; what contains no text, unchanged."""
     assert show_words(wire.chat_whole("one\n\ntwo")) == "one\n \ntwo\n"
     assert show_words(wire.chat_stream("one ", "two")) == "one two\n"
     assert show_words(b'{"error": 1}') == '{"error": 1}\n'

@@ -35,12 +35,12 @@ JSON = st.recursive(
     ],
 )
 def test_types(schema, shown):
-    """A type is written as a programmer would."""
+    """A type is written as a programmer would write it."""
     assert signature({"type": "object", "properties": {"p": schema}}) == shown
 
 
 def test_required_and_many():
-    """What is required has no question mark; a long list ends in an ellipsis."""
+    """Required parameters have no question mark; a long list ends in an ellipsis."""
     schema = {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a", 1, []]}
     assert signature(schema) == "a: string, b?: string"
     assert signature({"properties": {str(n): {} for n in range(20)}}).endswith(", …")
@@ -50,6 +50,6 @@ def test_required_and_many():
 
 @given(JSON)
 def test_any_schema(schema):
-    """Whatever a client calls a schema, it has a signature on one line."""
+    """Whatever a client calls a schema, its signature takes one line."""
     assert "\n" not in signature({"properties": {"p": schema}, "required": schema})
     assert isinstance(signature(schema if isinstance(schema, dict) else None), str)

@@ -41,7 +41,7 @@ THIRD: tuple[Item, ...] = (*SECOND, says("Rain."), user("And\n\nin  Paris?"))
     ],
 )
 def test_where_a_request_stands(items: tuple[Item, ...], words: str, where: str) -> None:
-    """Turns begin with the user's words, steps with outputs; several of one kind in a row are one."""
+    """Turns begin with the user's words, steps with outputs; consecutive ones of one kind count once."""
     found = topic_of(items)
     assert (found.words, found.where(7)) == (words, where)
     assert PLACE.search(f"2 calls · {where}")
@@ -58,12 +58,12 @@ def test_where_a_request_stands(items: tuple[Item, ...], words: str, where: str)
     ],
 )
 def test_the_words_of_the_user(text: str, words: str) -> None:
-    """Without what programs put around them, and short enough for a list."""
+    """Without what programs wrap around them, and short enough for a list."""
     assert topic_of([user(text)]).words == words
 
 
 def test_rows_of_one_conversation() -> None:
-    """They share a number, whatever comes in between and whatever the instructions say by now."""
+    """They share a number, whatever other requests come in between and however the instructions change."""
     conversations = Conversations()
     assert conversations.number(topic_of(FIRST)) == 1
     assert conversations.number(topic_of([user("Something else.")])) == 2
@@ -75,14 +75,14 @@ def test_rows_of_one_conversation() -> None:
 
 
 def test_a_branch_is_still_the_conversation() -> None:
-    """An edited question continues what stands above it."""
+    """An edited question continues what precedes it."""
     conversations = Conversations()
     assert [conversations.number(topic_of(items)) for items in (FIRST, THIRD)] == [1, 1]
     assert conversations.number(topic_of([*SECOND, says("Rain."), user("And in Rome?")])) == 1
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are forgotten; a conversation that goes on is not old."""
+    """The oldest are forgotten; a conversation that continues is not old."""
     monkeypatch.setattr(topic, "_MAX_KNOWN", 3)
     conversations = Conversations()
     assert conversations.number(topic_of(FIRST)) == 1

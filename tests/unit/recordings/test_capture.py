@@ -1,4 +1,4 @@
-"""Recording: what a file holds, what it is called, and what it must not hold."""
+"""Recording: what a file contains, what it is called, and what it must not contain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def test_both_sides(mitm: Any, tmp_path: Path) -> None:
-    """One file holds the original request with the raw answer, and the rewritten ones, each saying which it is."""
+    """One file has the original request with the raw answer, and the rewritten ones, each marked with its side."""
     kind, body = chat_stream("Hi. ", CALL)
     flow = exchange(question(stream=True), kind, body)
     assert files(tmp_path) == ["chat-stream-one-call-0001.flow"]
@@ -60,7 +60,7 @@ def test_both_sides(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_machine(mitm: Any, tmp_path: Path) -> None:
-    """Addresses, certificates, dates and random ids of mitmproxy's are gone; the same exchange is the same file."""
+    """Addresses, certificates, dates and mitmproxy's random ids are removed; the same exchange gives the same file."""
     for _ in range(2):
         flow = question()
         flow.client_conn.peername = ("10.1.2.3", 5555)
@@ -93,12 +93,12 @@ def test_secrets_on_both_sides(mitm: Any, tmp_path: Path) -> None:
     (name,) = files(tmp_path)
     backend, client = read(tmp_path / name)
     assert b"planted" not in (tmp_path / name).read_bytes()
-    said = "".join(
+    content = "".join(
         json.loads(line[6:])["choices"][0]["delta"].get("content", "")
         for line in backend.response.content.decode().splitlines()
         if line.startswith("data: {")
     )
-    assert said == f"<tool_call>{call}</tool_call> sk-plantedkey12345".replace("planted-bearer", "x" * 14).replace(
+    assert content == f"<tool_call>{call}</tool_call> sk-plantedkey12345".replace("planted-bearer", "x" * 14).replace(
         "planted-token", "x" * 13
     ).replace("plantedkey12345", "x" * 15)
     arguments = json.dumps({"city": "x" * 14, "token": "x" * 13})
@@ -119,7 +119,7 @@ def test_secrets_on_both_sides(mitm: Any, tmp_path: Path) -> None:
     ],
 )
 def test_names(mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, status: int, name: str) -> None:
-    """A name says what an exchange was, and counts."""
+    """A name describes the exchange, and has a number."""
     mitm.options.update(toolsim_backend="chat")
     for _ in range(2):
         exchange(question(**asked), *chat_answer(answer), status=status)
@@ -127,13 +127,13 @@ def test_names(mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, st
 
 
 def test_a_failed_stream_has_its_name(mitm: Any, tmp_path: Path) -> None:
-    """A stream that broke off failed, whatever its status was."""
+    """A stream that broke off has failed, whatever its status."""
     exchange(question(stream=True), *chat_stream("Hi", ended=False))
     assert files(tmp_path) == ["chat-stream-failed-0001.flow"]
 
 
 def test_refused_requests_have_no_answer_of_a_backend(mitm: Any, tmp_path: Path) -> None:
-    """What we answered ourselves is the client's side only."""
+    """What we answered ourselves is only on the client's side."""
     exchange(question(tools=[1]), *chat_answer("never"))
     backend, client = read(tmp_path / "chat-whole-refused-0001.flow")
     assert backend.response is None
@@ -150,7 +150,7 @@ def test_passing_streams_are_copied_as_they_pass(mitm: Any, tmp_path: Path) -> N
 
 
 def test_too_long_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not kept is counted, and said in the file."""
+    """Bytes that were not stored are counted in the file."""
     monkeypatch.setattr(BoundedBuffer.__init__, "__defaults__", (100,))
     exchange(question(stream=True, tools=[]), *chat_stream("x" * 1000))
     exchange(question(stream=True), *chat_stream("x" * 1000))
@@ -160,7 +160,7 @@ def test_too_long_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pyt
 
 
 def test_compressed_bodies_are_read(mitm: Any, tmp_path: Path) -> None:
-    """A file holds plain bodies, or a secret in a compressed one would not be seen."""
+    """A file contains plain bodies; otherwise a secret in a compressed one would be missed."""
     flow = question(tools=[])
     flow.request.raw_content = gzip.compress(json.dumps({"messages": [], "password": "planted"}).encode())
     flow.request.headers["content-encoding"] = "gzip"
@@ -179,7 +179,7 @@ def test_files_are_private(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
-    """What is not at its default is said, as plain data, and comes back as the policy."""
+    """Options that are not at their default are recorded as plain data, and restored as the policy."""
     mitm.options.update(toolsim_sentinel="act", toolsim_tool_denylist=["b", "a"])
     flow = exchange(question(), *chat_answer("Words."))
     assert flow.metadata[NOTE]["options"] == {"sentinel": "act", "tool_denylist": ["a", "b"]}
@@ -190,15 +190,15 @@ def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
     assert by_hand == Policy(sentinel="mine", tool_denylist=frozenset({"a", "b"}))
 
 
-def test_options_of_another_version_are_read_over() -> None:
-    """An option that there is no more, or of another type, decides nothing."""
+def test_options_of_another_version_are_ignored() -> None:
+    """Unknown options, and values of another type, have no effect."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
     assert policy_for(flow, Policy(), (), is_builtin=False) == Policy(history="sentinel")
 
 
-def test_a_live_exchange_has_the_options_of_now() -> None:
-    """What was noted when a flow came by first says nothing of the day that it is sent again."""
+def test_a_live_exchange_has_current_options() -> None:
+    """Options noted on the first run have no effect when the flow is sent again."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
     assert policy_for(flow, Policy(), (), is_builtin=False) == Policy()
@@ -214,7 +214,7 @@ def test_off_by_default(tmp_path: Path) -> None:
 
 
 def test_command(tmp_path: Path) -> None:
-    """Finished exchanges can be recorded afterwards, one side of a recording cannot."""
+    """Finished exchanges can be recorded afterwards, but not one side of a recording."""
     capture = Capture()
     with context(capture):
         flow = exchange(question(), *chat_answer("Words."))
@@ -232,7 +232,7 @@ def test_command(tmp_path: Path) -> None:
 
 
 def test_commands_as_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In the console: record what is in focus, replay it, take its words out, replay it again."""
+    """In the console: record the focused flow, replay it, pseudonymise it, and replay it again."""
     caplog.set_level("INFO")
     view = flow_list.View()
     with context(view, Capture(), Replay(), Pseudonymise()) as mitm:
@@ -249,7 +249,7 @@ def test_commands_as_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_folder_that_cannot_be(tmp_path: Path) -> None:
-    """The option's error names it."""
+    """The error names the option."""
     (tmp_path / "file").write_text("")
     capture = Capture()
     with context(capture) as mitm, pytest.raises(OptionsError, match="toolsim_capture"):
@@ -257,7 +257,7 @@ def test_folder_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_harms_no_exchange(mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """That nothing can be written is said in the log."""
+    """The log reports that nothing can be written."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     tmp_path.rmdir()
@@ -270,7 +270,7 @@ def test_a_full_disk_harms_no_exchange(mitm: Any, tmp_path: Path, caplog: pytest
 
 
 def test_aborted_exchanges_are_forgotten(mitm: Any, tmp_path: Path) -> None:
-    """What never ended is not recorded, and nothing of it is kept."""
+    """An exchange that never ended is not recorded, and nothing of it is stored."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     flow = question(stream=True, tools=[])
@@ -295,7 +295,7 @@ def test_one_side_is_no_exchange(mitm: Any, tmp_path: Path) -> None:
 
 
 def at_once(_: None, function: Callable[..., object], *arguments: object) -> asyncio.Future[object]:
-    """Run what an event loop is to run in a thread, in ours."""
+    """Run in our own thread what an event loop would run in another."""
     future = asyncio.get_running_loop().create_future()
     try:
         future.set_result(function(*arguments))
@@ -305,7 +305,7 @@ def at_once(_: None, function: Callable[..., object], *arguments: object) -> asy
 
 
 async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> None:
-    """In a running proxy a file is written beside the event loop; the end of mitmproxy waits for it."""
+    """In a running proxy, files are written outside the event loop; mitmproxy waits for them at its end."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     assert capture.done() is None
@@ -324,7 +324,7 @@ async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> Non
 async def test_a_failing_thread_is_logged(
     mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_over: bool
 ) -> None:
-    """A failure in the thread is logged before ``done`` is, even if the thread has ended by then."""
+    """A failure in the thread is logged before ``done`` returns, even if the thread has ended by then."""
     if is_over:
         monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", at_once)
     capture = Capture()
@@ -341,7 +341,7 @@ async def test_a_failing_thread_is_logged(
 
 
 def test_a_link_in_the_way(tmp_path: Path) -> None:
-    """Nobody can make the proxy write through a link of theirs: unfinished files have names that cannot be guessed."""
+    """Nobody can make the proxy write through a symbolic link: names of unfinished files cannot be guessed."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     folder = tmp_path / "captured"
@@ -355,7 +355,7 @@ def test_a_link_in_the_way(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unfinished file would stay for ever, and hold a conversation."""
+    """An unfinished file would stay forever, and contain a conversation."""
 
     def full(self: Path, target: Path) -> Path:
         raise OSError("No space left on device")

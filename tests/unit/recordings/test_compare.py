@@ -1,4 +1,4 @@
-"""Differences: found where they are, named so that a person finds the place, and blind to chance."""
+"""Differences: found where they are, named so that a person finds the place, and blind to random values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ID = "resp_" + "0a" * 24
 
 
 def found(got: Any, expected: Any) -> list[str]:
-    return [str(each) for each in differences(got, expected)]
+    return [str(difference) for difference in differences(got, expected)]
 
 
 def answered(content: bytes, kind: str = "application/json", **headers: str) -> HTTPFlow:
@@ -32,7 +32,7 @@ def test_equal() -> None:
 
 
 def test_places() -> None:
-    """Each place has its path; what is missing or extra is said to be so; 1 is not true, nor 1.0."""
+    """Each difference has its path; missing and extra values are marked; 1 is neither true nor 1.0."""
     got = {"a": 1, "c": [{"type": "message", "n": 2}], "d": True, "e": 1.0}
     expected = {"a": 2, "b": 3, "c": [{"type": "message", "n": 1}], "d": 1, "e": 1}
     assert found(got, expected) == [
@@ -54,22 +54,22 @@ def test_one_item_too_many_is_one_difference() -> None:
 
 
 def test_long_lists_are_not_aligned() -> None:
-    """What would take too long is compared item by item."""
+    """What would take too long to align is compared item by item."""
     assert len(list(differences(list(range(1, 3000)), list(range(3000))))) == 3000
 
 
 def test_texts() -> None:
-    """Of a long text the line that differs is shown, of a long line the place."""
+    """For a long text the differing line is shown, for a long line the place."""
     assert found("a\nb\nc", "a\nx\nc") == [' line 2: got "b", expected "x"']
     assert found("a", "a\nb") == [' line 2: got nothing, expected "b"']
-    (said,) = found("y" * 300 + "1" + "z" * 300, "y" * 300 + "2" + "z" * 300)
-    assert len(said) < 250
-    assert "1z" in said
-    assert "2z" in said
+    (line,) = found("y" * 300 + "1" + "z" * 300, "y" * 300 + "2" + "z" * 300)
+    assert len(line) < 250
+    assert "1z" in line
+    assert "2z" in line
 
 
-def test_chance_is_out_of_the_way() -> None:
-    """Random ids count by their order, times not at all; an id of another shape is an id of its own."""
+def test_random_values_are_ignored() -> None:
+    """Random ids are compared by order of appearance, times not at all; an id of another shape is a difference."""
     one = {"id": ID, "again": ID, "created_at": 1764967971, "n": 1764967971}
     other = json.loads(
         json.dumps(one).replace("0a", "1b").replace('"created_at": 1764967971', '"created_at": 1764960000')
@@ -84,10 +84,12 @@ def test_chance_is_out_of_the_way() -> None:
 
 
 def test_streams_are_compared_event_by_event() -> None:
-    """Names, data, order; comments and keepalives do not count, but numbers must fit without them."""
+    """Names, data and order count; comments and keep-alives do not, but the numbering must be right without them."""
     events = [{"type": "a", "sequence_number": 0}, {"type": "b", "sequence_number": 1}]
-    kept = [events[0], {"type": "keepalive", "sequence_number": 1}, {"type": "b", "sequence_number": 2}]
-    one, other = (comparable(answered(stream(*each), "text/event-stream; charset=utf-8")) for each in (events, kept))
+    with_keepalive = [events[0], {"type": "keepalive", "sequence_number": 1}, {"type": "b", "sequence_number": 2}]
+    one, other = (
+        comparable(answered(stream(*sent), "text/event-stream; charset=utf-8")) for sent in (events, with_keepalive)
+    )
     assert found(one, other) == []
     cut = comparable(answered(stream(*events)[:-1] + b": hi\n\n", "text/event-stream"))
     assert found(cut, one) == [
@@ -102,15 +104,15 @@ def test_streams_are_compared_event_by_event() -> None:
 
 
 def test_chat_keepalives() -> None:
-    """A chunk with an empty delta is a sign of life, but one with a finish reason is the end."""
+    """A chunk with an empty delta is a keep-alive, but one with a finish reason is the end."""
     chunk = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}]}
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-    data = b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in (chunk, end))
+    data = b"".join(b"data: %s\n\n" % json.dumps(document).encode() for document in (chunk, end))
     assert [event["data"] for event in comparable(answered(data, "text/event-stream"))["response"]["events"]] == [end]
 
 
 def test_headers_and_report() -> None:
-    """Headers are compared without those that follow from the rest; of the report all but the time."""
+    """Headers that follow from the rest are not compared, nor is the report's time."""
     one, other = answered(b"{}", x="1"), answered(b"{}", x="2")
     other.response.headers["content-length"] = "77"
     one.metadata["toolsim"] = {"calls": ["f"], "seconds": 1.0, "missing_bytes": {}}
@@ -123,7 +125,7 @@ def test_headers_and_report() -> None:
 
 
 def test_an_update_keeps_ids_and_times() -> None:
-    """Of a new text only what is new differs from the old one."""
+    """Only what is really new differs from the old text."""
     times = {"created_at": 1764967971, "completed_at": 1764967973}
     old = json.dumps({"id": ID, **times, "a": 1})
     later = dict.fromkeys(times, 1799999999)

@@ -1,4 +1,4 @@
-"""JUnit's XML, read back by a parser that we did not write."""
+"""JUnit's XML, read back by an independent parser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsimlib.recordings.result import Result
 
 
 def test_each_file_is_a_case() -> None:
-    """What differs fails with its first place, what is no recording is an error, a note stays a note."""
+    """A difference is a failure with its first place, an invalid recording an error, and a note stays a note."""
     differing = Result(Path("a/two.flow"), (Difference("x[0]", "\0<&", 1), Difference("y", 1, 2)))
     results = [
         (Result(Path("a/one.flow")), 0.25),
@@ -34,12 +34,12 @@ def test_each_file_is_a_case() -> None:
     assert failure.tag == "failure"
     assert (failure.get("message") or "").startswith("x[0]: got ")
     assert "y: got 1, expected 2" in (failure.text or "")
-    assert [(each.tag, each.get("message")) for each in three] == [("error", "no such file")]
-    assert [(each.tag, each.text) for each in four] == [("system-out", "only the request is compared")]
+    assert [(element.tag, element.get("message")) for element in three] == [("error", "no such file")]
+    assert [(element.tag, element.text) for element in four] == [("system-out", "only the request is compared")]
 
 
 def test_what_xml_cannot_write() -> None:
-    """A control character or half a surrogate pair is replaced: the file can be read."""
+    """A control character or half a surrogate pair is replaced, so that the file can be parsed."""
     result = Result(Path("a.flow"), problem="\x1b[31m \ud800 \ufffe ok")
     assert b"ok" in junit([(result, 0.0)])
     ElementTree.fromstring(junit([(result, 0.0)]))

@@ -1,4 +1,4 @@
-"""Stand-ins: other words of the same shape, and nothing else changed."""
+"""Pseudonyms: other words of the same shape, and nothing else changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shape(text: str) -> str:
 
 
 def test_text() -> None:
-    """Letters for letters, case for case, the same word the same; punctuation, zeros and lengths stay."""
+    """Letters become letters in the same case, the same word stays one word; punctuation, zeros and lengths stay."""
     text = WORDS.text("Paris, paris and PARIS: 20.50 Euro")
     assert shape(text) == shape("Paris, paris and PARIS: 20.50 Euro")
     first, second, _, third = text.replace(",", "").replace(":", "").split()[:4]
@@ -51,12 +51,12 @@ def test_text() -> None:
     ],
 )
 def test_what_stays(kept: str) -> None:
-    """Tags, keys, names of tools, JSON's words and escapes, ids."""
+    """Tags, keys, names of tools, JSON's literals and escapes, ids."""
     assert kept in WORDS.text(f"Something {kept} else")
 
 
 def test_another_key_gives_other_words() -> None:
-    """Without the key no one can tell what a stand-in stood for."""
+    """Without the key nobody can tell what a pseudonym replaced."""
     text = "It is clear in Paris."
     assert WORDS.text(text) != Pseudonyms([], b"other").text(text)
     assert Pseudonyms([]).text(text) != Pseudonyms([]).text(text)
@@ -64,7 +64,7 @@ def test_another_key_gives_other_words() -> None:
 
 @given(st.text())
 def test_lengths_stay(text: str) -> None:
-    """Of any text: so a stream can be cut again where it was cut."""
+    """Lengths stay for any text, so that a stream can be cut in the same places."""
     assert len(WORDS.text(text)) == len(text)
 
 
@@ -76,17 +76,17 @@ def test_stream_in_pieces(cuts: list[int]) -> None:
         texts.append(rest[:cut])
         rest = rest[cut:]
     texts.append(rest)
-    events = [{"id": "c", "choices": [{"index": 0, "delta": {"content": each}}]} for each in texts]
+    events = [{"id": "c", "choices": [{"index": 0, "delta": {"content": piece}}]} for piece in texts]
     data = b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events) + b"data: [DONE]\n\n"
     lines = [line[6:] for line in WORDS.stream(data).decode().split("\n") if line.startswith("data: ")]
-    said = [json.loads(line)["choices"][0]["delta"]["content"] for line in lines[:-1]]
-    assert [len(each) for each in said] == [len(each) for each in texts]
-    assert "".join(said) == WORDS.text(text)
+    pieces = [json.loads(line)["choices"][0]["delta"]["content"] for line in lines[:-1]]
+    assert [len(piece) for piece in pieces] == [len(piece) for piece in texts]
+    assert "".join(pieces) == WORDS.text(text)
     assert lines[-1] == "[DONE]"
 
 
 def test_data() -> None:
-    """The API's own words stay, everyone else's go; a schema's values change with the arguments that meet them."""
+    """The API's own words stay, all others are replaced; values in a schema change like the arguments."""
     body = {
         "model": "gpt-text",
         "messages": [
@@ -122,7 +122,7 @@ def test_data() -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    """The backend's side is changed, the client's is made anew by the addon: so the recording replays."""
+    """The backend's side is changed, and the addon rewrites the client's from it, so that the recording replays."""
     command = Pseudonymise()
     with context():
         for stream in (True, False):
@@ -141,7 +141,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_log_probabilities_do_not_spell_the_words() -> None:
-    """The bytes of a token would be its text."""
+    """The bytes of a token would reveal its text."""
     words = Pseudonyms((), key=b"k")
     event = {"choices": [{"logprobs": {"content": [{"token": "Paris", "logprob": -0.1, "bytes": [80, 97]}]}}]}
     streamed = json.loads(words.stream(b"data: %s\n\n" % json.dumps(event).encode()).removeprefix(b"data: "))

@@ -1,4 +1,4 @@
-"""The plugin in the test suite of another project, in processes of its own: green, and red with the place named."""
+"""The plugin in the test suite of another project, in separate processes: green, and red with the place named."""
 
 from __future__ import annotations
 
@@ -87,56 +87,56 @@ def run(project: Path, *, words: str = "hi", options: str = "") -> tuple[int, st
 
 @pytest.mark.slow
 def test_green(project: Path) -> None:
-    """Requests that were recorded are answered, any number of times, and nothing has changed since."""
-    code, said = run(project)
-    assert code == 0, said
-    assert "4 passed" in said
+    """Recorded requests are answered, any number of times, and nothing has changed since."""
+    code, output = run(project)
+    assert code == 0, output
+    assert "4 passed" in output
 
 
 @pytest.mark.slow
 def test_red_for_another_question(project: Path) -> None:
-    """The nearest recording and the place are named, also where the client swallowed the error."""
-    code, said = run(project, words="ho")
+    """The nearest recording and the place are named, even if the client swallowed the error."""
+    code, output = run(project, words="ho")
     assert code == 1
-    assert "2 failed, 2 passed" in said
+    assert "2 failed, 2 passed" in output
     place = (
         "No recorded exchange began with this request; the nearest is chat-whole-one-call-0001.flow:\n"
         '  body.messages[0 user].content: got "ho", expected "hi"'
     )
-    assert said.count(place) == 2, said
+    assert output.count(place) == 2, output
 
 
 @pytest.mark.slow
 def test_red_for_another_manifest(project: Path) -> None:
-    """What clients or models would get otherwise is named by file and place."""
-    code, said = run(project, options=', manifest="typescript"')
+    """What clients or models would get differently is named by file and place."""
+    code, output = run(project, options=', manifest="typescript"')
     assert code == 1
-    assert "1 failed, 3 passed" in said
-    assert "chat-whole-one-call-0001.flow: 1 difference" in said
-    assert "request.body.messages[0 system].content line 3: got " in said
+    assert "1 failed, 3 passed" in output
+    assert "chat-whole-one-call-0001.flow: 1 difference" in output
+    assert "request.body.messages[0 system].content line 3: got " in output
 
 
 @pytest.mark.slow
 def test_red_for_what_cannot_be(project: Path) -> None:
-    """An option that there is not, and a folder without recordings, in one line each."""
-    _, said = run(project, options=', manifes="typescript"')
-    assert "E   " not in said, "a traceback"
-    assert said.count("toolsim_manifes: no such option; did you mean toolsim_manifest?\n") == 1, said
+    """An unknown option and a folder without recordings are reported in one line each."""
+    _, output = run(project, options=', manifes="typescript"')
+    assert "E   " not in output, "a traceback"
+    assert output.count("toolsim_manifes: no such option; did you mean toolsim_manifest?\n") == 1, output
     for file in (project / "recordings").iterdir():
         file.unlink()
-    _, said = run(project)
-    assert f"toolsim_replay: no .flow file at {project / 'recordings'}" in said
+    _, output = run(project)
+    assert f"toolsim_replay: no .flow file at {project / 'recordings'}" in output
 
 
 def test_pytest_finds_it() -> None:
-    """It is the package's entry point, and knows the words by which the log tells of a request."""
-    told: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert told["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
+    """It is the package's entry point, and knows the words by which the log reports an unrecorded request."""
+    config: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert config["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
     assert pytest_plugin.NOT_RECORDED == server_replay.NOT_RECORDED
 
 
 def test_it_imports_next_to_nothing() -> None:
-    """pytest loads it in projects that never use it."""
+    """pytest loads it even in projects that never use it."""
     program = f"import {PLUGIN}, sys; print(sorted({{name.split('.')[0] for name in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "'pytest'" in loaded

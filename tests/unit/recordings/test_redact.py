@@ -38,13 +38,13 @@ SHAPES = {
 
 
 def test_every_pattern_has_an_example() -> None:
-    """The table of rules and the table of examples name the same shapes."""
+    """The tables of rules and of examples name the same shapes."""
     assert {name for name, _ in PATTERNS} == set(SHAPES)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_shape(name: str) -> None:
-    """A secret is known by its looks, in any text; the text keeps its length and all its other words."""
+    """A secret is recognised by its shape, in any text; length and surrounding words stay."""
     text, secret = SHAPES[name]
     clean = Redactor().text(f"before {text} after")
     assert secret not in clean
@@ -56,7 +56,7 @@ def test_shape(name: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_shape_in_json(name: str, depth: int) -> None:
-    """On a line of its own in JSON, in JSON inside of JSON: it is hidden, and as it would have been outside."""
+    """Alone on a line, in JSON, and in JSON nested in JSON, it is hidden exactly as it would be outside."""
     text, secret = SHAPES[name]
     written, expected = f"before\n{text}\nafter", Redactor().text(f"before\n{text}\nafter")
     for _ in range(depth):
@@ -95,7 +95,7 @@ def test_shape_in_json(name: str, depth: int) -> None:
     ],
 )
 def test_named_value_in_a_text(text: str) -> None:
-    """A value is known by its name: in JSON, in JSON inside of JSON, in XML, in an assignment; to its very end."""
+    """A value is recognised by its name: in JSON, in nested JSON, in XML, in an assignment; up to its very end."""
     clean = Redactor().text(text)
     assert "hunter2" not in clean
     assert "inside" not in clean
@@ -115,13 +115,13 @@ def test_named_value_in_a_text(text: str) -> None:
     ],
 )
 def test_no_secret(text: str) -> None:
-    """Ordinary texts of this trade stay."""
+    """Ordinary texts of this domain are unchanged."""
     assert Redactor().text(text) == text
 
 
 @pytest.mark.parametrize("parameter", ["key", "%6Bey", "token[]", "X-Amz-Signature", "subscription-key", "url", "h"])
 def test_query(parameter: str) -> None:
-    """A parameter is read as servers read it: whatever is escaped in its name or its value."""
+    """A parameter is parsed as servers parse it, with escapes in its name or its value."""
     value = {"url": "https%3A%2F%2Fme%3Ahunter2%40host%2F", "h": "%73k-hunter234"}.get(parameter, "hunter2")
     clean = Redactor().path(f"/v1/responses?a=1&{parameter}={value}&b=%20")
     assert "hunter2" not in clean
@@ -133,14 +133,14 @@ def test_query(parameter: str) -> None:
     "header", [("X-Litellm-Key", "hunter2hunter2"), ("X-Auth", "hunter2hunter2"), ("Cookie", 'a="hunter2hunter2"')]
 )
 def test_what_odd_headers_reveal(header: tuple[str, str]) -> None:
-    """A header needs less of a name than a field to hold a secret, and a cookie may stand in quotes."""
+    """A header may be less clearly named than a field to hold a secret, and a cookie may be in quotes."""
     redactor = Redactor()
     redactor.learn([header], "/")
     assert redactor.text("it is hunter2hunter2") == f"it is {'x' * 14}"
 
 
 def test_headers() -> None:
-    """Known headers stay, unknown ones keep only their names, those of machine and time go."""
+    """Known headers stay, unknown ones only keep their names, and those about machine and time are dropped."""
     fields = [
         ("Content-Type", "application/json"),
         ("X-My-Own", "whatever"),
@@ -162,7 +162,7 @@ def test_headers() -> None:
 
 
 def test_what_headers_and_query_reveal_is_hidden_everywhere() -> None:
-    """A credential that a body repeats is hidden there too, in JSON's and in URLs' writing."""
+    """A credential repeated in a body is hidden there too, also in JSON's and URLs' escaping."""
     redactor = Redactor()
     fields = [
         ("Authorization", "Bearer my own/secret"),
@@ -177,26 +177,26 @@ def test_what_headers_and_query_reveal_is_hidden_everywhere() -> None:
 
 
 def test_basic_credentials_are_learnt() -> None:
-    """The password in a Basic header is a secret in itself."""
+    """The password in a Basic header is a secret by itself."""
     redactor = Redactor()
     redactor.learn([("Authorization", "Basic bWU6bG9uZy1wYXNzd29yZA==")], "/")
     assert "long-password" not in redactor.text("it is long-password")
 
 
 def test_json_without_secrets_stays_to_the_byte() -> None:
-    """White space, 1.0 and big integers are the client's own."""
+    """Whitespace, 1.0 and big integers are the client's own."""
     body = b'{ "a" : 1.0, "b": 123456789012345678901234567890, "max_tokens": 5, "a": 2 }'
     assert Redactor().body(body, "application/json") == body
 
 
 def test_a_list_without_names_holds_no_secret() -> None:
-    """What stands under no name is a text like any other."""
+    """Values without names are text like any other."""
     value = ["harmless", ["twice"], {"a": "b"}]
     assert Redactor().value(value) is value
 
 
 def test_json_fields() -> None:
-    """Strings under a secret name are hidden, deep too; a schema for a secret stays a schema."""
+    """Strings under a secret name are hidden, at any depth; a schema for a secret stays a schema."""
     body = {
         "tools": [{"properties": {"password": {"type": "string", "default": "hunter2", "enum": ["hunter2"]}}}],
         "metadata": {"apiKey": "hunter2", "n": 1.0},
@@ -214,20 +214,20 @@ def test_json_fields() -> None:
     "body", [b'{"a": "sk-abcdefgh12345678"', b"plain sk-abcdefgh12345678", b"\xff sk-abcdefgh12345678"]
 )
 def test_other_bodies(body: bytes) -> None:
-    """What is no JSON is a text; bytes that are no UTF-8 stay."""
+    """What is not JSON is text; secrets are found beside bytes that are not UTF-8."""
     clean = Redactor().body(body, "application/json")
     assert b"abcdefgh" not in clean
     assert len(clean) == len(body)
 
 
 def test_deep_json_is_cleaned_as_a_text() -> None:
-    """No depth is an exception."""
+    """No depth raises."""
     body = b'{"a":' * 5000 + b'"sk-abcdefgh12345678"' + b"}" * 5000
     assert b"abcdefgh" not in Redactor().body(body, "application/json")
 
 
 def test_lone_surrogates_harm_nothing() -> None:
-    """What only an escape can hold is no text: U+FFFD stands for it, and secrets beside it are found."""
+    """What only an escape can represent becomes U+FFFD, and secrets beside it are found."""
     clean = Redactor().body(rb'{"a": "\ud83c", "password": "x1"}', "application/json")
     assert json.loads(clean) == {"a": "\ufffd", "password": "xx"}
 
@@ -252,12 +252,12 @@ def test_secret_in_pieces(cuts: list[int]) -> None:
         rest = rest[cut:]
     texts.append(rest)
     clean = joined(Redactor().body(chat_stream(*texts), "text/event-stream"))
-    assert [len(each) for each in clean] == [len(each) for each in texts]
+    assert [len(piece) for piece in clean] == [len(piece) for piece in texts]
     assert "".join(clean) == text.replace("abcdefgh12345678", "x" * 16).replace("hunter2", "x" * 7)
 
 
 def test_deltas_of_different_items_are_different_texts() -> None:
-    """Two items that stream side by side are not one text."""
+    """Two concurrently streamed items are not one text."""
     events = [
         {"type": "response.output_text.delta", "item_id": item, "delta": delta}
         for item, delta in (("a", "sk-abcd"), ("b", " and "), ("a", "efgh1234"), ("b", "nothing"))
@@ -276,14 +276,14 @@ def test_stream_without_secrets_stays_to_the_byte() -> None:
 
 
 def test_stream_lines_that_are_no_json() -> None:
-    """They are texts like any other."""
+    """They are text like any other."""
     clean = Redactor().body(b'data: {"cut": "sk-abcdefgh12345678\n\n: sk-abcdefgh12345678\n\n', "text/event-stream")
     assert b"abcdefgh" not in clean
 
 
 @given(st.text())
 def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
-    """A clean text stays as it is."""
+    """A clean text is unchanged."""
     clean = Redactor().text(text)
     assert len(clean) == len(text)
     assert Redactor().text(clean) == clean
@@ -318,31 +318,31 @@ def test_linear_time(unit: str) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
-    """The tokens of a text are the text again, and so are their bytes."""
+    """The tokens of a text repeat the text, and so do their bytes."""
     tokens = [
         {"token": text, "logprob": -0.1, "bytes": list(text.encode()), "top_logprobs": []}
         for text in ("key", ": ", "sk-", "abcd", "efgh", "1234", " end")
     ]
     lists = [[token] for token in tokens] if stream else [tokens]
-    documents = [json.dumps({"choices": [{"index": 0, "logprobs": {"content": each}}]}).encode() for each in lists]
-    body = b"".join(b"data: %s\n\n" % each for each in documents) if stream else documents[0]
+    documents = [json.dumps({"choices": [{"index": 0, "logprobs": {"content": part}}]}).encode() for part in lists]
+    body = b"".join(b"data: %s\n\n" % document for document in documents) if stream else documents[0]
     clean = Redactor().body(body, "text/event-stream" if stream else "application/json")
-    found = [json.loads(each) for each in clean.replace(b"data: ", b"").split(b"\n") if each]
-    kept = [token for each in found for token in each["choices"][0]["logprobs"]["content"]]
+    found = [json.loads(line) for line in clean.replace(b"data: ", b"").split(b"\n") if line]
+    kept = [token for document in found for token in document["choices"][0]["logprobs"]["content"]]
     assert "".join(token["token"] for token in kept) == "key: sk-xxxxxxxxxxxx end"
     assert [token["bytes"] is None for token in kept] == [False, False, False, True, True, True, False]
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
 def test_stream_that_is_labelled_otherwise(kind: str) -> None:
-    """A secret that is split over its deltas is found all the same."""
+    """A secret split over its deltas is found all the same."""
     for lead in (b"", b"\xef\xbb\xbf", b": hello\n\n", b"event: x\n"):
         clean = Redactor().body(lead + chat_stream("sk-abcd", "efgh1234", "5678"), kind)
         assert "".join(joined(clean)) == "sk-" + "x" * 16
 
 
 def test_event_of_several_lines() -> None:
-    """JSON may be spread over the data lines of one event."""
+    """JSON may be spread over several data lines of one event."""
     first, second = b'data: {"choices": [{"index": 0,\ndata: "delta": {"content": "%s"}}]}\n\n', b"efgh12345678"
     clean = Redactor().body(first % b"sk-abcd" + first % second, "text/event-stream")
     assert "".join(joined(clean)) == "sk-" + "x" * 16
@@ -351,7 +351,7 @@ def test_event_of_several_lines() -> None:
 
 
 def test_event_that_is_too_deep() -> None:
-    """What cannot be read cannot be cleaned: it is left out."""
+    """What cannot be parsed cannot be cleaned: it is dropped."""
     deep = b'data: {"a":' + b"[" * 200_000 + b'"sk-abcd"' + b"]" * 200_000 + b"}\n\n"
     clean = Redactor().body(deep + chat_stream("x"), "text/event-stream")
     assert b"abcd" not in clean
@@ -360,7 +360,7 @@ def test_event_that_is_too_deep() -> None:
 
 
 def test_values_in_a_secrets_schema_are_learnt() -> None:
-    """The manifest repeats a tool's schema in a text, the default of its key included."""
+    """The manifest repeats a tool's schema as text, including the default of its key."""
     properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
     properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}
     redactor = Redactor()
@@ -372,7 +372,7 @@ def test_values_in_a_secrets_schema_are_learnt() -> None:
 
 
 def test_what_a_request_holds_for_an_mcp_server() -> None:
-    """Headers of any name, and all of a URL behind its host, are hidden; what a header holds is so everywhere."""
+    """Headers of any name, and a URL after its host, are hidden; so is a header's value wherever it is repeated."""
     tool = {
         "type": "mcp",
         "server_label": "docs",
@@ -400,7 +400,7 @@ def test_what_a_request_holds_for_an_mcp_server() -> None:
 @pytest.mark.parametrize("manifest", ["calls", "schemas", "hermes", "typescript"])
 @pytest.mark.parametrize("default", ["1234", "(.)", "correct-horse-battery"])
 def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default: str) -> None:
-    """However short it is; the same word elsewhere is a word, and the hidden request gives the hidden manifest."""
+    """However short; the same word elsewhere stays, and the hidden request leads to the hidden manifest."""
     redactor = Redactor()
     text = {"type": "string", "default": default}
     properties = {"user": text, "pin_password": text}

@@ -1,4 +1,4 @@
-"""Replay: the same when nothing has changed; red, with the place by its name, when something has."""
+"""Replay: the same if nothing has changed; otherwise red, with the place named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mitm(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def stream(tmp_path: Path, mitm: Any) -> Path:
-    """A Responses client's stream over a chat backend, with a history to be shown."""
+    """A Responses client's stream over a chat backend, with a history to rewrite."""
     mitm.options.update(toolsim_backend="chat")
     history = [
         {"role": "user", "content": "hi"},
@@ -42,12 +42,12 @@ def stream(tmp_path: Path, mitm: Any) -> Path:
 
 
 def lines(path: Path) -> list[str]:
-    return [str(each) for each in replay_file(path).differences]
+    return [str(difference) for difference in replay_file(path).differences]
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_same(tmp_path: Path, is_stream: bool) -> None:
-    """Nothing has changed: nothing differs, however the stream is cut."""
+    """Nothing has changed, so nothing differs, however the stream is cut."""
     path = recording(tmp_path, stream=is_stream)
     for seed in range(20):
         result = replay_file(path, cut_by(random.Random(seed)))
@@ -56,7 +56,7 @@ def test_same(tmp_path: Path, is_stream: bool) -> None:
 
 
 def test_recorded_options_are_in_force(stream: Path) -> None:
-    """The recording says that its backend speaks chat; an option that is set by hand counts before it."""
+    """The recording's options say that the backend speaks chat, and they are applied."""
     assert replay_file(stream).same
 
 
@@ -67,7 +67,7 @@ def test_options_set_by_hand_show_what_they_change(stream: Path, mitm: Any) -> N
 
 
 def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event, by its number and its name."""
+    """The event is named by its number and its name."""
     event_stream = toolsimlib.wire.responses.event_stream
     head_of, name = event_stream.head_of, "response.function_call_arguments.done"
     monkeypatch.setattr(
@@ -80,27 +80,27 @@ def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every place where the id stands."""
+    """Every place of the id is named."""
     monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     found = lines(stream)
     assert any("response.output_item.added].data.item.id: got" in line for line in found)
     assert all("call_002" in line and "fc_002" in line for line in found)
 
 
-def test_ids_that_start_anew_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule that ids go on after the history's."""
+def test_ids_that_start_over_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule is that ids continue after the history's."""
     monkeypatch.setattr("toolsimlib.request.rewrite.first_number", lambda request: 1)
     assert any('got "fc_001", expected "fc_002"' in line for line in lines(stream))
 
 
 def test_random_ids_of_another_shape_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random id is out of the way only if it is made by its rule."""
+    """A random id is ignored only if it has the right shape."""
     monkeypatch.setattr("secrets.token_hex", lambda size: "Z" * 2 * size)
     assert any("response.created].data.response.id: got" in line for line in lines(stream))
 
 
 def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message, and the line in it."""
+    """The message and the line in it are named."""
     monkeypatch.setattr(toolsimlib.request.manifest, "CLOSING", "The client runs nothing.")
     (line,) = lines(stream)
     assert line.startswith("request.body.messages[0 system].content line ")
@@ -109,7 +109,7 @@ def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.Monke
 
 
 def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool's output that could forge a record: the message, and the line at which it breaks."""
+    """A tool's output that could forge a record: the message and the line at which it breaks are named."""
     monkeypatch.setattr(toolsimlib.request.record, "json_line", lambda text: text)
     found = [line for line in lines(stream) if "function_call_output" in line]
     assert found
@@ -118,7 +118,7 @@ def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.Monke
 
 
 def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
-    """What the report says is compared too."""
+    """The report is compared too."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     assert backend.response is not None
@@ -128,7 +128,7 @@ def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
 
 
 def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update writes what came out and tells the difference; ids, times and the report's seconds stay."""
+    """An update writes the new result and reports the difference; ids, times and the report's seconds stay."""
     before = recorded(stream)[1]
     monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     result = replay_file(stream, update=True)
@@ -143,7 +143,7 @@ def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_update_without_differences_writes_nothing(stream: Path) -> None:
-    """The file stays to the byte."""
+    """The file is unchanged, byte for byte."""
     before = stream.read_bytes()
     assert replay_file(stream, update=True).same
     assert stream.read_bytes() == before
@@ -156,22 +156,22 @@ def test_refused_requests(tmp_path: Path) -> None:
 
 
 def test_passing_requests(tmp_path: Path) -> None:
-    """So is what passes."""
+    """So is an exchange that was passed on."""
     for number, (kind, body) in enumerate((chat_stream("Hi."), chat_answer("Hi."))):
         path = write(exchange(question(stream=not number, tools=[]), kind, body), tmp_path)
         assert replay_file(path).same
 
 
 def test_broken_streams(tmp_path: Path) -> None:
-    """And a stream that breaks off, and one that is cut."""
+    """So are a stream that breaks off, and one that is cut."""
     for texts, ended in ((["Hi", CALL[:20]], False), ([CALL, " and so on", " and on"], True)):
         path = write(exchange(question(stream=True), *chat_stream(*texts, ended=ended)), tmp_path)
         result = replay_file(path)
         assert result.same, result
 
 
-def test_what_cannot_be_replayed_is_said(tmp_path: Path) -> None:
-    """Without a record of the backend's answer only the request is compared."""
+def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
+    """Without a record of the backend's answer only the request is compared, and the result says why."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     backend.metadata[NOTE]["missing_bytes"] = {"backend": 5}
@@ -200,7 +200,7 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
 def test_command(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The command says it in mitmproxy's log."""
+    """The command reports to mitmproxy's log."""
     caplog.set_level("INFO")
     replay = Replay()
     replay.replay(str(tmp_path))
@@ -215,12 +215,12 @@ def test_command(
 
 
 def test_summary() -> None:
-    """Nothing is nothing."""
+    """Without recordings none differ."""
     assert summary([]) == "0 recorded exchanges, none differ"
 
 
 def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The module is green, red, and green again after an update; and red where there is nothing."""
+    """The module is green, red, and green again after an update; and red if there is nothing to replay."""
     assert main([str(stream.parent), "--cut", "1"]) == 0
     monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     assert main([str(stream)]) == 1
@@ -234,7 +234,7 @@ def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is set counts before what was recorded, at its default too."""
+    """An option that is set takes precedence over the recorded one, even at its default."""
     assert main([str(stream), "--set", "toolsim_manifest=schemas"]) == 1
     assert "request.body.messages[0 system].content line" in capsys.readouterr().out
     assert main([str(stream), "--set", "toolsim_manifest=schemas", "--update"]) == 0
@@ -248,10 +248,10 @@ def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str
 def test_main_for_other_programs(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The results are also in a file that CI systems read."""
-    told = tmp_path / "junit.xml"
-    assert main([str(stream), "--junit", str(told)]) == 0
-    assert 'failures="0"' in told.read_text()
+    """The results are also written to a file that CI systems read."""
+    report = tmp_path / "junit.xml"
+    assert main([str(stream), "--junit", str(report)]) == 0
+    assert 'failures="0"' in report.read_text()
     monkeypatch.setattr(toolsimlib.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
-    assert main([str(stream), "--junit", str(told)]) == 1
-    assert 'failures="1"' in told.read_text()
+    assert main([str(stream), "--junit", str(report)]) == 1
+    assert 'failures="1"' in report.read_text()

@@ -1,4 +1,4 @@
-"""What a replay says: one file in a line, its differences below."""
+"""What a replay prints: one line per file, with its differences below."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE = Path("a.flow")
 
 
 def test_how_a_result_reads() -> None:
-    """The same, a note, a problem; of many differences the first ones."""
+    """The same, a note, a problem; of many differences, only the first."""
     assert (str(Result(FILE)), Result(FILE).same) == ("a.flow: same", True)
     assert str(Result(FILE, note="only so far")) == "a.flow: same (only so far)"
     assert (str(Result(FILE, problem="no such file")), Result(FILE, problem="x").same) == (

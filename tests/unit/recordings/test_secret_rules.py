@@ -1,4 +1,4 @@
-"""Names of secrets; what secrets look like is tested with the redactor, which searches for them."""
+"""Names of secrets; the shapes of secrets are tested with the redactor, which searches for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from toolsimlib.recordings.secret_rules import PATTERNS, is_secret_name, is_secr
 
 @pytest.mark.parametrize("name", ["api_key", "apiKey", "X-API-Key", "Authorization", "accessToken", "db.password"])
 def test_secret_name(name: str) -> None:
-    """A name is known in whichever way it is written."""
+    """A name is recognised in any spelling."""
     assert is_secret_name(name)
 
 
@@ -26,7 +26,7 @@ def test_parameters_of_a_url_have_shorter_names() -> None:
     assert is_secret_parameter("api_key")
 
 
-def test_every_pattern_says_what_to_hide() -> None:
-    """Each has the group that is hidden, and a name of its own."""
+def test_every_pattern_marks_what_to_hide() -> None:
+    """Each has a group for what is hidden, and a unique name."""
     assert all("secret" in pattern.groupindex for _, pattern in PATTERNS)
     assert len({name for name, _ in PATTERNS}) == len(PATTERNS)

@@ -1,4 +1,4 @@
-"""Server replay: which requests are recognised, and what mitmproxy's own addon is handed."""
+"""Server replay: which requests are recognised, and what mitmproxy's own addon gets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolsimlib.recordings.server_replay import ServerReplay
 
 
 class Stage:
-    """The addons of the entry, with mitmproxy's server replay behind them."""
+    """The addons of the entry script, followed by mitmproxy's server replay."""
 
     def __init__(self, mitm: Any, replay: ServerReplay, playback: ServerPlayback, path: Path) -> None:
         self.mitm = mitm
@@ -51,7 +51,7 @@ def other_key() -> HTTPFlow:
 
 
 def test_recorded_answer(stage: Stage) -> None:
-    """A request is answered by what was recorded, rewritten for this client; then the recording is used up."""
+    """A request gets the recorded answer, rewritten for this client; then the recording is used up."""
     flow = stage.ask(question(path="/v1/chat/completions?api_key=first-key"))
     assert flow.response is not None
     assert flow.is_replay == "response"
@@ -62,14 +62,14 @@ def test_recorded_answer(stage: Stage) -> None:
 
 
 def test_secrets_and_hosts_do_not_count(stage: Stage) -> None:
-    """Another key, another host: the same question."""
+    """Another key or another host: it is the same question."""
     flow = other_key()
     flow.request.host = "elsewhere"
     assert stage.ask(flow).response is not None
 
 
 def test_reuse(stage: Stage) -> None:
-    """With server_replay_reuse a recording answers for ever, and nothing piles up."""
+    """With server_replay_reuse a recording can be used any number of times, and nothing accumulates."""
     stage.mitm.options.update(server_replay_reuse=True)
     for _ in range(3):
         assert stage.ask(other_key()).response is not None
@@ -77,7 +77,7 @@ def test_reuse(stage: Stage) -> None:
 
 
 def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
-    """An answer that we made is no backend's; nor is one that is loaded while mitmproxy runs."""
+    """Our own answer is never served as a backend's, even if it is loaded while mitmproxy runs."""
     assert stage.playback.count() == 1
     stage.playback.load_file(str(recording(tmp_path, model="later")))
     flow = stage.ask(question(model="later"))
@@ -86,13 +86,13 @@ def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
     assert stage.playback.count() == 0
 
 
-def test_no_update_is_heard() -> None:
-    """Whoever hears an update, hears two hooks for each one of a request."""
+def test_updates_have_no_handler() -> None:
+    """A handler for updates would be called twice per request."""
     assert not hasattr(ServerReplay(), "update")
 
 
 def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """Another question has no answer, and the log says how it differs from the nearest recorded one."""
+    """Another question has no answer, and the log shows how it differs from the nearest recorded one."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
     assert 'the nearest is one that was loaded by hand:\n  body.model: got "other", expected "m"' in caplog.text
@@ -100,13 +100,13 @@ def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_content_may_be_ignored(stage: Stage) -> None:
-    """mitmproxy's own option for that counts."""
+    """mitmproxy's own option for that is respected."""
     stage.mitm.options.update(server_replay_ignore_content=True)
     assert stage.ask(question(model="other", path="/v1/chat/completions?api_key=first-key")).response is not None
 
 
 def test_the_listener_itself(stage: Stage) -> None:
-    """A client that speaks to the listener is served as if by the backend, and told if nothing was recorded."""
+    """A client of the listener itself is served like any other, and gets a 404 if nothing was recorded."""
     for flow, status in ((question(model="other"), 404), (other_key(), 200)):
         flow.client_conn.sockname = ("127.0.0.1", 4711)
         assert stage.ask(flow).response is not None
@@ -116,7 +116,7 @@ def test_the_listener_itself(stage: Stage) -> None:
 
 
 def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """By its file, with the first places at which the request differs from it."""
+    """By its file, with the first places at which the request differs."""
     replay, playback = ServerReplay(), ServerPlayback()
     with context(replay, playback) as mitm:
         far = recording(tmp_path, model="far", temperature=1.0)
@@ -131,7 +131,7 @@ def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 
 def test_foreign_flows_are_left_alone(stage: Stage, tmp_path: Path) -> None:
-    """What was recorded without toolsim is mitmproxy's business."""
+    """Recordings made without toolsim are left to mitmproxy."""
     foreign = question(model="foreign")
     foreign.response = question().response
     stage.playback.add_flows([foreign])
@@ -155,7 +155,7 @@ def test_a_client_that_goes(stage: Stage) -> None:
 
 
 def test_without_server_replay() -> None:
-    """Nothing is looked for when nothing is to be replayed."""
+    """If there is nothing to replay, nothing happens."""
     replay = ServerReplay()
     with context(replay):
         flow = question()

@@ -32,7 +32,7 @@ def test_pieces_are_edited_as_one_text(texts: list[str]) -> None:
 
 
 def test_texts_that_stream_side_by_side() -> None:
-    """Choices and items are texts of their own."""
+    """Each choice and each item is a separate text."""
     documents = [chat("a", 0), chat("b", 1), chat("b", 0), chat("a", 1)]
     seen: list[str] = []
     edit_pieces(documents, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
@@ -52,7 +52,7 @@ def test_what_stays_the_same_stays_to_the_byte() -> None:
 
 
 def test_the_rest_of_an_event_is_edited_too() -> None:
-    """``value`` gets each event whole, and can tell what was edited already."""
+    """``value`` gets each whole event, and can recognise what was already edited."""
     seen: list[Any] = []
 
     def value(document: Any) -> Any:
@@ -65,12 +65,12 @@ def test_the_rest_of_an_event_is_edited_too() -> None:
 
 
 def test_lines_without_json() -> None:
-    """They have an editor of their own."""
+    """They have a separate editor."""
     assert edit_stream(b": a\n\ndata: [DONE]\n", same, same, str.upper) == b": A\n\nDATA: [DONE]\n"
 
 
 def test_log_probabilities_spell_the_text_again() -> None:
-    """A token that changed loses its bytes, which spell it too."""
+    """A changed token loses its bytes, which repeat its text."""
     token = {"token": "a", "logprob": -0.1, "bytes": [97]}
     document = {"choices": [{"logprobs": {"content": [token]}}]}
     assert edit_pieces([document], str.upper) == {0}
@@ -78,6 +78,6 @@ def test_log_probabilities_spell_the_text_again() -> None:
 
 
 def test_parse_json() -> None:
-    """Objects and arrays; anything else is no document."""
+    """Objects and arrays; anything else is not a document."""
     assert parse_json("[1]") == [1]
     assert parse_json("1") is parse_json("{") is parse_json("[" * 100_000) is None

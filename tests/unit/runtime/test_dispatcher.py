@@ -22,7 +22,7 @@ SCHEMA = {
 
 
 class Ran(list[Mapping[str, Any]]):
-    """A tool that notes its arguments and returns ``value``."""
+    """A tool that records its arguments and returns ``value``."""
 
     def __call__(self, arguments: Mapping[str, Any]) -> Any:
         self.append(arguments)
@@ -42,7 +42,7 @@ def call(arguments: str, name: str = "state_get") -> Call:
 
 
 async def test_a_valid_call_runs() -> None:
-    """What the tool returns is the data of a result."""
+    """What the tool returns is the data of the result."""
     ran = Ran()
     result = await dispatcher(ran).dispatch(call('{"workspace_id": "a", "value": [1]}'))
     assert result == ToolResult(True, [1])
@@ -51,7 +51,7 @@ async def test_a_valid_call_runs() -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "facts_commit", "state_patch"])
 async def test_the_mask_comes_first(name: str) -> None:
-    """Unknown, hidden and masked tools fail alike, before their arguments are looked at; none of them runs."""
+    """Unknown, hidden and masked tools fail alike, before their arguments are examined; none of them runs."""
     ran = Ran()
     limited = dispatcher(ran, allowed=["state_get", "facts_commit"], max_tool_args_bytes=1)
     result = await limited.dispatch(call("no JSON, and too long", name))
@@ -71,21 +71,21 @@ async def test_oversized_arguments_never_run() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '"text"', "null", "[" * 100_000, '{"a": 1} {"b": 2}'])
 async def test_what_is_no_object_never_runs(text: str) -> None:
-    """Arguments are one JSON object."""
+    """Arguments must be one JSON object."""
     ran = Ran()
     assert (await dispatcher(ran).dispatch(call(text))).codes == ("INVALID_JSON",)
     assert not ran
 
 
 async def test_a_schema_mismatch_says_where() -> None:
-    """The model is told what is wrong, so that it can mend it."""
+    """The error names the place, so that the model can correct it."""
     result = await dispatcher(Ran()).dispatch(call('{"workspace_id": 5}'))
     assert result.codes == ("INVALID_ARGUMENTS",)
     assert "workspace_id" in result.errors[0]
 
 
 async def test_the_context_fills_what_a_call_leaves_out() -> None:
-    """Only properties that the tool declares, and never over the model's own word."""
+    """Only properties that the tool declares, and never against the model's own value."""
     ran = Ran()
     implicit = dispatcher(ran, context={"workspace_id": "here", "undeclared": 1})
     assert (await implicit.dispatch(call(""))).ok
@@ -94,7 +94,7 @@ async def test_the_context_fills_what_a_call_leaves_out() -> None:
 
 
 async def test_oversized_output_is_withheld() -> None:
-    """The tool has run, but a model's context is not flooded by it."""
+    """The tool has run, but its output does not flood the model's context."""
     ran = Ran()
     text = '{"workspace_id": "a", "value": "%s"}'
     limited = dispatcher(ran, max_tool_output_bytes=200)
@@ -126,7 +126,7 @@ def endless(arguments: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize("tool", [raising, raising_late, unwritable, endless])
 async def test_a_broken_tool_is_a_result(tool: Any) -> None:
-    """A tool that raises, now or later, or returns what JSON cannot hold; its message is not shown to the model."""
+    """A tool that raises, now or later, or returns what JSON cannot hold, has failed; the model does not see why."""
     registry = ToolRegistry()
     registry.add(Tool("broken", "", {"type": "object"}), tool)
     result = await ToolDispatcher(registry).dispatch(call("{}", "broken"))
@@ -134,8 +134,8 @@ async def test_a_broken_tool_is_a_result(tool: Any) -> None:
     assert "secret" not in result.errors[0]
 
 
-async def test_a_tool_may_be_async_and_say_its_own_result() -> None:
-    """A ToolResult passes as it is."""
+async def test_a_tool_may_be_async_and_return_a_result() -> None:
+    """A ToolResult is passed on unchanged."""
 
     async def warned(arguments: Mapping[str, Any]) -> ToolResult:
         return ToolResult(True, 1, ("careful",))
@@ -147,6 +147,6 @@ async def test_a_tool_may_be_async_and_say_its_own_result() -> None:
 
 @given(st.text(), st.text())
 def test_no_call_raises(name: str, arguments: str) -> None:
-    """Whatever a model writes as name and arguments is answered by a result."""
+    """Whatever a model writes as name and arguments, there is a result."""
     result = asyncio.run(dispatcher(Ran(), max_tool_args_bytes=50).dispatch(Call("", name, arguments)))
     assert isinstance(result, ToolResult)

@@ -18,7 +18,7 @@ REFUSED = ProviderError("no tools here", status=400)
 
 
 class Model:
-    """Answers by a list; an exception in it is raised."""
+    """Answers from a list; an exception in it is raised."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
@@ -55,7 +55,7 @@ def results(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_it_runs_until_an_answer_without_calls() -> None:
-    """Calls run in order, their results go back, and the words at the end are the outcome."""
+    """Calls run in order, their results are sent back, and the final words are the outcome."""
     model = Model(calls('{"n": 1}'), calls('{"n": 2}', id="call_2"), Answer("Done."))
     outcome = await run(model)
     assert (outcome.stop, outcome.text, len(outcome.answers)) == ("answer", "Done.", 3)
@@ -65,14 +65,14 @@ async def test_it_runs_until_an_answer_without_calls() -> None:
 
 
 async def test_a_model_that_never_stops_is_stopped() -> None:
-    """After max_turns questions it is over, and no further one is asked."""
+    """After max_turns requests it is over, and no further one is sent."""
     model = Model(*[calls("{}", id=f"call_{number}") for number in range(9)])
     outcome = await run(model, max_turns=3)
     assert (outcome.stop, len(model.requests)) == ("max_turns", 3)
 
 
 async def test_duplicate_call_ids_do_not_mix_results() -> None:
-    """The same id twice in a turn, in a later turn, or none at all: each call keeps its own result."""
+    """The same id twice in a turn, in a later turn, or none at all: each call has its own result."""
     model = Model(calls('{"n": 1}', '{"n": 2}'), calls('{"n": 3}'), calls('{"n": 4}', '{"n": 5}', id=""), Answer("."))
     outcome = await run(model)
     assert results(outcome.messages) == {
@@ -88,7 +88,7 @@ async def test_duplicate_call_ids_do_not_mix_results() -> None:
 
 @pytest.mark.parametrize(("policy", "stop"), [("fatal", "tool_failed"), ("tolerated", "answer")])
 async def test_the_failure_policy(policy: str, stop: str) -> None:
-    """fatal: a failed call ends the run, and nothing after it is run; tolerated: the model is told."""
+    """fatal: a failed call ends the run, and no later call runs; tolerated: the model gets the error."""
     both = Answer("", (Call("1", "fail", "{}"), Call("2", "echo", "{}")), "tool_calls")
     outcome = await run(Model(both, Answer("Done.")), tool_failure_policy=policy)
     assert outcome.stop == stop
@@ -96,7 +96,7 @@ async def test_the_failure_policy(policy: str, stop: str) -> None:
 
 
 async def test_enforced_asks_for_a_call_until_there_is_one() -> None:
-    """A call is required at first and free afterwards; an answer in words alone is no success."""
+    """A call is required at first and optional afterwards; an answer in words alone is no success."""
     model = Model(calls("{}"), Answer("Done."))
     assert (await run(model, tool_use_mode="enforced")).stop == "answer"
     assert [request.tool_choice for request in model.requests] == ["required", "auto"]
@@ -104,7 +104,7 @@ async def test_enforced_asks_for_a_call_until_there_is_one() -> None:
 
 
 async def test_disabled_offers_no_tools_and_runs_no_calls() -> None:
-    """Calls of a model that was offered none are not run."""
+    """Calls from a model that was offered no tools are not run."""
     model = Model(calls("{}"))
     outcome = await run(model, tool_use_mode="disabled")
     assert model.requests[0].tools == ()
@@ -112,7 +112,7 @@ async def test_disabled_offers_no_tools_and_runs_no_calls() -> None:
 
 
 async def test_relaxed_falls_back_to_a_question_without_tools() -> None:
-    """As often as is allowed; then the error is the caller's."""
+    """As often as allowed; then the caller gets the error."""
     model = Model(REFUSED, Answer("In words."))
     assert (await run(model, fallback_retry_count=1)).text == "In words."
     assert [bool(request.tools) for request in model.requests] == [True, False]
@@ -142,20 +142,20 @@ async def test_an_empty_final_answer_is_asked_for_again() -> None:
 
 
 async def test_the_second_question_may_keep_its_tools() -> None:
-    """With disable_tools off a model may go on calling, and is then asked on as usual."""
+    """With disable_tools off the model may continue to call, and the loop goes on as usual."""
     model = Model(calls("{}"), Answer(""), calls("{}", id="call_9"), Answer("Done."))
     outcome = await run(model, fix_empty_final=True, fix_empty_final_disable_tools=False)
     assert (outcome.text, len(outcome.executions)) == ("Done.", 2)
 
 
 async def test_an_empty_answer_is_left_alone_otherwise() -> None:
-    """Without the option, and where no tool has run: nothing was lost there."""
+    """Without the option, or if no tool has run."""
     assert (await run(Model(calls("{}"), Answer("")))).text == ""
     assert (await run(Model(Answer("")), fix_empty_final=True)).text == ""
 
 
 async def test_each_step_is_traced() -> None:
-    """Requests, answers, results and errors, in their order; the fingerprint names the prompt."""
+    """Requests, answers, results and errors, in order; the fingerprint identifies the prompt."""
     steps: list[dict[str, Any]] = []
     await run(Model(REFUSED, calls("{}"), Answer("Done.")), steps, fallback_retry_count=1)
     assert [step["step"] for step in steps] == [

@@ -1,4 +1,4 @@
-"""The ways to a model by the openai package, over a transport that answers as servers do."""
+"""Sending to a model with the openai package, over a transport that answers as servers do."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ EVENTS = [
     ],
 )
 async def test_an_answer_is_the_same_by_every_wire(api: Api, stream: bool, handler: Handler) -> None:
-    """Text, calls, finish and tokens, by either API, whole or streamed."""
+    """Text, calls, finish and tokens, with either API, whole or streamed."""
     assert await send_by(handler, api, stream=stream)(REQUEST) == ANSWER
 
 
@@ -150,7 +150,7 @@ async def body_of(api: Api, request: Request = REQUEST) -> dict[str, Any]:
 
 
 async def test_what_is_asked_by_chat() -> None:
-    """Messages as they are, options at the top level, and no fields about tools where there are none."""
+    """Messages are unchanged, options are at the top level, and without tools there are no fields about them."""
     declared = {"name": "echo", "description": "Say it again.", "parameters": TOOL.parameters}
     assert await body_of("chat") == {
         "model": "any",
@@ -165,7 +165,7 @@ async def test_what_is_asked_by_chat() -> None:
 
 
 async def test_what_is_asked_by_responses() -> None:
-    """Calls and outputs become items; strict, which is that API's default, is said."""
+    """Calls and outputs become items; strict, which that API enables by default, is switched off explicitly."""
     body = await body_of("responses")
     assert body["input"] == [
         {"role": "system", "content": "Be kind."},
@@ -183,8 +183,8 @@ async def failure(handler: Handler, api: Api = "chat", *, stream: bool = False) 
     return raised.value
 
 
-async def test_an_http_error_is_told() -> None:
-    """With its status, the API's code, and how long to wait."""
+async def test_an_http_error_is_reported() -> None:
+    """With its status, the API's code, and the time to wait."""
     refused = {"error": {"message": "Slow down.", "type": "x", "param": None, "code": "rate_limit_exceeded"}}
     error = await failure(says(refused, 429, **{"retry-after": "2.5"}))
     assert (error.status, error.code, error.retry_after, error.timed_out) == (429, "rate_limit_exceeded", 2.5, False)
@@ -193,7 +193,7 @@ async def test_an_http_error_is_told() -> None:
 
 
 async def test_no_connection_and_no_answer_in_time() -> None:
-    """Both are errors without a status, and told apart."""
+    """Both are errors without a status, but distinguishable."""
 
     def down(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")
@@ -228,7 +228,7 @@ async def test_no_connection_and_no_answer_in_time() -> None:
     ],
 )
 async def test_a_stream_that_breaks_off_is_no_answer(api: Api, handler: Handler) -> None:
-    """Neither the end without a terminator nor an error event looks like an answer."""
+    """Neither an end without a terminator nor an error event counts as an answer."""
     await failure(handler, api, stream=True)
 
 
@@ -242,8 +242,8 @@ async def test_what_is_no_answer_of_the_api(api: Api, content: str) -> None:
             await failure(lambda request: httpx2.Response(200, text=content, headers=headers), api, stream=stream)  # noqa: B023
 
 
-async def test_an_answer_that_was_cut_off_says_so() -> None:
-    """finish is length, by both APIs."""
+async def test_an_answer_that_was_cut_off_is_marked() -> None:
+    """finish is length, with both APIs."""
     cut = completion(content="Hi")
     cut["choices"][0]["finish_reason"] = "length"
     assert (await send_by(says(cut))(REQUEST)).finish == "length"
@@ -252,7 +252,7 @@ async def test_an_answer_that_was_cut_off_says_so() -> None:
 
 
 async def test_arguments_that_came_as_an_object() -> None:
-    """Some servers forget to encode them; they count as the text that they stand for."""
+    """Some servers forget to encode them; they become the text that they stand for."""
     call = {"id": "1", "type": "function", "function": {"name": "echo", "arguments": {"a": 1}}}
     answer = await send_by(says(completion(content=None, tool_calls=[call])))(REQUEST)
     assert answer.calls == (Call("1", "echo", '{"a": 1}'),)

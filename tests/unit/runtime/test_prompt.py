@@ -13,7 +13,7 @@ REQUEST = Request(({"role": "user", "content": "Hello"},), (Tool("a", "", {"type
 
 
 async def test_transforms_run_in_order_on_both_ways() -> None:
-    """Each transform gets what the one before returned; what went out is what is told."""
+    """Each transform gets the result of the one before; what was sent is what is reported."""
     sent: list[Request] = []
 
     async def send(request: Request) -> Answer:
@@ -37,8 +37,8 @@ async def test_transforms_run_in_order_on_both_ways() -> None:
     assert asked.fingerprint == fingerprint(sent[0])
 
 
-def test_a_fingerprint_is_of_all_that_the_model_is_given() -> None:
-    """Equal prompts give equal fingerprints, and each change another one; the order of keys is no change."""
+def test_a_fingerprint_covers_all_that_the_model_gets() -> None:
+    """Equal prompts have equal fingerprints, and any change another one; the order of keys does not matter."""
     same = Request(({"content": "Hello", "role": "user"},), REQUEST.tools)
     assert fingerprint(same) == fingerprint(REQUEST)
     changed = [
@@ -65,12 +65,12 @@ def test_tagged_calls_in_the_text_are_found() -> None:
 
 @given(st.text(alphabet='<tool_cal>/{}":name,args \n[]1'))
 def test_reading_tags_never_raises(text: str) -> None:
-    """What is no call is text, as it was."""
+    """What is not a call is unchanged text."""
     answer = calls_from_content_tags(Answer(f"<tool_call>{text}</tool_call>"))
     assert answer.calls or answer.text == f"<tool_call>{text}</tool_call>"
 
 
 def test_real_calls_are_left_alone() -> None:
-    """An answer that holds calls already is not searched for more."""
+    """An answer that already contains calls is not searched."""
     answer = Answer('<tool_call>{"name": "b"}</tool_call>', (Call("1", "a", "{}"),))
     assert calls_from_content_tags(answer) == answer

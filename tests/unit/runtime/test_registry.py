@@ -19,7 +19,7 @@ def registry() -> ToolRegistry:
 
 @pytest.mark.parametrize("name", ["", "State", "state.get", "state-get", "_state", "state__get", "1state", "state_"])
 def test_names_are_snake_case_without_dots(name: str) -> None:
-    """A name that some provider would refuse, or that looks like a namespace, is refused when the tool is added."""
+    """A name that some provider might refuse, or that looks like a namespace, is refused when the tool is added."""
     with pytest.raises(ValueError, match="snake_case"):
         ToolRegistry().add(Tool(name, "", ANY), lambda arguments: None)
 
@@ -37,14 +37,14 @@ def test_a_schema_that_cannot_be_used_is_refused() -> None:
 
 
 def test_what_is_not_model_facing_is_never_offered() -> None:
-    """Not even to an application that lists it by mistake; the order is that of adding."""
+    """Not even to an application that lists it by mistake; the order is that of registration."""
     assert [tool.name for tool in registry().offered()] == ["state_get", "state_patch"]
     assert [tool.name for tool in registry().offered(["facts_commit", "state_patch"])] == ["state_patch"]
     assert registry().get("facts_commit") is not None
 
 
 def test_the_envelope_is_always_whole() -> None:
-    """All four fields are there, whatever the result; a code is what stands before the explanation."""
+    """All four fields are there, whatever the result; the code precedes the explanation."""
     assert ToolResult(True, 1).envelope() == {"ok": True, "data": 1, "warnings": [], "errors": []}
     failed = ToolResult.failed("LOCKED: /draft/owner", "PLAIN")
     assert failed.envelope()["ok"] is False

@@ -9,7 +9,7 @@ from toolsimlib.runtime.step_log import JsonLines
 
 
 def test_each_step_is_one_line_at_once(tmp_path: Path) -> None:
-    """A step can be read before the file is closed, and a second trace goes on where the first ended."""
+    """A step can be read before the file is closed, and a second trace appends to the first."""
     path = tmp_path / "trace.jsonl"
     trace = JsonLines(path)
     trace({"step": "answer", "text": "two\nlines, ünicode"})

@@ -12,7 +12,7 @@ def test_an_answer_in_words_is_a_plain_message() -> None:
 
 
 def test_calls_continue_a_conversation_in_the_chat_form() -> None:
-    """Arguments stay the text that the model wrote, and content is null beside calls without words."""
+    """Arguments stay as the model wrote them, and content is null beside calls without words."""
     message = Answer("", (Call("call_1", "state_get", '{"a": 1.0}'),)).message()
     assert message == {
         "role": "assistant",

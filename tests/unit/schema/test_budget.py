@@ -11,14 +11,14 @@ from toolsimlib.schema.budget import CHECK_SECONDS, STEP_SECONDS, budget
 
 
 def test_a_check_leaves_no_budget_behind() -> None:
-    """The budget belongs to one check: afterwards none is running, whatever became of it."""
+    """The budget belongs to one check: afterwards none is active, whatever the result."""
     assert compile_schema({"$ref": "#"}).examine(1).settled is False
     with pytest.raises(LookupError):
         budget.get()
 
 
 def test_a_check_without_time_is_unsettled() -> None:
-    """No time, no verdict: the value is not refused."""
+    """Without time there is no verdict: the value is not refused."""
     finding = compile_schema({"type": "string"}).examine(1, 0)
     assert (finding.mismatch, finding.settled) == (None, False)
 
@@ -38,7 +38,7 @@ def test_a_busy_machine_does_not_spend_the_budget() -> None:
 
 
 class Paused(list[Any]):
-    """An array in whose middle the process collects its garbage."""
+    """An array during whose iteration the process collects its garbage."""
 
     def __iter__(self) -> Iterator[Any]:
         pause()
@@ -46,7 +46,7 @@ class Paused(list[Any]):
 
 
 def test_a_pause_does_not_spend_the_budget() -> None:
-    """What takes longer than any step of a check was none of it, though the thread's clock has counted it."""
+    """What takes longer than any step of a check was not part of it, though the thread's clock counted it."""
     finding = compile_schema({"items": {"type": "string"}}).examine(Paused([1]), 0.015)
     assert finding.settled
     assert finding.mismatch == "/0: got number, expected string"
@@ -74,7 +74,7 @@ DRAFT7 = "http://json-schema.org/draft-07/schema#"
     ids=str,
 )
 def test_no_step_is_long(schema: dict[str, Any], value: Any) -> None:
-    """Wherever a check walks along a value it looks at the clock: were one walk a single step, it would cost little."""
+    """Wherever a check walks along a value it consults the clock; as a single step, the walk would cost little."""
     validator = compile_schema(schema)
     validator.examine([0])
     started = time.thread_time()

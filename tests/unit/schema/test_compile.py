@@ -1,4 +1,4 @@
-"""Schemas: jsonschema's own verdicts, and none of its dangers."""
+"""Schemas: jsonschema's verdicts without its dangers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     ],
 )
 def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    """The dialect is $schema's, references within the schema work, and numbers are compared as decimals."""
+    """The dialect is that of $schema, references within the schema work, and numbers are compared as decimals."""
     validator = compile_schema(schema)
     assert validator.check(good) is None
     assert validator.check(bad) is not None
@@ -129,7 +129,7 @@ def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) ->
     ],
 )
 def test_unusable_schemas(schema: dict[str, Any]) -> None:
-    """What is no schema, or leads out of itself, is refused when it is compiled, in one short line."""
+    """An invalid schema, or one with an external reference, is refused when it is compiled, in one short line."""
     with pytest.raises(SchemaError) as caught:
         compile_schema(schema)
     assert not are_plain(texts([{}, schema]), MAX_SCHEMA_BYTES)
@@ -138,14 +138,14 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
 
 
 def test_of_several_errors_the_first_is_named() -> None:
-    """By their places in the schema: in every process the same."""
+    """It is the first by its place in the schema: the same in every process."""
     broken = {"properties": {name: {"minimum": name} for name in "gbfaced"}, "required": "a"}
     with pytest.raises(SchemaError, match=r"^/properties/a/minimum: got string, expected number$"):
         compile_schema(broken)
 
 
 def test_nested_too_deeply() -> None:
-    """A schema nested without measure is refused, a value nested without measure is unsettled; neither raises."""
+    """A schema nested too deeply is refused, and such a value is unsettled; nothing else is raised."""
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(50_000):
         schema = {"properties": {"a": schema}}
@@ -170,7 +170,7 @@ def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_built_once() -> None:
-    """Equal schemas share one validator, and a later change of the client's object does not reach it."""
+    """Equal schemas share one validator, and a later change of the client's object does not affect it."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     validator = compile_schema(schema)
     assert compile_schema({"properties": {"a": {"type": "integer"}}, "type": "object"}) is validator
@@ -180,7 +180,7 @@ def test_built_once() -> None:
 
 
 def test_what_is_plain_fits() -> None:
-    """The size counts for each schema, as it does where one is compiled; any number of them may be plain."""
+    """The size counts per schema, as it does when one is compiled; any number of them may be plain."""
     schema = {"properties": {"ä": {"type": "string"}}}
     size = len(json.dumps(schema))
     for max_bytes, fits in ((size, True), (size - 1, False)):
@@ -196,7 +196,7 @@ def test_what_is_plain_fits() -> None:
 
 @pytest.mark.parametrize("char", ["a", "\x7f", "\u2028", "\U0001f600"])
 def test_no_spelling_makes_a_schema_fit(char: str) -> None:
-    """What counts is the size that JSON has in ASCII, whatever it was sent in."""
+    """The size counts as ASCII JSON, whatever the client's spelling."""
     schema = {"description": char * 100}
     text, size = encode(schema), len(json.dumps(schema))
     for max_bytes in (size - 1, size, *range(12 * len(text) - 12, 12 * len(text) + 1)):

@@ -20,7 +20,7 @@ from toolsimlib.schema import compile_schema
         ({"items": {"type": "integer"}}, {"a": "no array"}, ["a"]),
     ],
 )
-def test_a_replaced_keyword_says_what_the_specification_says(schema: dict[str, Any], good: Any, bad: Any) -> None:
+def test_a_replaced_keyword_means_what_the_specification_says(schema: dict[str, Any], good: Any, bad: Any) -> None:
     """Replacing a keyword changes its cost, never its meaning."""
     validator = compile_schema(schema)
     assert validator.check(good) is None
@@ -36,7 +36,7 @@ def test_a_replaced_keyword_says_what_the_specification_says(schema: dict[str, A
     ],
 )
 def test_unevaluated_items_of_a_long_array_are_not_looked_for(schema: dict[str, Any], member: Any) -> None:
-    """jsonschema compares all pairs without a look at the clock: a minute for an array of 200 kB."""
+    """jsonschema compares all pairs without consulting the clock: a minute for an array of 200 kB."""
     validator = compile_schema(schema)
     assert validator.check([member] * 100) is None
     assert validator.check(["x"] * 100) is not None
@@ -45,7 +45,7 @@ def test_unevaluated_items_of_a_long_array_are_not_looked_for(schema: dict[str, 
 
 
 def test_unevaluated_properties_of_a_large_object_are_not_looked_for() -> None:
-    """The same of an object; a few properties too many are found."""
+    """The same for an object; a few properties too many are found."""
     validator = compile_schema({"properties": {"a": {}}, "unevaluatedProperties": False})
     assert validator.check({"a": 1}) is None
     assert validator.check({"a": 1, "b": 1}) is not None

@@ -30,26 +30,26 @@ from toolsimlib.schema.patterns import MAX_ATOMS, atoms, check_pattern
     ],
 )
 def test_atoms(text: str, size: int) -> None:
-    """A pattern is as large as what its least repeats write out; classes and escapes are one atom."""
+    """The size of a pattern is the expansion of its minimum repeats; classes and escapes count as one atom."""
     assert atoms(text) == size
 
 
 @pytest.mark.parametrize("text", ["(?:(?:a{1000}){1000}){1000}", "x" * (MAX_ATOMS + 1), "(?:ab{100}){100}"])
 def test_a_pattern_that_would_take_all_memory_is_never_compiled(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its size is known before; the error says how large it may be."""
+    """Its size is computed in advance; the error names the maximum."""
     monkeypatch.setattr("regex.compile", lambda _text: pytest.fail("compiled"))
     with pytest.raises(SchemaError, match=f"expected at most {MAX_ATOMS} atoms"):
         check_pattern(text)
 
 
 def test_the_largest_pattern() -> None:
-    """As many atoms as the limit says are one pattern's, or that of several."""
+    """One pattern, or several together, may have as many atoms as the limit."""
     assert check_pattern("x" * MAX_ATOMS) == MAX_ATOMS
     assert check_pattern("x", MAX_ATOMS - 1) == 1
 
 
 def test_the_patterns_of_a_schema_count_together() -> None:
-    """Each of them is small and takes a millisecond or two; a schema of 64 kB may hold thousands."""
+    """Each of them is small and takes a millisecond or two; a schema of 64 kB may contain thousands."""
     few = {f"a{number}": {"pattern": f"^(?:x{number}){{200}}$"} for number in range(3)}
     validator = compile_schema({"properties": few})
     assert validator.atoms == 3 * 402
@@ -60,20 +60,20 @@ def test_the_patterns_of_a_schema_count_together() -> None:
 
 @pytest.mark.parametrize("text", [r"^[\s\S]{0,100000}$", r"^[0-9a-f]{64}$", "^(?:[a-z]{1,63}\\.)+[a-z]{2,}$"])
 def test_long_values_are_no_large_patterns(text: str) -> None:
-    """What a schema really says of long texts passes."""
+    """Typical patterns for long texts are accepted."""
     check_pattern(text)
 
 
 @given(st.text(alphabet="ab(){}[]\\?:,019|*+<>P", max_size=40))
 def test_any_pattern_is_usable_or_refused(text: str) -> None:
-    """Whatever a pattern is: a number, and a validator or a SchemaError."""
+    """For any pattern there is a size, and either a validator or a SchemaError."""
     assert atoms(text) >= 0
     with contextlib.suppress(SchemaError):
         compile_schema({"pattern": text}).check("ab")
 
 
 def test_a_search_that_is_interrupted_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause beside a search that is done at once counts for little: the next pattern is still searched."""
+    """A pause during a search that finishes at once counts for little: the next pattern is still searched."""
 
     class Interrupted:
         def __init__(self, text: str) -> None:
@@ -92,8 +92,8 @@ def test_a_search_that_is_interrupted_leaves_time_for_the_next(monkeypatch: pyte
     assert finding.mismatch is not None
 
 
-def test_a_search_has_two_goes() -> None:
-    """One that takes longer than the first go is searched again with all that is left, and is found."""
+def test_a_search_has_two_attempts() -> None:
+    """A search that exceeds its first attempt is repeated with all the remaining time, and succeeds."""
     finding = compile_schema({"pattern": "^(a|a)*$"}).examine("a" * 18 + "!", 3)
     assert finding.settled
     assert finding.mismatch is not None

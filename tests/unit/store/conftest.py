@@ -1,4 +1,4 @@
-"""Each store, under one clock and one name, so that one test is a test of all."""
+"""Every kind of store, behind one fixture with one clock, so that one test covers all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store in this process: what is particular to it (``test_record.py`` has what all do)."""
+"""The store in this process: what is particular to it (``test_record.py`` covers what all have in common)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from toolsimlib.store.record import Bounds, Record
 
 
 async def test_what_is_forgotten_leaves_nothing_behind() -> None:
-    """After everything was deleted or replaced, no name and no byte is left."""
+    """Once everything is deleted or replaced, no name and no byte is left."""
     store = MemoryStore(Bounds())
     for value in b"1", b"22":
         await store.put("p", [Record("x", value, names=("n", "m"))])

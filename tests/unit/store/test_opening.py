@@ -33,13 +33,13 @@ def test_addresses(text: str, address: Address | None) -> None:
     "text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"]
 )
 def test_what_is_none(text: str) -> None:
-    """Anything else is refused with what was expected."""
+    """Anything else is refused, with what was expected."""
     with pytest.raises(ValueError, match="expected memory, sqlite:PATH"):
         read_address(text)
 
 
 async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
-    """A store is made without touching its place."""
+    """A store is created without touching its location."""
     store = open_store(Address("sqlite", str(tmp_path / "store")), Bounds())
     assert isinstance(store, SqliteStore)
     assert isinstance(open_store(Address("memory"), Bounds()), MemoryStore)

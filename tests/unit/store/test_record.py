@@ -1,4 +1,4 @@
-"""What every store does: one table of properties, and a plain model of what it holds beside it."""
+"""What every store does: a list of properties, and a plain model to compare with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 1 << 20
 
 
 async def test_what_was_put_is_there(opened: Opened) -> None:
-    """A record is read as it was written, at its version; another partition has none of it."""
+    """A record is read as it was written, with its version; another partition sees none of it."""
     async with opened(Bounds(), Clock()) as store:
         value = bytes(range(256))
         await store.put("a", [Record("x", value, names=("n", "m"))])
@@ -29,32 +29,32 @@ async def test_what_was_put_is_there(opened: Opened) -> None:
 
 
 async def test_closing_loses_nothing_that_is_under_way(opened: Opened) -> None:
-    """What was asked before is done and answered; the store may be asked again after."""
+    """Earlier operations are completed and answered; the store may be used again afterwards."""
     async with opened(Bounds(), Clock()) as store:
         puts = [asyncio.create_task(store.put("p", [Record(str(number), b"1")])) for number in range(50)]
         await asyncio.sleep(0)
         await store.close()
-        assert [type(each) for each in await asyncio.gather(*puts, return_exceptions=True)] == [Size] * 50
+        assert [type(result) for result in await asyncio.gather(*puts, return_exceptions=True)] == [Size] * 50
         assert (await store.size()).records == 50
         await store.put("p", [Record("again", b"1")])
         await store.close()
 
 
 async def test_a_chain_is_read_from_its_beginning(opened: Opened) -> None:
-    """All that a record continues comes before it; where one is gone, the next says so."""
+    """Everything that a record continues precedes it; if one is missing, the chain begins with the next."""
     async with opened(Bounds(), Clock()) as store:
         for id, parent in ("a", ""), ("b", "a"), ("c", "b"), ("d", "b"):
             await store.put("p", [Record(id, id.encode(), parent)])
-        assert [each.id for each in await store.chain("p", "d", MANY)] == ["a", "b", "d"]
+        assert [record.id for record in await store.chain("p", "d", MANY)] == ["a", "b", "d"]
         assert await store.delete("p", "a")
-        assert [(each.id, each.parent) for each in await store.chain("p", "c", MANY)] == [("b", "a"), ("c", "b")]
+        assert [(record.id, record.parent) for record in await store.chain("p", "c", MANY)] == [("b", "a"), ("c", "b")]
         with pytest.raises(TooLarge):
             await store.chain("p", "c", 1)
         assert len(await store.chain("p", "c", 2)) == 2
 
 
 async def test_a_write_that_expects_something_else_writes_nothing(opened: Opened) -> None:
-    """A conflict leaves both records as they were."""
+    """A conflict leaves both records unchanged."""
     async with opened(Bounds(), Clock()) as store:
         await store.put("p", [Record("x", b"1")], {"x": 0})
         for expected in ({"x": 0}, {"x": 2}, {"x": 1, "y": 1}):
@@ -66,7 +66,7 @@ async def test_a_write_that_expects_something_else_writes_nothing(opened: Opened
 
 
 async def test_writers_side_by_side_lose_nothing(opened: Opened) -> None:
-    """Who adds to a record by comparing, and begins anew on a conflict, finds everyone's additions there."""
+    """A writer that retries on a conflict loses no additions, neither its own nor those of others."""
     async with opened(Bounds(), Clock()) as store:
 
         async def add(letter: bytes) -> None:
@@ -86,18 +86,18 @@ async def test_writers_side_by_side_lose_nothing(opened: Opened) -> None:
 
 
 async def test_the_longest_unused_goes_first(opened: Opened) -> None:
-    """Beyond a number of records the oldest go, and a conversation that goes on keeps its beginning."""
+    """Beyond a number of records the oldest are dropped, but a continued conversation keeps its beginning."""
     async with opened(Bounds(records=4), clock := Clock()) as store:
         for id, parent in ("root", ""), ("other", ""), ("leaf", "root"), ("last", ""), ("more", "leaf"):
             clock.now += 1
             size = await store.put("p", [Record(id, b"v", parent)])
         assert (size.records, size.evicted) == (4, 1)
         assert await store.chain("p", "other", MANY) == []
-        assert [each.id for each in await store.chain("p", "more", MANY)] == ["root", "leaf", "more"]
+        assert [record.id for record in await store.chain("p", "more", MANY)] == ["root", "leaf", "more"]
 
 
 async def test_bytes_are_bounded(opened: Opened) -> None:
-    """Beyond a number of bytes the oldest go; what has no place at all is refused, and nothing goes for it."""
+    """Beyond a number of bytes the oldest are dropped; what can never fit is refused, and nothing is dropped for it."""
     async with opened(Bounds(bytes=100), clock := Clock()) as store:
         for id in "abc":
             clock.now += 1
@@ -109,13 +109,13 @@ async def test_bytes_are_bounded(opened: Opened) -> None:
 
 
 async def test_age_is_bounded(opened: Opened) -> None:
-    """What was not used for so long is gone, for whoever asks, by id or by name."""
+    """What has been unused for too long is gone, whether looked up by id or by name."""
     async with opened(Bounds(seconds=10), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",)), Record("b", b"", names=("m",))])
         clock.now += 9
         await store.put("p", [Record("c", b"", "a")])
         clock.now += 9
-        assert [each.id for each in await store.chain("p", "c", MANY)] == ["a", "c"]
+        assert [record.id for record in await store.chain("p", "c", MANY)] == ["a", "c"]
         assert await store.chain("p", "b", MANY) == []
         assert set(await store.find("p", ["n", "m"])) == {"n"}
         await store.put("p", [Record("d", b"")])
@@ -123,7 +123,7 @@ async def test_age_is_bounded(opened: Opened) -> None:
 
 
 async def test_ages(opened: Opened) -> None:
-    """What is read says how long ago it was written, or continued."""
+    """A record that is read has the time since it was written, or continued."""
     async with opened(Bounds(), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",))])
         clock.now += 3
@@ -131,12 +131,12 @@ async def test_ages(opened: Opened) -> None:
         await store.put("p", [Record("b", b"", "a")])
         clock.now += 4
         await store.put("p", [Record("c", b"", names=("m",))])
-        assert [each.age for each in await store.chain("p", "b", MANY)] == pytest.approx([4, 4], abs=0.01)
+        assert [record.age for record in await store.chain("p", "b", MANY)] == pytest.approx([4, 4], abs=0.01)
         assert (await store.find("p", ["m"]))["m"].age == pytest.approx(0, abs=0.01)
 
 
 class Model:
-    """What a store of a few records holds, without bounds."""
+    """The contents of a store of a few records, without bounds."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
@@ -161,7 +161,7 @@ class Model:
 
 
 PARTITIONS = st.sampled_from("ab")
-# A record continues one with a smaller id: real ones are new, and continue what is old.
+# A record continues one with a smaller id, as real ones are new and continue older ones.
 RECORDS = st.builds(
     lambda number, value, back, names: Record(
         f"r{number}", value, f"r{number - back}" if 0 < back <= number else "", tuple(names)
@@ -186,12 +186,12 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-# A transaction each: fewer examples than others have.
+# Each example takes transactions, so there are fewer than elsewhere.
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples * 3 // 5
 )
 def test_it_holds_what_a_plain_model_holds(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
-    """Whatever is put and deleted, in whatever order: the same records, chains, names and sizes."""
+    """Whatever is put and deleted, in any order: the same records, chains, names and sizes."""
     asyncio.run(_play(opened, steps))
 
 
@@ -219,12 +219,12 @@ async def _play(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
                     id = record.parent
                 assert await store.chain(partition, f"r{number}", MANY) == chain[::-1]
             found = await store.find(partition, "nmo")
-            assert {name: each.id for name, each in found.items()} == {
+            assert {name: record.id for name, record in found.items()} == {
                 name: id for (held, name), id in model.names.items() if held == partition
             }
 
 
 def test_errors_are_one_family() -> None:
-    """Who wants to know only that it failed asks for one class."""
+    """A caller who only cares that it failed can catch one class."""
     assert issubclass(Conflict, StoreError)
     assert issubclass(TooLarge, StoreError)

@@ -1,4 +1,4 @@
-"""The store in a Redis server: several proxies, and a server that goes (``test_record.py`` has what all stores do)."""
+"""The store in a Redis server: several proxies, and a server that fails (``test_record.py`` covers the rest)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 1 << 20
 
 
 async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
-    """What one has put, another reads at once; neither overwrites what it has not seen, and bounds hold for both."""
+    """A write is visible to the other at once; neither overwrites what it has not seen, and the bounds are shared."""
     one, other = (RedisStore(redis_server.url, Bounds(records=3), prefix="two:") for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
@@ -32,7 +32,7 @@ async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
 
 
 async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ages are by the server's clock: what one proxy writes is neither old nor gone for another in another year."""
+    """Ages follow the server's clock: to a proxy in another year, a record is neither old nor gone."""
     bounds = Bounds(seconds=60)
     one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
     try:
@@ -41,14 +41,14 @@ async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkey
         assert 0 <= (await other.find("clocks", ["n"]))["n"].age < 30
         await other.put("clocks", [Record("b", b"", "a")])
         monkeypatch.undo()
-        assert [each.id for each in await one.chain("clocks", "b", 1 << 20)] == ["a", "b"]
+        assert [record.id for record in await one.chain("clocks", "b", 1 << 20)] == ["a", "b"]
     finally:
         await one.close()
         await other.close()
 
 
 async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
-    """In bounded time; what was appended is there again, and no password is told."""
+    """It fails in bounded time; afterwards appended data are there again, and the error shows no password."""
     server = RedisServer(append=True)
     store = RedisStore(server.url.replace("//", "//:secret-word@"), Bounds())
     with pytest.raises(StoreError) as caught:
@@ -68,7 +68,7 @@ async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
 
 
 async def test_a_server_that_hangs_is_an_error_in_time() -> None:
-    """A server that says nothing does not hold up anybody for longer than that."""
+    """A silent server delays nobody for longer than the timeout."""
     with RedisServer() as server:
         store = RedisStore(server.url, Bounds())
         await store.put("p", [Record("x", b"1")])
@@ -77,7 +77,7 @@ async def test_a_server_that_hangs_is_an_error_in_time() -> None:
         began = time.monotonic()
         asked = [store.put("p", [Record(str(number), b"1")]) for number in range(100)]
         results = await asyncio.gather(*asked, return_exceptions=True)
-        assert {type(each) for each in results} == {StoreError}
+        assert {type(result) for result in results} == {StoreError}
         assert time.monotonic() - began < 5
         last = asyncio.create_task(store.put("p", [Record("last", b"1")]))
         await asyncio.sleep(0)

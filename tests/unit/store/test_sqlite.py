@@ -1,4 +1,4 @@
-"""The store in a file: what goes wrong with files (``test_record.py`` has what all stores do)."""
+"""The store in a file: what goes wrong with files (``test_record.py`` covers what all stores have in common)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MANY = 1 << 20
 
 
 async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
-    """The file and those beside it are 0600 and their new folder 0700, also where the file had another mode."""
+    """The files are 0600 and their new folder 0700, even if the file had another mode."""
     path = tmp_path / "new" / "store"
     store = SqliteStore(path, Bounds())
     await store.put("p", [Record("x", b"1")])
-    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     assert modes == dict.fromkeys(("store", "store-wal", "store-shm"), 0o600)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     await store.close()
@@ -39,7 +39,7 @@ async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 
 
 async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
-    """What was put is read by the next process."""
+    """What one instance wrote, a later one finds."""
     for version in 1, 2, 3:
         store = SqliteStore(tmp_path / "store", Bounds())
         await store.put("p", [Record("x", b"1")], {"x": version - 1})
@@ -47,7 +47,7 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_two_processes_share_it(tmp_path: Path) -> None:
-    """What one connection has put, another one reads at once; neither overwrites what it has not seen."""
+    """A write through one connection is visible to another at once; neither overwrites what it has not seen."""
     one, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
@@ -58,8 +58,8 @@ async def test_two_processes_share_it(tmp_path: Path) -> None:
     await other.close()
 
 
-async def test_who_leaves_takes_nothing_away(tmp_path: Path) -> None:
-    """A process that opens and closes the file while both connections are open leaves them theirs, and its locks."""
+async def test_a_process_that_leaves_takes_nothing_away(tmp_path: Path) -> None:
+    """If another process opens and closes the file meanwhile, our connections and locks survive."""
     path = tmp_path / "store"
     store = SqliteStore(path, Bounds())
     await store.put("p", [Record("x", b"1")])
@@ -73,7 +73,7 @@ async def test_who_leaves_takes_nothing_away(tmp_path: Path) -> None:
 
 
 async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While somebody else writes for long, reading goes on, writing fails in bounded time, and works again after."""
+    """During another's long write, reading works, writing fails in bounded time, and works again afterwards."""
     monkeypatch.setattr(sqlite, "_LOCK_SECONDS", 0.1)
     store = SqliteStore(tmp_path / "store", Bounds())
     await store.put("p", [Record("x", b"1")])
@@ -88,7 +88,7 @@ async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, m
 
 
 async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes too long fails; so many wait at most; what was slow is done all the same, and the next works."""
+    """A slow operation fails, and only so many may wait; it is still completed, and the next one works."""
     monkeypatch.setattr(sqlite, "SECONDS", 0.1)
     monkeypatch.setattr(sqlite, "_MAX_WAITING", 3)
     store = SqliteStore(tmp_path / "store", Bounds())
@@ -97,7 +97,7 @@ async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pyte
     slow = asyncio.create_task(store._writer.run(lambda _: done.wait(60)))
     tries = [asyncio.create_task(store.put("p", [Record(id, b"1")])) for id in "abc"]
     results = await asyncio.gather(slow, *tries, return_exceptions=True)
-    assert [type(each) for each in results] == [StoreError] * 4
+    assert [type(result) for result in results] == [StoreError] * 4
     assert "too many" in str(results[-1])
     done.set()
     while store._writer._thread.waiting:
@@ -109,7 +109,7 @@ async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that does not get done is left: what is behind it is not written any more, and each has its answer."""
+    """A disk that hangs is given up: what is queued is not written any more, and each caller gets an error."""
     monkeypatch.setattr(sqlite, "SECONDS", 0.1)
     store = SqliteStore(tmp_path / "store", Bounds())
     await store.put("p", [Record("x", b"1")])
@@ -121,15 +121,15 @@ async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.Mo
     await asyncio.wait_for(store.close(), 30)
     done.set()
     results = await asyncio.gather(slow, behind, return_exceptions=True)
-    assert [type(each) for each in results] == [StoreError] * 2
+    assert [type(result) for result in results] == [StoreError] * 2
     await asyncio.sleep(0.7)
     assert [len(await store.chain("p", id, MANY)) for id in "xy"] == [1, 0]
     await store.close()
-    assert [each.name for each in tmp_path.iterdir()] == ["store"]
+    assert [file.name for file in tmp_path.iterdir()] == ["store"]
 
 
 async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) -> None:
-    """SQLite's own "full": nothing of the write is there, and when there is room again, writing works."""
+    """SQLite's own "full": nothing of the write is stored, and once there is room again, writing works."""
     store = SqliteStore(tmp_path / "store", Bounds())
     await store.put("p", [Record("x", b"1")])
     await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 1").fetchall())
@@ -144,7 +144,7 @@ async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) 
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 async def test_a_file_that_is_none_is_an_error_each_time(content: bytes, tmp_path: Path) -> None:
-    """A corrupt file is left as it is and named; put right, it works without a restart."""
+    """A corrupt file is left alone and named in the error; once removed, the store works without a restart."""
     path = tmp_path / "store"
     path.write_bytes(content)
     store = SqliteStore(path, Bounds())
@@ -160,7 +160,7 @@ async def test_a_file_that_is_none_is_an_error_each_time(content: bytes, tmp_pat
 
 
 async def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    """A folder in the file's place, and a file in the folder's."""
+    """A folder instead of the file, and a file instead of the folder."""
     (tmp_path / "file").write_text("")
     for path in tmp_path, tmp_path / "file" / "store":
         store = SqliteStore(path, Bounds())
@@ -170,7 +170,7 @@ async def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> Non
 
 
 async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
-    """A file of a version that is not known is not written to."""
+    """A file of an unknown version is not written to."""
     with closing(sqlite3.connect(tmp_path / "store")) as base:
         base.execute("PRAGMA user_version = 99")
     store = SqliteStore(tmp_path / "store", Bounds())
@@ -180,7 +180,7 @@ async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_what_is_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
-    """A forgotten value is overwritten."""
+    """A deleted value is overwritten."""
     store = SqliteStore(tmp_path / "store", Bounds())
     await store.put("p", [Record("x", b"a secret of sorts")])
     await store.delete("p", "x")
@@ -210,7 +210,7 @@ asyncio.run(write(*sys.argv[1:]))
 
 @pytest.mark.slow
 async def test_kill_9_loses_nothing_that_was_promised(tmp_path: Path) -> None:
-    """Killed at any moment, the file opens, holds every write that was confirmed, and both halves of any other."""
+    """Killed at any moment, the file opens and has every confirmed write, and any other completely or not at all."""
     random, promised, path = Random(5), -1, tmp_path / "store"
     for _ in range(int(os.environ.get("TOOLSIM_KILLS", "20"))):
         command = [sys.executable, "-c", WRITER, str(path), str(promised + 2)]
@@ -219,15 +219,15 @@ async def test_kill_9_loses_nothing_that_was_promised(tmp_path: Path) -> None:
             first = writer.stdout.readline()
             time.sleep(random.random() * 0.05)
             writer.send_signal(signal.SIGKILL)
-            told = [first, *writer.stdout.read().splitlines()]
-        promised = max(int(line.strip()[1:]) for line in told if line.strip())
+            confirmed = [first, *writer.stdout.read().splitlines()]
+        promised = max(int(line.strip()[1:]) for line in confirmed if line.strip())
         with closing(sqlite3.connect(path)) as base:
             assert base.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             ids = {id for (id,) in base.execute("SELECT id FROM records")}
             (count,) = base.execute("SELECT records FROM total").fetchone()
         assert count == len(ids)
         store = SqliteStore(path, Bounds())
-        for line in told:
+        for line in confirmed:
             (*_, record) = await store.chain("p", line.strip(), MANY * 100)
             assert record.value == line.strip().encode() * 500
         assert {f"twin{id[1:]}" for id in ids if id[0] == "r"} == {id for id in ids if id[0] == "t"}

@@ -1,4 +1,4 @@
-"""A thread to be awaited: one thing after another, each with its own end."""
+"""A thread that can be awaited: one job after another, each with its own result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsimlib.store.thread import OneThread
 
 
 async def test_one_after_another() -> None:
-    """In order and in one thread that is not this one; what is raised reaches who awaits it."""
+    """In order, and in one separate thread; exceptions reach whoever awaits the job."""
     thread, seen = OneThread("t"), []
     assert not thread.is_started
     futures = [thread.do(lambda n=n: seen.append((n, threading.current_thread().name))) for n in range(5)]  # type: ignore[misc]
@@ -24,7 +24,7 @@ async def test_one_after_another() -> None:
 
 
 async def test_what_nobody_awaits_is_done_all_the_same() -> None:
-    """And counts as waiting until then."""
+    """It counts as waiting until then."""
     thread, go = OneThread("t"), threading.Event()
     left = thread.do(lambda: go.wait(60))
     left.cancel()
@@ -38,7 +38,7 @@ async def test_what_nobody_awaits_is_done_all_the_same() -> None:
 
 
 def test_a_loop_that_is_gone() -> None:
-    """Nobody is told; the thread goes on for the next loop."""
+    """The result is dropped, and the thread continues for the next loop."""
     thread, go = OneThread("t"), threading.Event()
 
     async def leave() -> None:
