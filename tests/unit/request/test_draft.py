@@ -92,6 +92,16 @@ def test_messages_are_the_callers_own():
     assert written(TURN)[0] == expected
 
 
+def test_a_message_that_stays_open_is_not_shared():
+    """A history that continues a cached one, and is not cached itself, leaves the cached one as it was."""
+    hi = Message("user", (Text("Hi"),))
+    written([*TURN, hi])
+    for more in ((Text("and this"), Image("data:,")), (Text("or that"), Image("data:,"))):
+        history = [*TURN, hi, Message("user", more)]
+        assert written(history) == from_scratch(history)
+    assert written([*TURN, hi, Thought("hm")]) == from_scratch([*TURN, hi, Thought("hm")])
+
+
 def test_what_is_cached_is_bounded(drafts, monkeypatch):
     """Short histories, large ones, and ones with more than text are not cached; of the others the latest are."""
     monkeypatch.setattr(room, "_MIN_ITEMS", 2)
