@@ -9,23 +9,23 @@ need it to the runner, and only those; all others go to the backend directly, an
                                       │  round 2 ──▶ proxy ──▶ backend      API, with the tools as the client sent them
     client ◀── one answer ── proxy ◀──┘  …
 
-1. Each round is a flow of its own: rewritten, logged, recorded, intercepted and shown as any other, with the flow that
-   it is part of in its report. It goes through mitmproxy's own layers, in this process, as a replayed request does: a
+1. Each round is its own flow: rewritten, logged, recorded, intercepted and shown like any other, and its report names
+   the flow that it is part of. It goes through mitmproxy's own layers, in this process, as a replayed request does: a
    second connection to the listener would need the listener's address, its key and a way past it in every mode.
 2. The client's own flow goes to the runner over HTTP, since a hook cannot stream an answer that it makes. It holds the
    request as the client sent it, and the answer as the client got it. A client that leaves closes that connection,
    which ends the runner's task, which ends the round, which stops the model.
 3. Rounds arrive as events (``ClientEvent``), not as bytes: one writer writes the events of all rounds, with one id, one
-   count of events and one numbering of items and calls (``merge.py``). The answer of a single round, as its flow shows
-   it, ends where the model is asked again, with an error that says so.
-4. What was emitted stands. Only what was held back is asked for again (``response/again.py``); the rest of the answer
-   is added behind it. A stream and a whole answer are the same, since both take this path.
+   event count and one numbering of items and calls (``merge.py``). The answer of a single round, as its flow shows it,
+   ends where the model is asked again, with an error that says so.
+4. What was emitted stands. Only what was held back is asked for again (``response/again.py``), and the rest of the
+   answer follows. A stream and a whole answer are the same, since both take this path.
 5. The model is shown its own words and a record of what was wrong (``words.py``), as a further turn of the
-   conversation: it stands alone in the last message, where neither text of the client nor a tool's output ever stands,
-   and its values are JSON on one line, which nothing that is quoted in them can leave.
-6. Nothing is asked without bound: so many rounds in all, so many for one reason, so much time and text (``course.py``).
-   If a further round is not allowed any more, or fails before it emits anything, the answer ends at the fault, just as
-   it would without the runner. What the model would have written behind it was never read: it was stopped.
-7. A round may also be a question of our own, apart from the conversation: whether a call that waits is to be emitted
+   conversation: the record stands alone in the last message, where no text of the client and no tool output ever
+   stands, and its values are JSON on one line, so that nothing quoted in them can break out.
+6. Everything is bounded: the number of rounds in all and for each reason, the time and the text (``course.py``). If no
+   further round is allowed, or it fails before it emits anything, the answer ends at the fault, just as it would
+   without the runner. What the model would have written behind the fault was never read: it was stopped.
+7. A round may also be our own question, apart from the conversation: whether to emit a call that waits
    (``opinion.py``).
 """

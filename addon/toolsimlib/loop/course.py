@@ -1,14 +1,14 @@
-"""Which rounds an answer takes: what each one sends, for which reasons another may follow, and when the answer ends.
+"""Which rounds an answer takes: what each one sends, why another one may follow, and when the answer ends.
 
 | reason                                            | asked again                                                     |
 |---------------------------------------------------|-----------------------------------------------------------------|
-| what is wrong with a call, or that there is none  | ``toolsim_retry`` times                                         |
+| a faulty call, or none where one is demanded      | ``toolsim_retry`` times                                         |
 | a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
-| tools that it looks up by ``find_tools``          | 3 times; it is shown their entries                            |
-| calls that it does not approve of itself          | once, with ``toolsim_second_opinion``; without tools            |
+| a lookup of tools by ``find_tools``               | 3 times; the model is shown their entries                       |
+| calls that the model itself disapproves of        | once, with ``toolsim_second_opinion``; without tools            |
 | an error from the backend                         | ``toolsim_fallback_retry_count`` times, ``relaxed``; no tools   |
-| outputs of MCP tools                              | always; the last round that the bounds allow without tools      |
+| outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 
 A question about a call (``opinion.py``) is a round as well, asked apart from the conversation.
 
@@ -32,18 +32,18 @@ from toolsimlib.response.verdict import UNKNOWN_TOOL
 from toolsimlib.wire.dialect import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
-"""Errors that a request without tools would meet too: the key, the money, the model, the pace."""
+"""Errors that a request without tools would get too: about the key, the quota, the model, a timeout."""
 _MAX_FINDS = 3
-"""How often a model may look tools up within one answer; then it is shown all of them."""
+"""How often a model may look up tools within one answer; then it is shown all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """One round: a request as the client could have sent it, and how it is treated.
 
-    ``number`` counts from 1. ``asks``: the reasons for which it may be followed by another. ``begun``: the call with
-    which its answer goes on. ``hosted``: the names of the tools that are run behind it. ``is_aside``: it is a question
-    of ours, apart from the conversation.
+    ``number`` counts from 1. ``asks``: the reasons for which another round may follow. ``begun``: the unfinished call
+    that its answer continues. ``hosted``: the names of the tools that we run after it. ``is_aside``: it is our own
+    question, apart from the conversation.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the rounds of one answer may take: their number, seconds (0 = any), and bytes of text."""
+    """Limits for the rounds of one answer: their number, seconds (0 = any), and bytes of text."""
 
     rounds: int = 8
     seconds: float = 600.0
@@ -65,7 +65,10 @@ class Bounds:
 
 
 def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the answer to a request may take several rounds: never one of several choices, or unwatched."""
+    """Return whether the answer to a request may take several rounds.
+
+    Never one of several choices, nor one in the background, which nobody watches.
+    """
     if request.n != 1 or request.body.get("background") is True:
         return False
     asks_for_calls = policy.retry > 0 or policy.unknown_tool == "retry"
@@ -83,17 +86,17 @@ def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:
-    """Return whether MCP tools can be run for a request: in one answer, where tools may be used, and twice asked."""
+    """Return whether MCP tools can be run for a request: it wants one answer and allows calls, and two rounds fit."""
     is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
     may_call = request.choice.mode != "none" and policy.tool_use_mode != "disabled"
     return is_whole and may_call and bounds.rounds > 1
 
 
 class Course:
-    """The rounds of one answer to ``body``, a request of ``api``'s.
+    """The rounds of one answer to ``body``, a request of ``api``.
 
-    The outputs of our own tools, the ``hosted`` ones, are followed by a round (``after_calls``) as long as the
-    bounds allow one.
+    After the outputs of ``hosted`` tools, which we run ourselves, a round follows (``after_calls``) if the bounds
+    allow one.
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class Course:
     def next(self, before: Round, again: AskAgain, *, called: bool, seconds: float, size: int) -> Round | None:
         """Return the round that asks again, None if the bounds forbid it.
 
-        ``called``: the client has got calls; ``seconds`` and ``size``: what has been used up.
+        ``called``: the client has received calls; ``seconds`` and ``size``: what has been used up.
         """
         if self._is_over(seconds) or size > self._bounds.text_bytes:
             return None
@@ -142,18 +145,18 @@ class Course:
     def aside(self, rule: str, question: str, *, seconds: float) -> Round | None:
         """Return the round that asks something apart from the conversation.
 
-        None if the bounds leave no room for it and for one more, which may follow from the answer.
+        None if the bounds do not allow it and one more round, which may follow from the answer.
         """
         if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
             return None
         if self._policy.manifest_role == "user":
-            # The backend drops what other roles say.
+            # The backend drops messages of other roles.
             rule, question = "", f"{rule}\n\n{question}"
         self._number += 1
         return Round(self._number, self._api.aside(self._body, rule, question), self._policy, is_aside=True)
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
-        """Return the round that asks again without tools, None if an error with this ``status`` is not worth it."""
+        """Return the round that asks again without tools, None if that cannot help against an error of ``status``."""
         policy = self._policy
         may = policy.falls_back and self._fallbacks < policy.fallback_retry_count
         if self._is_over(seconds) or not may or status in _NOT_OF_TOOLS:
@@ -162,7 +165,7 @@ class Course:
         return self._round(before.body, replace(before.policy, tool_use_mode="disabled"))
 
     def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
-        """Return the round behind calls that were run, None if the bounds forbid it; the last one has no tools."""
+        """Return the round after calls that were run, None if the bounds forbid it; the last one has no tools."""
         bounds, number = self._bounds, self._number + 1
         if number > bounds.rounds:
             return None

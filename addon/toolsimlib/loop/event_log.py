@@ -1,7 +1,7 @@
-"""The events of an answer that is made without its client: anyone may follow them, starting behind any of them.
+"""The events of an answer that is produced without its client: followers may start after any of them.
 
-All followers read the same frames. The newest are kept, in bounded memory; a follower that comes too late, or reads too
-slowly, gets an error.
+All followers read the same frames. The newest are kept, in bounded memory; a follower that starts too late, or reads
+too slowly, gets an error.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from collections.abc import AsyncGenerator, Sequence
 
 from toolsimlib.wire.responses.background import BEHIND, DONE, error_frame, events_value, frames_of
 
-# How many are sent at once.
 _FRAMES_AT_ONCE = 256
 
 
 class EventLog:
-    """Keeps the newest ``max_bytes`` of the events that ``add`` brings, until ``end``."""
+    """Keeps the newest ``max_bytes`` of the events that are added, until ``end``."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -49,15 +48,15 @@ class EventLog:
         self._wake()
 
     def has(self, after: int) -> bool:
-        """Return whether all events behind the number ``after`` are there."""
+        """Return whether all events after the number ``after`` are still there."""
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events as they are kept, with the last ones, ``end``, which nobody has received yet."""
+        """Return the events for storage, followed by the last ones, ``end``, which nobody has received yet."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:
-        """Yield the frames behind the number ``after``, as they come, to the end of the answer."""
+        """Yield the frames after the number ``after``, as they come, to the end of the answer."""
         place = after + 1
         while True:
             if place < self._first:
@@ -73,7 +72,7 @@ class EventLog:
                 await self._grown.wait()
 
     def _forget(self) -> None:
-        """Forget the first events: more than needed, so that it is not done for each one."""
+        """Forget the first events, more than necessary, so that not every further event takes time."""
         count = 0
         while count < len(self._frames) and self._bytes > self._max_bytes * 3 // 4:
             self._bytes -= len(self._frames[count])

@@ -1,12 +1,12 @@
 """The calls that a client was not shown, for its next requests.
 
-A chat message has no place for calls of tools that the client does not run: the client reads only the words, and sends
-only these again. The model would not know what it had found out. So the calls of an answer are kept here, and put back
+A chat message has no place for calls of tools that the client does not run: the client gets only the words, and sends
+only these back. The model would not know what it had found out. So the calls of an answer are kept here, and inserted
 before that answer when its conversation continues.
 
 A conversation is identified by all of its messages, its owner and the servers that it named: a client that can show the
-same words under the same key has had that very answer. The number of answers and their bytes are bounded; the least
-recently used go first, and the model can find out again what was lost.
+same words under the same key has received that very answer. The number of answers and their bytes are bounded; the
+least recently used go first, and the model can find out again what was lost.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Hidden:
         self._size = 0
 
     def keep(self, conversation: bytes, calls: Sequence[Called]) -> None:
-        """Keep the calls of an answer, in the place of those that were known of it."""
+        """Keep the calls of an answer, in place of those that were kept before."""
         self._forget(conversation)
-        size = sum(_size(each) for each in calls)
+        size = sum(map(_size, calls))
         self._kept[conversation] = tuple(calls), size
         self._size += size
         while len(self._kept) > MAX_ANSWERS or self._size > MAX_BYTES:
             self._forget(next(iter(self._kept)))
 
     def find(self, conversation: bytes) -> tuple[Called, ...]:
-        """Return the calls that stand before the answer to a conversation."""
+        """Return the calls that precede the answer to a conversation."""
         if conversation not in self._kept:
             return ()
         self._kept.move_to_end(conversation)

@@ -4,12 +4,12 @@
 
 1. The rounds are requests with functions only (``wire/mcp_items.py``): this module knows which of them are MCP tools.
 2. A call is announced when it is whole, and run when its round is over; the model is shown its own words, the calls and
-   their outputs, and asked again. Those of one round are run together.
-3. Calls of the client's functions in the same round end the answer, behind the outputs of the others. So does a call
-   that needs a yes: its item says so, and nothing is run until the next request brings the decision. If the operator
-   decides, the answer waits for that instead.
+   their outputs, and asked again. The calls of one round run concurrently.
+3. If the same round has calls of the client's functions, the answer ends after the outputs of ours. It also ends at a
+   call that needs approval: its item asks for it, and nothing runs until the next request brings the decision. If the
+   operator decides, the answer waits for that instead.
 4. If a call cannot be made, or fails, the model gets the error in words. No answer fails because of a server.
-5. A client that is shown no calls gets them into its next request's history all the same (``hidden.py``).
+5. If a client is shown no calls, they are still inserted into the history of its next request (``hidden.py``).
 6. The last round that the bounds allow is offered no tools, so that the model answers in words.
 """
 
@@ -39,7 +39,7 @@ from toolsimlib.wire.mcp_items import Decision, McpCall
 from toolsimlib.wire.tools import read_tools
 
 _MAX_WORDS = 65_536
-"""Characters of the model's own words that it is shown again."""
+"""How many characters of its own words the model is shown again."""
 _NO = "The user refused this call."
 _STALE = (
     "This approval is not known here: it was used already, has expired or was never asked for. The call was not run."
@@ -50,33 +50,33 @@ _NOBODY = "This call needs a yes, which nobody can give here. It was not run."
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """What the operator decided about MCP servers, and who asks them. ``servers``: those of the file, by label.
+    """The operator's settings for MCP servers, and who uses them. ``servers``: those of the file, by label.
 
-    ``hidden``: calls that clients were not shown. ``owner``: who asks, as a digest of the key that was shown.
+    ``hidden``: calls that clients were not shown. ``owner``: the client, as a digest of its key.
     """
 
     pool: Pool
     approvals: Approvals
     servers: Mapping[str, Server] = field(default_factory=dict)
     runs_clients: bool = False
-    """Whether a request may bring servers of its own."""
+    """Whether a request may name its own servers."""
     hosts: tuple[str, ...] = ()
     max_calls: int = 32
     hidden: Hidden = field(default_factory=Hidden)
     owner: str = ""
     desk: Desk | None = None
-    """Where the operator decides, in the place of clients."""
+    """Where the operator decides instead of clients."""
     patience: float = 120.0
-    """Seconds that the operator may take."""
+    """How many seconds the operator may take."""
 
     def is_asked(self, body: bytes) -> bool:
-        """Return whether a request may be about MCP, by its bytes."""
+        """Return whether a request may concern MCP, judging by its bytes."""
         return bool(self.servers) or (self.runs_clients and b'"mcp' in body)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call that was announced. ``asks``: it waits for the operator. ``outcome``: of one that cannot be made."""
+    """A call that was announced. ``asks``: it waits for the operator. ``outcome``: that of a call that is not made."""
 
     item: McpCall
     shown: str
@@ -102,8 +102,8 @@ class HostedCalls:
         self._policy = policy
         self._owner = hosting.owner
         self._answer = answer
-        # With the servers that it named: what those said is for whoever may ask them.
-        self._whose = hosting.owner + dump([each for _, each in mcp_items.declared(body)])
+        # With the servers that it named: their outputs are only for those who may use them.
+        self._whose = hosting.owner + dump([tool for _, tool in mcp_items.declared(body)])
         self._conversation = b""
         self._ran: list[Called] = []
         self._report = report
@@ -130,13 +130,13 @@ class HostedCalls:
 
     @property
     def waits(self) -> bool:
-        """Whether the client has to decide something before this goes on."""
+        """Whether the client has to decide something before the answer continues."""
         return self._waits
 
     # -- before the first round
 
     async def prepare(self) -> list[ClientEvent]:
-        """Ask the servers for their tools, and run what was approved; return its events. Raises BadRequest."""
+        """Ask the servers for their tools, and run approved calls; return their events. Raises BadRequest."""
         body, hosting = self._client_body, self._hosting
         self._servers = dict(hosting.servers)
         if hosting.runs_clients:
@@ -144,8 +144,8 @@ class HostedCalls:
                 server = read_tool(declared, param, hosting.servers, hosting.hosts)
                 self._servers[server.label] = server
         decisions = mcp_items.decisions(body)
-        taken = [tool.name for tool in read_tools(body)[0]]
-        self._catalogue = Catalogue(taken, self._policy.tool_allowlist, self._policy.tool_denylist)
+        names = [tool.name for tool in read_tools(body)[0]]
+        self._catalogue = Catalogue(names, self._policy.tool_allowlist, self._policy.tool_denylist)
         emitted = await self._listed(mcp_items.listed(body))
         if (hidden := self._api.hidden) is not None:
             self._conversation = hidden.key(body, self._whose)
@@ -164,14 +164,14 @@ class HostedCalls:
 
     @property
     def policy(self) -> Policy:
-        """How the rounds are treated: what a model writes behind a call whose output it has not seen is invented."""
+        """How the rounds are treated: what a model writes after a call whose output it has not seen is invented."""
         stops = self._policy.stop_after_tools
         return replace(self._policy, stop_after_tools="on") if stops == "auto" and self._catalogue else self._policy
 
     async def _listed(self, known: set[str]) -> list[ClientEvent]:
-        """Take the tools of all servers, which are asked together; return the events of those that are new."""
+        """List the tools of all servers, concurrently; return the events of servers that are not ``known``."""
         servers = list(self._servers.values())
-        answers = await asyncio.gather(*(self._hosting.pool.tools(each) for each in servers), return_exceptions=True)
+        answers = await asyncio.gather(*map(self._hosting.pool.tools, servers), return_exceptions=True)
         emitted: list[ClientEvent] = []
         for server, answer in zip(servers, answers, strict=True):
             error = None
@@ -183,14 +183,14 @@ class HostedCalls:
             else:
                 offered = self._catalogue.add(server, answer)
             if server.label not in known:
-                emitted += mcp_items.list_events(server.label, [each.listed() for each in offered], error)
+                emitted += mcp_items.list_events(server.label, [tool.listed() for tool in offered], error)
         return emitted
 
     def _is_ours(self, label: str) -> bool:
         return label in self._servers or self._hosting.runs_clients
 
     async def _decided(self, decision: Decision) -> tuple[list[ClientEvent], Called]:
-        """Run what was approved, and nothing else; return its events, and what the model is shown."""
+        """Run a call if it was approved; return its events, and what the model is shown."""
         asked = self._hosting.approvals.take(decision.id, self._owner)
         if asked is None and not decision.asked:
             message = f"Approval request '{decision.id[:80]}' not found."
@@ -210,14 +210,14 @@ class HostedCalls:
             item = McpCall(mcp_items.new_call_id(), asked.server.label, asked.tool, arguments, decision.id)
             outcome = await self._called(asked.server, item)
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
-            # Under which the next request's history has it.
+            # The id of the call in the history of the next request.
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
     # -- within a round
 
     def take(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return what is emitted for an event of the round: a call that we run becomes an item of its own."""
+        """Return what is emitted for an event of the round: a call that we run becomes an MCP item."""
         match event:
             case CallStarted(kind="function", namespace=None) if self._catalogue.find(event.name) is not None:
                 self._open = (event, [])
@@ -257,20 +257,20 @@ class HostedCalls:
     # -- between rounds
 
     async def run(self, body: Mapping[str, Any]) -> AsyncGenerator[ClientEvent]:
-        """Run the calls of the round that is over; yield their events. Closing it early stops them.
+        """Run the calls of the round that is over; yield their events. Closing the generator early stops them.
 
-        ``body``: that round's request; the next one's is in ``body`` then.
+        ``body``: the request of that round; afterwards ``self.body`` is that of the next one.
         """
         pending, self._pending = self._pending, []
-        tasks = [asyncio.create_task(self._outcome(each)) for each in pending]
+        tasks = [asyncio.create_task(self._outcome(call)) for call in pending]
         pairs: list[Called] = []
         try:
-            for each, task in zip(pending, tasks, strict=True):
+            for call, task in zip(pending, tasks, strict=True):
                 outcome = await task
-                output = CallOutput(each.item.id, (Text(outcome.shown),))
-                pairs.append((Call(each.item.id, each.shown, each.item.arguments), output))
+                output = CallOutput(call.item.id, (Text(outcome.shown),))
+                pairs.append((Call(call.item.id, call.shown, call.item.arguments), output))
                 if self._api.shows_hosted:
-                    for event in each.item.end(outcome.output, outcome.error):
+                    for event in call.item.end(outcome.output, outcome.error):
                         yield event
         finally:
             for task in tasks:
@@ -286,7 +286,7 @@ class HostedCalls:
                 self.body = {**self.body, "tool_choice": mcp_items.after_calls(body["tool_choice"])}
 
     def next_round(self) -> None:
-        """Forget what a round emitted that is asked again."""
+        """Forget what a round collected that is asked again."""
         self._words, self._pending, self._open = [], [], None
 
     async def _outcome(self, pending: _Pending) -> Outcome:

@@ -1,13 +1,14 @@
 """The events of several rounds as those of one answer.
 
-1. The answer is opened once; whichever round comes first gives it its name.
-2. Calls are numbered on. One that an earlier round made already is not made again: a model that is asked for the second
-   of two calls often writes both. So a later round's calls are held until they are whole.
-3. Text that follows text of an earlier round begins a paragraph. Behind calls it is emitted only if the API has a place
+1. The answer is opened once, by the first round that is answered; its id is the id of the answer.
+2. The numbers of calls continue. A call that an earlier round made is not made again: a model that is asked for the
+   second of two calls often writes both. So a later round's calls are held until they are whole.
+3. Text that follows text of an earlier round starts a paragraph. After calls it is emitted only if the API has a place
    for it.
 4. The tokens of all rounds are added up, as far as backends report them.
-5. An answer with calls ends with calls, however its last round ended, and one whose calls were all dropped does not.
-   But once an announced call has broken, it ends as cut. A call that breaks before it was announced leaves no trace.
+5. An answer with calls ends with the reason ``tool_calls``, however its last round ended; one whose calls were all
+   dropped does not. But once an announced call has broken off, it ends with ``length``. A call that breaks off before
+   it was announced leaves no trace.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _PARAGRAPH = "\n\n"
 
 
 class Merger:
-    """Merges rounds, whose events it is fed in order, with ``next_round`` between them.
+    """Merges rounds; it is fed their events in order, with ``next_round`` between them.
 
-    ``text_follows_calls``: whether text of a later round may stand behind calls. ``max_calls``: how many calls the
-    answer may hold, 0 = any number.
+    ``text_follows_calls``: whether text of a later round may follow calls. ``max_calls``: how many calls the answer may
+    hold, 0 = any number.
     """
 
     def __init__(self, *, text_follows_calls: bool, max_calls: int = 0) -> None:
@@ -62,7 +63,7 @@ class Merger:
 
     @property
     def is_opened(self) -> bool:
-        """Whether the answer has begun."""
+        """Whether the answer has started."""
         return self._is_opened
 
     @property
@@ -71,18 +72,18 @@ class Merger:
         return bool(self.calls)
 
     def next_round(self) -> None:
-        """Begin a further round."""
+        """Start a further round."""
         self._made |= set(self._emitted)
         self._emitted = []
         self._is_later = self._begins = True
         self.has_emitted = False
 
     def go_back(self) -> None:
-        """Take the round back, of which nothing was emitted: what comes now belongs to the one before."""
+        """Undo a round of which nothing was emitted: what comes now belongs to the one before."""
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:
-        """Return the end of the answer as it stands (rule 5); ``reason``: of its last round."""
+        """Return the end of the answer as it is now (rule 5); ``reason``: that of its last round."""
         if self._is_broken:
             reason = "length"
         elif self.calls:
@@ -109,7 +110,7 @@ class Merger:
             case KeepAlive():
                 return [event]
             case HostedStarted() | PassThrough():
-                # Text behind it is a message of its own.
+                # Text after it is a separate message.
                 self._line_end = None
         self.has_emitted = True
         return [event]
@@ -151,10 +152,10 @@ class Merger:
         return out
 
     def _is_new(self) -> bool:
-        """Note the open call, which is over now; return whether it is emitted."""
+        """Note the open call, which is complete now; return whether it is emitted."""
         started = self._call[0]
         assert isinstance(started, CallStarted)
-        arguments = "".join(each.text for each in self._call if isinstance(each, CallDelta))
+        arguments = "".join(event.text for event in self._call if isinstance(event, CallDelta))
         key = (started.namespace, started.name, arguments)
         if key in self._made or 0 < self._max_calls <= len(self.calls):
             return False

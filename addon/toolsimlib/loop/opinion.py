@@ -1,7 +1,7 @@
 """A second opinion of the model on its own calls, before the client gets them.
 
 A small model calls whatever tool it is shown, even for a question that the tool was not made for. Shown just the tool
-and the request, in a separate conversation, the same model sometimes notices; asked behind its call, in the same
+and the request, in a separate conversation, the same model sometimes notices; asked after its call, in the same
 conversation, it never does (addon/figures.md).
 
 1. From the first call of a turn everything is held until the turn ends: most backends answer one request at a time, so
@@ -11,12 +11,12 @@ conversation, it never does (addon/figures.md).
 3. Only a plain no refuses. The call stands if the question fails, is answered in any other way, takes more than
    ``PATIENCE_SECONDS``, or does not fit into the bounds.
 4. A refused call is not emitted. If the answer holds no other call, the model is asked once more, without tools, so
-   that the client gets words; what it wrote behind the call is dropped too, since it was about an output that does not
+   that the client gets words; what it wrote after the call is dropped too, since it was about an output that does not
    exist. If that round fails, the call is emitted after all.
 5. We only ask about calls that the model made of its own accord, in answer to the user. Not about those that the client
-   demanded, nor those behind a tool's output: in the middle of a task a tool need not look like what the user asked
+   demanded, nor those after a tool's output: in the middle of a task a tool need not look like what the user asked
    for. Nor about MCP tools that we run: the model reads their outputs, and answers in words in any case. Nor about the
-   Responses API's own kinds (``shell``), which are made for anything.
+   Responses API's own kinds (``shell``), which fit any request.
 """
 
 from __future__ import annotations
@@ -41,41 +41,41 @@ RULE = "You check whether a function fits a request. You answer with one word, y
 QUESTION = "A function: {function}\n\nA request: {request}\n\nIs this function made for what the request asks?"
 
 PATIENCE_SECONDS = 60.0
-"""How long a question may take: it is short, and the client waits for a call that is there."""
+"""How long a question may take: it is short, and the client waits for a call that is ready."""
 
 NO_OPINION = "NO_OPINION"
-"""A warning: a question about a tool's call was not answered by yes or no, so that the call stands."""
+"""A warning: a question about a call was not answered by yes or no, so the call stands."""
 
 _MAX_REQUESTS = 3
-"""Messages of the user that are shown: "And in Paris?" says nothing by itself."""
+"""How many of the user's messages are shown: "And in Paris?" means nothing by itself."""
 _MAX_REQUEST = 4_000
-"""Characters of each, whose beginning and end are shown."""
+"""How many characters of each are shown, from its beginning and its end."""
 _MAX_DESCRIPTION = 2_000
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 Pose = Callable[[str, str], Round | None]
-"""Makes a round of an instruction and a question; None where the bounds leave no room for it and for what follows."""
+"""Turns an instruction and a question into a round; None if the bounds do not allow it and the round after it."""
 
 
 def question_about(tool: Tool, request: str) -> str:
-    """Return what the model is asked about a tool, ``request`` being what the user wants."""
+    """Return what the model is asked about a tool; ``request``: the user's."""
     parameters = ", ".join(mapping(tool.shown_parameters.get("properties")))
     description = (tool.description or "").strip()[:_MAX_DESCRIPTION]
     return QUESTION.format(function=f"{tool.name}({parameters}): {description}", request=request)
 
 
 def verdict_of(text: str) -> bool | None:
-    """Return what an answer says, None if it is neither yes nor no."""
+    """Return whether an answer is yes, None if it is neither yes nor no."""
     found = _ANSWER.match(_THOUGHT.sub("", text, count=1))
     return found[1].lower() == "yes" if found else None
 
 
-def wish_of(request: ClientRequest) -> str:
-    """Return what the user of a conversation wants: the last things that he said."""
-    said = [item.text.strip() for item in request.items if isinstance(item, Message) and item.role == "user"]
-    return "\n".join(_shortened(text) for text in said[-_MAX_REQUESTS:])
+def user_request(request: ClientRequest) -> str:
+    """Return what the user of a conversation wants: the last messages."""
+    texts = [item.text.strip() for item in request.items if isinstance(item, Message) and item.role == "user"]
+    return "\n".join(map(_shortened, texts[-_MAX_REQUESTS:]))
 
 
 def _shortened(text: str) -> str:
@@ -85,10 +85,10 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What a round held: the events of it that have ``passed``, and the ``whole`` of it.
+    """What was held of a round: those events that have ``passed``, and the ``whole`` of them.
 
-    ``refused``: the names of the tools whose calls have not; ``calls``: whether others have. ``usage``: what the
-    questions took.
+    ``refused``: the names of the tools whose calls have not passed; ``calls``: whether other calls have. ``usage``:
+    that of the questions.
     """
 
     passed: Sequence[ClientEvent]
@@ -98,9 +98,9 @@ class Weighed:
     usage: Usage | None = None
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], AskAgain]:
-        """Return what is emitted of a round without any call, and that the model is to answer in words (rule 4)."""
+        """Return what is emitted of a round that has no call left, and the fault that asks for words (rule 4)."""
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
-        # Not by looking each one up among those that pass: there may be tens of thousands of both.
+        # Not looked up among those that have passed: there may be tens of thousands of both.
         otherwise = [
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
         ]
@@ -111,7 +111,7 @@ class Weighed:
 class SecondOpinion:
     """The calls of one answer to ``request``, which are held until the model has been asked about them.
 
-    ``ask``: asks one round. ``report``: the answer's. ``patience``: seconds that a question may take.
+    ``ask``: asks one round. ``report``: that of the answer. ``patience``: how many seconds a question may take.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class SecondOpinion:
     ) -> None:
         tools = tools_on_offer(request, policy)
         self._tools = {(tool.wire_name, tool.namespace): tool for tool in tools if tool.kind in ("function", "custom")}
-        self._wish = wish_of(request)
+        self._request = user_request(request)
         self._ask = ask
         self._report = report
         self._patience = patience
@@ -139,7 +139,7 @@ class SecondOpinion:
         return bool(self._held)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Take events of a round; return those that pass at once (rule 1)."""
+        """Consume events of a round; return those that pass at once (rule 1)."""
         passed: list[ClientEvent] = []
         for event in events:
             holds = not isinstance(event, KeepAlive) and (self._held or isinstance(event, CallStarted))
@@ -147,18 +147,18 @@ class SecondOpinion:
         return passed
 
     def release(self) -> Weighed:
-        """Return what is held as it is: its round has failed."""
+        """Return what is held unchanged: its round has failed."""
         held, self._held = self._held, []
         return Weighed(held, held)
 
     async def weigh(self, pose: Pose) -> Weighed:
-        """Ask about the calls that are held, and return what came of it."""
+        """Ask about the calls that are held, and return the outcome."""
         held, self._held = self._held, []
         passed: list[ClientEvent] = []
         refused: list[str] = []
-        # Those of the calls that stay count on without a gap.
+        # The calls that remain are numbered without a gap.
         numbers = (event.number for event in held if isinstance(event, CallStarted))
-        calls, tool, arguments = False, None, ""  # The tool of the refused call that is open, or has just ended.
+        calls, tool, arguments = False, None, ""  # ``tool``: that of the refused call that is open, or has just ended.
         for event in held:
             match event:
                 case CallStarted() if tool := await self._refused(event, pose):
@@ -172,7 +172,7 @@ class SecondOpinion:
                 case CallEnded() if tool is not None:
                     pass
                 case TextDelta(text=text) if tool is not None:
-                    # In the output mode obsidian-xml a call is followed by its text. To write that takes its time.
+                    # In the output mode obsidian-xml a call is followed by its text, which takes time to write.
                     passed += [] if text.endswith(use_tool_text(tool, arguments)) else [event]
                     tool = None
                 case _:
@@ -183,12 +183,13 @@ class SecondOpinion:
 
     def stand(self) -> None:
         """Note that the refused calls are emitted after all."""
-        self._report.dropped_calls[:] = [each for each in self._report.dropped_calls if code_of(each) != SECOND_OPINION]
+        dropped = self._report.dropped_calls
+        dropped[:] = [call for call in dropped if code_of(call) != SECOND_OPINION]
 
     async def _refused(self, call: CallStarted, pose: Pose) -> Tool | None:
         """Return the tool of a call that is refused, None if it stands."""
         tool = self._tools.get((call.name, call.namespace))
-        if tool is None or not self._wish:
+        if tool is None or not self._request:
             return None
         if tool.name not in self._verdicts:
             self._verdicts[tool.name] = verdict = await self._verdict(tool, pose)
@@ -197,8 +198,8 @@ class SecondOpinion:
         return tool if self._verdicts[tool.name] is False else None
 
     async def _verdict(self, tool: Tool, pose: Pose) -> bool | None:
-        """Ask about a tool; None where the answer says neither, or none came."""
-        question = pose(RULE, question_about(tool, self._wish))
+        """Ask about a tool; None if the answer is neither yes nor no, or none came."""
+        question = pose(RULE, question_about(tool, self._request))
         if question is None:
             return None
         self._report.rounds += 1

@@ -1,4 +1,4 @@
-"""The runner: asks round after round, and makes one answer of them."""
+"""The runner: asks round after round, and merges them into one answer."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
 
 
 Keep = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
-"""Keeps a whole answer; returns whether it is kept, or the error that takes its place."""
+"""Stores a whole answer; returns whether it is stored, or the error that replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One client's request. ``ask``: asks its rounds. ``report``: filled as they go, for the client's own flow.
 
-    ``keep``: keeps its answer before its end is emitted, None if it is not to be kept. ``hosted``: the MCP tools that
-    are run for it.
+    ``keep``: stores the answer before its end is emitted, None if it is not to be stored. ``hosted``: the MCP tools
+    that are run for it.
     """
 
     api: Api
@@ -257,7 +257,7 @@ class _Answering:
 
 
 def _opinion(job: Job) -> SecondOpinion | None:
-    """Return who asks about the calls of an answer, None if nobody does."""
+    """Return what holds the calls of an answer and asks about them, None if nothing does."""
     if job.policy.second_opinion == "off" or not job.body:
         return None
     request = job.api.read(job.body)
@@ -265,7 +265,7 @@ def _opinion(job: Job) -> SecondOpinion | None:
 
 
 def failure(end: Failed | Refused) -> Failed:
-    """Return an error as one of an answer that has begun."""
+    """Return an error as that of an answer that has started."""
     if isinstance(end, Failed):
         return end
     return Failed(replace(read_error(parse_object(end.body)), status=end.status))

@@ -1,6 +1,6 @@
-"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers requests which were announced to it.
+"""The runner as an upstream: an HTTP server on 127.0.0.1 that answers only requests that it expects.
 
-What is announced is a job, or a stream that somebody else writes.
+For each it holds a job, or a stream that somebody else writes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from toolsimlib.wire.responses.kept import with_outcome
 from toolsimlib.wire.sse import UNBUFFERED, comment
 
 TOKEN = "toolsim-rounds"
-"""The header that names a job: nobody can guess one, and each is good for one request."""
+"""The header that names a job. Tokens cannot be guessed, and each is valid for one request."""
 
 Stream = Callable[[], AsyncGenerator[bytes]]
-"""Yields the frames of a stream, in whole frames."""
+"""Yields a stream, in whole frames."""
 
 
 class RunnerServer:
     """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port``: on 127.0.0.1.
 
-    ``keepalive``: seconds after which a client of a stream that has begun gets a sign of life.
+    ``keepalive``: seconds of silence after which the client of a stream that has started gets a keep-alive.
     """
 
     def __init__(self, keepalive: float) -> None:
@@ -86,8 +86,8 @@ class _Answers(AnsweringHandler):
                     await self._write(job, events)
                 return
             async with aclosing(job()) as frames:
-                async for each in frames:
-                    await self._send(each)
+                async for piece in frames:
+                    await self._send(piece)
             self.finish()
         except StreamClosedError:
             return
@@ -99,7 +99,7 @@ class _Answers(AnsweringHandler):
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         for name, value in UNBUFFERED.items():
             self.set_header(name, value)
-        # Whole frames in one piece: some clients read nothing else.
+        # Some clients only read frames that arrive whole.
         self.write(frames)
         await self.flush()
 
@@ -111,7 +111,7 @@ class _Answers(AnsweringHandler):
                 self._finish(event.status, event.headers, event.body)
                 return
             if isinstance(event, KeepAlive) and not has_begun:
-                # Until the first round has got an answer, the status is open.
+                # Until the first round is answered, the status is undecided.
                 continue
             frames = writer.write(event)
             if stream and job.policy.sse_telemetry and isinstance(event, Ended | Failed):
@@ -139,7 +139,7 @@ class _Answers(AnsweringHandler):
 
 
 async def with_keepalives[Event](events: AsyncGenerator[Event], seconds: float) -> AsyncGenerator[Event | KeepAlive]:
-    """Yield ``events``, and a sign of life whenever none has come for so many seconds."""
+    """Yield ``events``, and a keep-alive whenever none has come for so many ``seconds``."""
 
     async def following() -> Event | None:
         return await anext(events, None)

@@ -1,4 +1,4 @@
-"""What we say to the model about what it wrote."""
+"""Our words to the model about what it wrote."""
 
 from __future__ import annotations
 

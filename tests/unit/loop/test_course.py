@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from toolsimlib.loop.course import Bounds, Course, Round, may_take_rounds
+from toolsimlib.loop.course import Bounds, Course, Round, may_be_hosted, may_take_rounds
 from toolsimlib.plan import Policy
 from toolsimlib.response.again import CALL_FAULTS, EMPTY_ANSWER, AskAgain, Fault
 from toolsimlib.wire.dialect import CHAT, RESPONSES
@@ -114,6 +114,23 @@ def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
 def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
     """Only what may need a second question goes to the runner: never one of several choices."""
     assert may_take_rounds(CHAT.read(BODY | change), policy) is may
+
+
+@pytest.mark.parametrize(
+    ("policy", "change", "rounds", "may"),
+    [
+        (Policy(), {}, 2, True),
+        (Policy(), {}, 1, False),
+        (Policy(), {"n": 2}, 8, False),
+        (Policy(), {"background": True}, 8, False),
+        (Policy(), {"tool_choice": "none"}, 8, False),
+        (Policy(), {"tools": None, "functions": [{"name": "f"}]}, 8, False),
+        (Policy(tool_use_mode="disabled"), {}, 8, False),
+    ],
+)
+def test_who_may_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: int, may: bool) -> None:
+    """Calls must be allowed, in a single answer, which needs a second round for their outputs."""
+    assert may_be_hosted(CHAT.read(BODY | change), policy, Bounds(rounds=rounds)) is may
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])

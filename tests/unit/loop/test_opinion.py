@@ -27,7 +27,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.loop import opinion
 from toolsimlib.loop.course import Bounds, Round, wants_opinion
-from toolsimlib.loop.opinion import NO_OPINION, SecondOpinion, question_about, verdict_of, wish_of
+from toolsimlib.loop.opinion import NO_OPINION, SecondOpinion, question_about, user_request, verdict_of
 from toolsimlib.loop.runner import ROUND_FAILED
 from toolsimlib.plan import Dialect, Policy, Tool
 from toolsimlib.report import Report
@@ -236,7 +236,7 @@ def test_what_is_asked() -> None:
     messages = [{"role": role, "content": text} for text in ("one", "two", "three") for role in ("user", "assistant")]
     long = "a" * 3_000 + "b" * 3_000
     request = CHAT.read({"model": "m", "messages": [*messages, {"role": "user", "content": long}]})
-    assert wish_of(request) == f"two\nthree\n{'a' * 2_000} … {'b' * 2_000}"
+    assert user_request(request) == f"two\nthree\n{'a' * 2_000} … {'b' * 2_000}"
     tool = Tool("f", "f", description=" It does f. ", parameters={"type": "object", "properties": {"x": {}, "y": {}}})
     assert "f(x, y): It does f.\n" in question_about(tool, "hi {there}")
     assert "hi {there}" in question_about(tool, "hi {there}")

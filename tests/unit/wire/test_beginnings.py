@@ -54,6 +54,17 @@ def test_the_beginning_of_a_history_is_not_parsed_again(key: str, body: str) -> 
         assert (beginning_of(before) is None) == (read[key] is not before)
 
 
+def test_a_history_is_continued_again_and_again() -> None:
+    """Each time all items that were read before are the very same objects."""
+    before: list[Any] = []
+    for count in range(1, 6):
+        items = [{"number": number} for number in range(count)]
+        read = read_before(*items)
+        assert read == items
+        assert all(one is other for one, other in zip(before, read, strict=False))
+        before = read
+
+
 def test_what_was_made_of_a_beginning_is_inherited() -> None:
     """By the history that continues it, and by no other one."""
     before = beginning_of(read_before({"a": 1}))
