@@ -1,4 +1,4 @@
-"""Who may use it: keys, other machines, web pages."""
+"""Who may use the proxy: keys, other machines, web pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OBSIDIAN = "app://obsidian.md"
 
 
 def own_address() -> str:
-    """An address of this machine that is not loopback, or a skip."""
+    """Return an address of this machine that is not loopback; skip if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing
@@ -44,7 +44,7 @@ KEYS: list[tuple[str | None, int]] = [
 
 @pytest.mark.parametrize(("header", "status"), KEYS)
 def test_api_key(header: str | None, status: int, backend: RawBackend, locked: Mitmdump, ask: Any) -> None:
-    """With a key set, every request needs it, whatever its path, and whether it has tools or not."""
+    """If a key is set, every request needs it, whatever its path, with and without tools."""
     backend.play(stream_of("Hi"))
     headers = {} if header is None else {"Authorization": header.encode().decode("latin-1")}
     with Line(locked.url) as line:
@@ -76,7 +76,7 @@ ORIGINS += [("null", False), ("http://localhost:80:80", False)]
 
 @pytest.mark.parametrize(("origin", "listed"), ORIGINS)
 def test_preflight(origin: str, listed: bool, backend: RawBackend, line: Line) -> None:
-    """A listed origin's preflight is answered; any other one is the backend's to answer."""
+    """We answer the preflight of a listed origin; all others go to the backend."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(b"", 405)
@@ -99,7 +99,7 @@ def test_preflight(origin: str, listed: bool, backend: RawBackend, line: Line) -
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
 def test_answers_and_errors_may_be_read(path: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A listed origin may read answers, whole, streamed and passed, and errors of the backend and of ours."""
+    """A listed origin may read answers, whole, streamed and passed, the backend's errors and our own."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(b"{}", 429, Content_Type="application/json", Vary="Accept")
@@ -118,7 +118,7 @@ def test_answers_and_errors_may_be_read(path: str, backend: RawBackend, line: Li
 
 
 def test_backend_with_its_own_rule(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend's own CORS headers stay."""
+    """A backend's own CORS headers are unchanged."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b"{}", Access_Control_Allow_Origin="*")
@@ -127,22 +127,22 @@ def test_backend_with_its_own_rule(backend: RawBackend, line: Line, ask: Any) ->
     assert line.request("GET", "/v1/models", Origin=OBSIDIAN).headers.get_all("Access-Control-Allow-Origin") == ["*"]  # type: ignore[attr-defined]
 
 
-def test_unlisted_page_cannot_spend_our_own_backend(ask: Any) -> None:
-    """A web page can send requests that it cannot read; a backend of our own does not answer them."""
+def test_unlisted_page_cannot_use_the_builtin_backend(ask: Any) -> None:
+    """A web page can send requests whose answers it cannot read; a built-in backend does not answer them."""
     with Mitmdump(toolsim_backend="scripted", toolsim_cors_origins="https://chat.example") as proxy:
         proxy.wait_for("scripted backend answers")
         with Line(proxy.url) as line:
             for origin, status in (("https://evil.example", 403), (OBSIDIAN, 403), ("https://chat.example", 200)):
                 reply = line.post("/v1/chat/completions", ask(), Origin=origin)
                 assert reply.status == status
-            # A foreign name that resolves to this machine (DNS rebinding) is not taken for the listener.
+            # A foreign name that resolves to this machine (DNS rebinding) does not count as the listener.
             assert line.post("/v1/chat/completions", ask(), Host=f"rebound.invalid:{proxy.port}").status == 502
 
 
 # -- other machines --
 
 
-def test_codex_is_not_lent_by_accident() -> None:
+def test_codex_is_not_shared_by_accident() -> None:
     """The codex backend is not started on an address that others can reach, unless a key protects it."""
     proxy = Mitmdump(toolsim_backend="codex", toolsim_codex_command="true", listen_host="0.0.0.0")
     assert proxy.exit_code() == 1
@@ -150,7 +150,7 @@ def test_codex_is_not_lent_by_accident() -> None:
 
 
 def test_codex_on_all_addresses_serves_this_machine_only(ask: Any) -> None:
-    """mitmproxy's default listens everywhere: then requests from elsewhere are refused, by each way in."""
+    """mitmproxy listens everywhere by default: then requests from other machines are refused, however they come in."""
     address = own_address()
     with Mitmdump(toolsim_backend="codex", toolsim_codex_command="false", listen_host="") as proxy:
         port = int(proxy.wait_for(r"go to the codex backend on 127\.0\.0\.1:(\d+)")[1])

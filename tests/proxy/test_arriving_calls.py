@@ -1,4 +1,4 @@
-"""Calls that a backend emits itself, told by a real mitmdump while they arrive, to the OpenAI SDK."""
+"""Calls that a backend emits itself, forwarded by a real mitmdump to the OpenAI SDK while they arrive."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def proxy(request: pytest.FixtureRequest, backend: RawBackend) -> Iterator[Mitmd
 
 
 def frames_of_call(dialect: Dialect) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Return how a call begins, its pieces, and how it and the answer end."""
+    """Return the frames of the start of a call, of its pieces, and of the end of it and the answer."""
     answer = ChatAnswer() if dialect == "chat" else ResponsesAnswer()
     begin = [*answer.begin(), *answer.begin_call("get_weather")]
     pieces = [frame for piece in PIECES for frame in answer.add_arguments(piece)]
     return begin, pieces, [*answer.end_call(), *answer.end("tool_calls" if dialect == "chat" else "stop")]
 
 
-def heard(client: openai.OpenAI, api: str) -> Iterator[str]:
-    """Yield the pieces of arguments that an SDK's client hears of."""
+def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:
+    """Yield the pieces of arguments that a client of the SDK receives."""
     if api == "chat":
         for chunk in client.chat.completions.create(
             model="m",
@@ -59,8 +59,8 @@ def heard(client: openai.OpenAI, api: str) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backend: RawBackend) -> None:
-    """The backend ends its call only when the client has heard half of it, and the client hears the call."""
-    is_heard = threading.Event()
+    """The backend ends its call only after the client has received part of it, and the client gets the whole call."""
+    is_received = threading.Event()
 
     async def waits(answer: Answer) -> None:
         begin, pieces, end = frames_of_call("chat" if "chat" in answer.asked.path else "responses")
@@ -68,7 +68,7 @@ def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backen
         await answer.head(Content_Type="text/event-stream")
         for piece in [*begin, *pieces[:half]]:
             await answer.send(piece)
-        if not await asyncio.to_thread(is_heard.wait, 10):
+        if not await asyncio.to_thread(is_received.wait, 10):
             answer.hang_up()
             return
         for piece in [*pieces[half:], *end]:
@@ -78,16 +78,16 @@ def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backen
     backend.play(waits)
     text = ""
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="none", max_retries=0, timeout=30) as client:
-        for piece in heard(client, api):
+        for piece in argument_pieces(client, api):
             text += piece
             if len(text) > len(ARGUMENTS) // 3:
-                is_heard.set()
+                is_received.set()
     assert text == ARGUMENTS
 
 
 @pytest.mark.slow
 def test_a_call_of_an_mcp_tool_is_run_when_it_is_whole(backend: RawBackend, tmp_path: Path) -> None:
-    """The client's own call streams beside it; what slipped in ours is mended, since nobody has heard of it."""
+    """The client's own call streams beside it; a slip in the MCP call is repaired, since it was not yet emitted."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | {"require_approval": "never"}}}))
     steps = [Emitted("calc__add", '{"a":1,"b":2,}', 2), Emitted("get_weather", ARGUMENTS, 9)]
 

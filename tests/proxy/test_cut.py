@@ -1,4 +1,4 @@
-"""Ending a turn early stops the backend at once and leaves the client's connection in use, over HTTP/1 and HTTP/2."""
+"""Ending a turn early stops the backend at once and keeps the client's connection open, over HTTP/1 and HTTP/2."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.wire import DONE, chat_frame, chat_whole
 
-PIECE = 0.05  # seconds between two pieces of a backend that talks on
+PIECE = 0.05  # seconds between two pieces of a backend that does not stop
 TALK = 60
-ENDLESS = 32  # of the same call in a list, as README says
+ENDLESS = 32  # repetitions of a call in a list, as in README
 ITEM = CALL.removeprefix("<tool_call>").removesuffix("</tool_call>")
 
 
@@ -54,18 +54,17 @@ def test_backend_is_cut_within_two_chunks(backend: RawBackend, line: Line, ask: 
     for _ in range(3):
         reply = line.post("/v1/chat/completions", ask(stream=True))
         assert reply.body.endswith(DONE)
-        said = deltas(reply.events())
-        assert "".join(delta.get("content") or "" for delta in said) == "Let me look. "
+        assert "".join(delta.get("content") or "" for delta in deltas(reply.events())) == "Let me look. "
         assert b'"get_weather"' in reply.body
         asked = backend.asked[-1]
         assert asked.gone.wait(5)
-        # preamble, call, the text that ended the turn, and at most two that were on their way
+        # preamble, call, the text that ended the turn, and at most two in flight
         assert asked.sent <= 5
     assert len({asked.connection for asked in backend.asked}) == 3
 
 
 def test_turn_that_ends_by_itself_is_not_cut(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend that ends right after its call keeps its connection, and the next request uses it."""
+    """A backend that ends right after its call keeps its connection, which the next request uses."""
     backend.play(stream_of("Let me look. ", CALL))
     for _ in range(3):
         assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
@@ -85,7 +84,7 @@ def test_whole_answer_is_cut_too(backend: RawBackend, line: Line, ask: Any) -> N
 
 
 def test_model_in_a_loop_is_stopped(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A list of the same call without end ends the turn with that call, and the backend with it."""
+    """An endless list of the same call ends the turn with that call, and stops the backend."""
 
     async def goes_round(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -104,7 +103,7 @@ def test_model_in_a_loop_is_stopped(backend: RawBackend, line: Line, ask: Any) -
 
 
 def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A stream that is over, but whose backend never ends its body, ends for the client all the same, and soon."""
+    """A stream that is over, but whose backend never ends its body, still ends for the client, and soon."""
 
     async def clings(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -115,15 +114,15 @@ def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any
 
     backend.play(clings)
     for _ in range(2):
-        began = time.monotonic()
+        start = time.monotonic()
         assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
         assert backend.asked[-1].gone.wait(5)
-        # Not at the next sign of life, which is ten seconds away.
-        assert time.monotonic() - began < 5
+        # Not at the next keep-alive, which is ten seconds away.
+        assert time.monotonic() - start < 5
 
 
 def test_events_arrive_one_by_one(backend: RawBackend, line: Line, ask: Any) -> None:
-    """The rewritten stream is as live as the backend's: each piece of text arrives before the next is sent."""
+    """Each piece of text in the rewritten stream arrives before the backend sends the next."""
     pieces = [f"word{number} " for number in range(6)]
     times: list[float] = []
 
@@ -148,7 +147,7 @@ def test_events_arrive_one_by_one(backend: RawBackend, line: Line, ask: Any) -> 
 
 
 class H2Backend:
-    """An HTTP/2 backend (cleartext is not what mitmproxy speaks to servers, so TLS) that talks on after its call."""
+    """An HTTP/2 backend that does not stop after its call; over TLS, since mitmproxy has no cleartext HTTP/2 client."""
 
     def __init__(self, certificate: Path) -> None:
         self.sent: list[int] = []
@@ -215,13 +214,13 @@ class H2Backend:
 
 @pytest.fixture(scope="module")
 def h2_backend(proxy: Mitmdump) -> Iterator[H2Backend]:
-    # Any certificate will do: mitmproxy is told not to verify it.
+    # Any certificate will do: mitmproxy is configured not to verify it.
     with H2Backend(proxy.authority.with_name("mitmproxy-ca.pem")) as backend:
         yield backend
 
 
 def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
-    """Make requests by HTTP/2, one after another over one connection; return their answers."""
+    """Make requests over HTTP/2, one after another on one connection; return their answers."""
     command = ["curl", "-sS", "--http2", "-k", "--max-time", "20"]
     for number in range(count):
         command += ["--next"] * bool(number)
@@ -241,7 +240,7 @@ def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
 
 
 def test_http2_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """The same cut for an HTTP/2 client before an HTTP/1 backend; its connection stays in use."""
+    """The same cut for an HTTP/2 client with an HTTP/1 backend; the client's connection stays open."""
     backend.play(talks_on)
     for answer in curl(proxy, ask(stream=True), 3):
         assert answer.count(DONE) == 1
@@ -252,9 +251,9 @@ def test_http2_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
 
 
 def test_http2_backend(h2_backend: H2Backend, ask: Any) -> None:
-    """An HTTP/2 backend has the one stream reset, and its connection stays in use.
+    """On an HTTP/2 backend only the one stream is reset, and the connection stays open.
 
-    mitmproxy speaks HTTP/2 to a backend only for a client that speaks it too.
+    mitmproxy uses HTTP/2 to a backend only for a client that uses it too.
     """
     target = f"https://127.0.0.1:{h2_backend.port}"
     with Mitmdump(target, ssl_insecure=True, toolsim_stop_after_tools="on", toolsim_engine="unknown") as proxy:

@@ -15,7 +15,8 @@ from support.wire import chat_stream, chat_whole
 
 CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
 NO_JINJA = json.dumps({"error": {"code": 500, "message": "tools param requires --jinja flag"}}).encode()
-# A refusal's connection: kept, said to be closed, closed without a word, closed when the next request may be there.
+# The connection after a refusal: kept, closed with notice, closed without notice, closed when the next request may be
+# there.
 ENDS = ("kept", "close", "hang up", "hang up late")
 
 
@@ -25,7 +26,7 @@ def backend() -> Iterator[RawBackend]:
         yield backend
 
 
-async def _says(answer: Answer, text: str) -> None:
+async def _sends(answer: Answer, text: str) -> None:
     if json.loads(answer.asked.body).get("stream"):
         await answer.head(Content_Type="text/event-stream")
         await answer.send(chat_stream(text))
@@ -35,11 +36,11 @@ async def _says(answer: Answer, text: str) -> None:
 
 
 def refuses(field: str, error: bytes, text: str, end: str = "kept") -> Any:
-    """Return a behaviour: an error for a body with this field, else this text."""
+    """Return a behaviour: an error for a body with this field, otherwise this text."""
 
     async def behave(answer: Answer) -> None:
         if field not in json.loads(answer.asked.body):
-            await _says(answer, text)
+            await _sends(answer, text)
             return
         headers = {"Connection": "close"} if end == "close" else {}
         await answer.whole(error, 500, Content_Type="application/json", **headers)
@@ -52,7 +53,7 @@ def refuses(field: str, error: bytes, text: str, end: str = "kept") -> Any:
 
 
 def called(reply: Any, *, stream: bool) -> str:
-    """Return the arguments of the one call of an answer."""
+    """Return the arguments of the only call of an answer."""
     assert reply.status == 200
     if not stream:
         return str(reply.json()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])
@@ -63,7 +64,7 @@ def called(reply: Any, *, stream: bool) -> str:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_tools_that_are_refused(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
-    """The client gets one answer, with its call; the next request asks in words at once; the log tells it once."""
+    """The client gets one answer, with its call; the next request uses text at once; the log reports it once."""
     backend.play(refuses("tools", NO_JINJA, f"<tool_call>{CALL}</tool_call>", end))
     with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
         for _ in range(3):
@@ -75,7 +76,7 @@ def test_tools_that_are_refused(backend: RawBackend, ask: Any, stream: bool, end
 
 
 def test_an_enforced_form_that_is_refused(backend: RawBackend, ask: Any) -> None:
-    """A recognised server that refuses its schema is asked in words instead."""
+    """A recognised server that refuses a schema is asked in text instead."""
 
     async def version(answer: Answer) -> None:
         await answer.whole(b'{"version": "0.11.0"}', Content_Type="application/json")
@@ -90,14 +91,14 @@ def test_an_enforced_form_that_is_refused(backend: RawBackend, ask: Any) -> None
         assert "enforces no calls for m" in proxy.log()
 
 
-def test_an_enforced_form_that_is_taken(backend: RawBackend, ask: Any) -> None:
+def test_an_enforced_form_that_is_accepted(backend: RawBackend, ask: Any) -> None:
     """The server's JSON is the call."""
 
     async def version(answer: Answer) -> None:
         await answer.whole(b'{"version": "0.12.6"}', Content_Type="application/json")
 
     backend.play(version, "/api/version")
-    backend.play(lambda answer: _says(answer, CALL), "/v1")
+    backend.play(lambda answer: _sends(answer, CALL), "/v1")
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             reply = line.post("/v1/chat/completions", ask(stream=stream, tool_choice="required", model="qwen3:4b"))
@@ -110,7 +111,7 @@ def test_an_enforced_form_that_is_taken(backend: RawBackend, ask: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_error_about_something_else(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """It passes as it is, and the tools are attempted again."""
+    """The error passes unchanged, and the tools are attempted again."""
     error = b'{"error":{"message":"The context is full.","type":"too_long"}}'
 
     async def full(answer: Answer) -> None:
@@ -125,7 +126,7 @@ def test_an_error_about_something_else(backend: RawBackend, ask: Any, stream: bo
 
 
 def test_a_backend_that_dies_between(backend: RawBackend, ask: Any) -> None:
-    """The second request gets no answer: that is the client's error, in the API's shape, and its connection stays."""
+    """If the second request gets no answer, the client gets an error in the API's shape and keeps its connection."""
 
     async def dies(answer: Answer) -> None:
         if "tools" in json.loads(answer.asked.body):

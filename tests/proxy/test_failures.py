@@ -1,4 +1,4 @@
-"""A backend that fails in any way: the client gets a clear error or the tail, and its connection goes on."""
+"""A backend that fails in any way: the client gets a clear error or the rest, and its connection stays usable."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def dies_before_data(answer: Answer) -> None:
     answer.hang_up()
 
 
-async def says_an_error(answer: Answer) -> None:
+async def sends_an_error(answer: Answer) -> None:
     await answer.head(Content_Type=SSE)
     await answer.send(HALF)
     await answer.send(b'data: {"error":{"message":"out of memory","type":"server_error","code":"oom"}}\n\n')
@@ -74,7 +74,7 @@ async def dies_at_once(answer: Answer) -> None:
     answer.hang_up()
 
 
-async def says_nonsense(answer: Answer) -> None:
+async def sends_nonsense(answer: Answer) -> None:
     await answer.raw(b"HTTP/1.1 nonsense\r\n\r\n")
     answer.hang_up()
 
@@ -108,7 +108,7 @@ async def stalls_after_the_head(answer: Answer) -> None:
     await answer.wait_until_gone()
 
 
-# name: what the backend does, and what the client reads: the code of an error within a 200 stream, or a status
+# name: what the backend does, and what the client reads: the code of an error in a 200 stream, or a status
 STREAMS: dict[str, tuple[Behaviour, str]] = {
     "ends without terminator": (stops_without_terminator, "backend_truncated"),
     "dies in a chunk": (dies_in_a_chunk, "backend_truncated"),
@@ -116,14 +116,14 @@ STREAMS: dict[str, tuple[Behaviour, str]] = {
     "dies in a length": (dies_in_a_length, "backend_truncated"),
     "dies until EOF": (dies_until_eof, "backend_truncated"),
     "dies before data": (dies_before_data, "backend_truncated"),
-    "says an error": (says_an_error, "oom"),
+    "sends an error": (sends_an_error, "oom"),
     "stalls in a block": (stalls_in_a_block, "backend_timeout"),
 }
 WHOLES: dict[str, tuple[Behaviour, bool, int]] = {
     "dies in the body": (dies_whole, False, 502),
     "dies at once": (dies_at_once, False, 502),
     "dies at once, streamed": (dies_at_once, True, 502),
-    "says nonsense": (says_nonsense, True, 502),
+    "sends nonsense": (sends_nonsense, True, 502),
     "answers HTML": (answers_html, False, 502),
     "answers nothing": (answers_nothing, False, 502),
     "lies about gzip": (lies_about_gzip, False, 502),
@@ -136,13 +136,13 @@ WHOLES: dict[str, tuple[Behaviour, bool, int]] = {
 
 @pytest.fixture(scope="module")
 def proxy(backend: RawBackend) -> Iterator[Mitmdump]:
-    """A proxy that loses patience soon."""
+    """A proxy with a short idle timeout."""
     with Mitmdump(backend.url, toolsim_idle_timeout=1) as proxy:
         yield proxy
 
 
 def works(line: Line, backend: RawBackend, ask: Any) -> bool:
-    """Tell whether the next request on this connection gets its call."""
+    """Return whether the next request on this connection gets its call."""
     backend.play(stream_of("Let me look. ", CALL))
     whole = line.post("/v1/chat/completions", ask(stream=True)).body
     return b'"tool_calls"' in whole and whole.endswith(DONE)
@@ -156,8 +156,8 @@ def error_of(reply: Reply) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_stream_tells_and_connection_goes_on(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A stream that breaks ends in an error event, never in a quiet success, and the next request works."""
+def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
+    """A broken stream ends in an error event, never in a silent success, and the next request works."""
     behaviour, code = STREAMS[name]
     backend.play(behaviour)
     started = time.monotonic()
@@ -174,8 +174,10 @@ def test_stream_tells_and_connection_goes_on(name: str, backend: RawBackend, lin
 
 
 @pytest.mark.parametrize("name", WHOLES)
-def test_whole_answer_tells_and_connection_goes_on(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """An answer of which nothing was sent yet becomes an HTTP error in the API's shape, and the next request works."""
+def test_whole_answer_reports_failure_and_connection_stays(
+    name: str, backend: RawBackend, line: Line, ask: Any
+) -> None:
+    """A failed answer that was not yet sent becomes an HTTP error in the API's shape, and the next request works."""
     behaviour, stream, status = WHOLES[name]
     backend.play(behaviour)
     reply = line.post("/v1/chat/completions", ask(stream=stream))
@@ -201,7 +203,7 @@ def test_backend_errors_pass(status: int, stream: bool, backend: RawBackend, lin
 
 @pytest.mark.parametrize("ours", [True, False], ids=["tools", "no tools"])
 def test_backend_that_is_down(ours: bool, ask: Any) -> None:
-    """A refused connection is a 502 in the API's shape, whether the request is ours or not; then it comes up."""
+    """A refused connection is a 502 in the API's shape, whether we rewrite the request or not."""
     port = free_port()
     with Mitmdump(f"http://127.0.0.1:{port}") as proxy, Line(proxy.url) as line:
         for _ in range(2):
@@ -211,7 +213,7 @@ def test_backend_that_is_down(ours: bool, ask: Any) -> None:
 
 
 def test_models_of_a_backend_that_is_down(tmp_path: Path) -> None:
-    """Asked which models there are, it is a 502 in the API's shape too; that is no turn, so nothing counts it."""
+    """A request for its models is a 502 in the API's shape too; it is not a turn, so nothing counts it."""
     port = free_port()
     with Mitmdump(f"http://127.0.0.1:{port}", toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
         for _ in range(2):
@@ -224,7 +226,7 @@ def test_models_of_a_backend_that_is_down(tmp_path: Path) -> None:
 
 
 def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """A client that leaves in mid-stream stops the backend, and nothing of its exchange is kept."""
+    """A client that leaves in mid-stream stops the backend, and its exchange is freed."""
 
     async def endless(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)
@@ -236,7 +238,7 @@ def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump
     line = Line(proxy.url)
     response = line.begin("POST", "/v1/chat/completions", ask(stream=True))
     assert response.read1(10)
-    assert under_way(proxy) == 1
+    assert in_flight(proxy) == 1
     response.close()
     line.close()
     assert backend.asked[-1].gone.wait(5)
@@ -245,14 +247,14 @@ def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump
 
 
 def test_client_that_leaves_before_an_answer(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """The same while the backend has not answered yet."""
+    """The same before the backend has answered."""
     backend.play(stalls_at_once)
     with Line(proxy.url, timeout=0.2) as line, pytest.raises(TimeoutError):
         line.begin("POST", "/v1/chat/completions", ask())
     wait_until_idle(proxy)
 
 
-def under_way(proxy: Mitmdump) -> int:
+def in_flight(proxy: Mitmdump) -> int:
     with Line(proxy.url) as line:
         text = line.request("GET", "/toolsim/metrics").body.decode()
     return int(text.rsplit("toolsim_exchanges_open ")[-1])
@@ -260,19 +262,19 @@ def under_way(proxy: Mitmdump) -> int:
 
 def wait_until_idle(proxy: Mitmdump) -> None:
     end = time.monotonic() + 5
-    while under_way(proxy):
+    while in_flight(proxy):
         assert time.monotonic() < end, "an exchange was not freed"
         time.sleep(0.05)
 
 
-SIGNS_OF_LIFE = """
+SHORT_KEEPALIVE = """
 from toolsimlib.proxy.addon import ToolSim
 addons = [ToolSim(keepalive=0.2)]
 """
 
 
-def test_signs_of_life_while_a_call_is_held_back(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """While a block is buffered, silent or not, the client gets a sign now and then; afterwards the call."""
+def test_keep_alives_while_a_call_is_held_back(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
+    """While a block is buffered, whether data arrives or not, the client gets keep-alives; afterwards the call."""
 
     async def slow(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)
@@ -285,17 +287,17 @@ def test_signs_of_life_while_a_call_is_held_back(backend: RawBackend, tmp_path: 
 
     backend.play(slow)
     script = tmp_path / "impatient.py"
-    script.write_text(SIGNS_OF_LIFE)
+    script.write_text(SHORT_KEEPALIVE)
     with Mitmdump(backend.url, script=script) as proxy, Line(proxy.url) as line:
         events = line.post("/v1/chat/completions", ask(stream=True)).events()
         call = next(i for i, event in enumerate(events) if event["choices"][0]["delta"].get("tool_calls"))
-        signs = [event for event in events[:call] if event["choices"][0]["delta"] == {}]
-        assert 3 <= len(signs) <= 8
+        keepalives = [event for event in events[:call] if event["choices"][0]["delta"] == {}]
+        assert 3 <= len(keepalives) <= 8
         assert works(line, backend, ask)
 
 
 def test_slow_backend_is_not_silent(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend that speaks more often than the timeout may take longer than it."""
+    """A backend may take longer than the timeout if it sends something more often."""
 
     async def slow(answer: Answer) -> None:
         await answer.head(Content_Type="application/json")
@@ -331,7 +333,7 @@ addons = [ToolSim(), HoldsBack()]
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_intercepted_flow_is_not_silent(stream: bool, backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """Time that someone takes to look at an intercepted request or answer is not the backend's silence."""
+    """The time that someone spends on an intercepted request or answer does not count as the backend's silence."""
     backend.play(stream_of("Hi ", CALL))
     script = tmp_path / "holds_back.py"
     script.write_text(HOLDS_BACK)

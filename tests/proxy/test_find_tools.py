@@ -1,4 +1,4 @@
-"""A catalogue that begins with names, through a real mitmdump: the look-up is a round, and a recording replays."""
+"""A catalogue that starts with names, through a real mitmdump: the lookup is a round, and a recording replays."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TOOLS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_lookup_is_a_round_of_its_own(stream: bool, tmp_path: Path) -> None:
-    """The model gets names, then the entry that it asks for, and the client the call; each round replays as it was.
+    """The model gets names, then the entry that it asks for, and the client the call; each round replays unchanged.
 
-    A request with few tools goes its way as ever.
+    A request with few tools gets the whole catalogue as usual.
     """
     body: dict[str, Any] = {
         "model": "m",
@@ -55,10 +55,10 @@ def test_a_lookup_is_a_round_of_its_own(stream: bool, tmp_path: Path) -> None:
     assert whole.count('"city": <string>') == 2
     assert "find_tools" not in whole
     assert few.status == 200
-    told = subprocess.run(
+    replayed = subprocess.run(
         [sys.executable, "-m", "toolsimlib.recordings.replay", str(captured)],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.stdout.endswith("3 recorded exchanges, none differ\n"), told.stdout + told.stderr
+    assert replayed.stdout.endswith("3 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr

@@ -1,4 +1,4 @@
-"""Tools that the backend itself runs, through a real mitmdump: what they do passes, and their secrets stay."""
+"""Tools that the backend itself runs, through a real mitmdump: their events pass, and their secrets do not leak."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALL = {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "find
 DONE = {**CALL, "arguments": '{"q":1}', "output": "found", "status": "completed"}
 ASKED = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "drop", "arguments": "{}"}
 BLOCK = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
-# What a backend says, with indexes of its own: the steps of two items, an approval, and text with a call.
+# A backend's events, with its own indexes: the steps of two items, an approval, and text with a call.
 EVENTS: list[dict[str, Any]] = [
     {"type": "response.output_item.added", "output_index": 0, "item": LIST},
     {"type": "response.mcp_list_tools.in_progress", "output_index": 0, "item_id": "mcpl_1"},
@@ -76,18 +76,18 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 def test_the_steps_of_a_hosted_tool_pass_as_they_come(
     backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path
 ) -> None:
-    """One by one, with our numbers; history goes to the backend; neither echo, log nor capture holds a secret."""
+    """One by one, with our numbers; the history goes to the backend; no echo, log or capture holds a secret."""
     backend.play(streams)
     approval = {"type": "mcp_approval_response", "approval_request_id": "mcpr_0", "approve": True}
     history = [{"role": "user", "content": "hi"}, {**ASKED, "id": "mcpr_0"}, approval]
     body = {"model": "m", "input": history, "tools": [FUNCTION, SERVER], "stream": True}
-    came = list(arrivals(line.begin("POST", "/v1/responses", body)))
+    received = list(arrivals(line.begin("POST", "/v1/responses", body)))
     sent = json.loads(backend.asked[-1].body)
     assert sent["tools"] == [SERVER]
-    assert [each for each in sent["input"] if each["type"] != "message"] == history[1:]
+    assert [item for item in sent["input"] if item["type"] != "message"] == history[1:]
 
-    data = b"".join(each for _, each in came).decode()
-    events = [json.loads(each[6:]) for each in data.split("\n") if each.startswith("data: {")]
+    data = b"".join(chunk for _, chunk in received).decode()
+    events = [json.loads(line[6:]) for line in data.split("\n") if line.startswith("data: {")]
     kind = TypeAdapter[Any](ResponseStreamEvent)
     for event in events:
         kind.validate_python(event)
@@ -102,8 +102,8 @@ def test_the_steps_of_a_hosted_tool_pass_as_they_come(
         "mcp_approval_request",
         "function_call",
     ]
-    first = next(when for when, each in came if b"mcpl_1" in each)
-    last = next(when for when, each in came if b"mcpr_1" in each)
+    first = next(when for when, chunk in received if b"mcpl_1" in chunk)
+    last = next(when for when, chunk in received if b"mcpr_1" in chunk)
     assert last - first > 8 * PAUSE
 
     end = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""What a real mitmdump leaves for inspection: flow files of streamed turns, and the filters that find them again."""
+"""What a real mitmdump stores for inspection: flow files of streamed turns, and the filters that find them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TURNS = {
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory, ask: Any) -> Iterator[Path]:
-    """A flow file with one exchange of each kind; the prompt is the kind's name."""
+    """A flow file with one exchange of each kind; the prompt is the name of the kind."""
     path = tmp_path_factory.mktemp("flows") / "turns.flow"
     with TextBackend(list(TURNS.values())) as backend:
         with Mitmdump(backend.url, arguments=["-w", str(path)]) as proxy, Line(proxy.url) as line:
@@ -54,8 +54,8 @@ def read(path: Path) -> list[HTTPFlow]:
         return [flow for flow in FlowReader(file).stream() if isinstance(flow, HTTPFlow)]
 
 
-def test_streams_are_kept(recorded: Path) -> None:
-    """A streamed answer is in the file as the client got it, and in the backup as the backend sent it."""
+def test_streams_are_stored(recorded: Path) -> None:
+    """The file holds a streamed answer as the client got it, and the backup holds it as the backend sent it."""
     flow = read(recorded)[0]
     assert flow.response is not None
     sent = flow.response.content or b""
@@ -69,8 +69,8 @@ def test_streams_are_kept(recorded: Path) -> None:
     assert b"CLIENT TOOL CATALOG" not in (flow.request.content or b"")
 
 
-def test_refusals_are_kept(recorded: Path) -> None:
-    """The body of a refusal, which passes unchanged, is there to be read."""
+def test_refusals_are_stored(recorded: Path) -> None:
+    """The body of a refusal, which passes unchanged, is in the file."""
     flow = read(recorded)[list(TURNS).index("refused")]
     assert flow.response is not None
     assert b"Slow down." in (flow.response.content or b"")
@@ -100,22 +100,22 @@ RECIPES = [
 
 @pytest.mark.parametrize(("recipe", "found"), RECIPES)
 def test_filter_recipes(recorded: Path, recipe: str, found: list[str], tmp_path: Path) -> None:
-    """Each recipe of README finds what it says, in mitmdump without the addon."""
-    kept = tmp_path / "kept.flow"
+    """Each recipe in README finds what README claims, in mitmdump without the addon."""
+    matching = tmp_path / "matching.flow"
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
-    subprocess.run([*command, "-q", "-nr", str(recorded), "-w", str(kept), recipe], check=True, timeout=60)
-    flows = read(kept) if kept.exists() else []
+    subprocess.run([*command, "-q", "-nr", str(recorded), "-w", str(matching), recipe], check=True, timeout=60)
+    flows = read(matching) if matching.exists() else []
     assert [
         name for flow in flows for name in TURNS if f"kind:{name}.".encode() in (flow.request.content or b"")
     ] == found
 
 
-def test_readme_tells_the_recipes() -> None:
-    """Each filter in README is one that is tried here."""
+def test_readme_lists_the_recipes() -> None:
+    """Each filter in README is tested here."""
     section = (ROOT / "README.md").read_text().split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
-    told = re.findall(r"^\| `(~[^`]+)` \|", section, re.MULTILINE)
-    assert len(told) > 10
-    assert set(told) <= {recipe for recipe, _ in RECIPES}
+    listed = re.findall(r"^\| `(~[^`]+)` \|", section, re.MULTILINE)
+    assert len(listed) > 10
+    assert set(listed) <= {recipe for recipe, _ in RECIPES}
 
 
 def test_the_view_in_a_terminal(recorded: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_view_in_a_terminal(recorded: Path) -> None:
 
 
 def test_nothing_is_held_back(ask: Any) -> None:
-    """While a stream is being kept, each piece reaches the client when the backend has said it."""
+    """While a stream is recorded, each piece reaches the client as soon as the backend has sent it."""
     with (
         TextBackend([says(*["word "] * 6, pause=0.3)]) as backend,
         Mitmdump(backend.url) as proxy,
@@ -158,7 +158,7 @@ def test_nothing_is_held_back(ask: Any) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure memory")
 def test_a_stream_of_50_megabytes(ask: Any, tmp_path: Path) -> None:
-    """While it is recorded and kept for inspection, memory stays bounded and the first piece is there at once."""
+    """While it is recorded and stored for inspection, memory stays bounded and the first piece arrives at once."""
     piece = "word " * 2000
     with (
         RawBackend() as backend,
@@ -168,26 +168,26 @@ def test_a_stream_of_50_megabytes(ask: Any, tmp_path: Path) -> None:
         backend.play(stream_of("warm up"))
         line.post("/v1/chat/completions", ask(stream=True))
         backend.play(stream_of(*[piece] * (50_000_000 // len(piece))))
-        before, began = memory(proxy.pid), time.monotonic()
+        before, start = memory(proxy.pid), time.monotonic()
         response = line.begin("POST", "/v1/chat/completions", ask(stream=True))
         pieces: list[tuple[float, int]] = []
-        got = under_way = 0
+        got = meanwhile = 0
         for at, data in arrivals(response):
             pieces.append((at, len(data)))
             got += len(data)
-            if not under_way and got > 40_000_000:
-                under_way = memory(proxy.pid)
+            if not meanwhile and got > 40_000_000:
+                meanwhile = memory(proxy.pid)
         after = memory(proxy.pid)
     assert got > 50_000_000
-    assert under_way - before < 30_000_000
+    assert meanwhile - before < 30_000_000
     # At the end up to 4 MiB of each side are joined, cleaned of secrets and written.
     assert after - before < 80_000_000
-    first, last = pieces[0][0] - began, pieces[-1][0] - began
+    first, last = pieces[0][0] - start, pieces[-1][0] - start
     assert first < 0.5
     assert first < last / 2
 
 
 def memory(pid: int) -> int:
-    """Return the largest number of bytes that a process has held at once."""
+    """Return the peak memory of a process in bytes."""
     line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024

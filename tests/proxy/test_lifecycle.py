@@ -1,4 +1,4 @@
-"""Loading, reloading, installing, configuring: the addon in the hands of mitmdump."""
+"""Loading, reloading, installing, configuring: the life cycle of the addon in mitmdump."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.wire import DONE, chat_frame
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A copy of the entry that may be touched, beside the package as it is."""
+    """A copy of the entry script that may be touched, beside a link to the package."""
     copy = tmp_path / "toolsim.py"
     shutil.copy(ADDON, copy)
     (tmp_path / "toolsimlib").symlink_to(ADDON.parent / "toolsimlib")
@@ -33,15 +33,15 @@ def touch(script: Path) -> None:
 
 
 def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
-    """A touched script is loaded again: settings stay, a stream under way is finished, later requests work."""
+    """A touched script is reloaded: settings stay, a stream in flight is finished, later requests work."""
     import asyncio
 
-    go_on = asyncio.Event()
+    may_continue = asyncio.Event()
 
     async def waits(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
         await answer.send(chat_frame("Hi "))
-        await asyncio.wait_for(go_on.wait(), 20)
+        await asyncio.wait_for(may_continue.wait(), 20)
         for data in (chat_frame(CALL), chat_frame(finish="stop"), DONE):
             await answer.send(data)
         await answer.end()
@@ -53,18 +53,18 @@ def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
             first = response.read1(65536)
             touch(script)
             proxy.wait_for("Loading script", count=2)
-            backend._loop.call_soon_threadsafe(go_on.set)
+            backend._loop.call_soon_threadsafe(may_continue.set)
             rest = first + b"".join(data for _, data in arrivals(response))
             assert b'"get_weather"' in rest
             assert rest.endswith(DONE)
             backend.play(stream_of(CALL))
-            for each in (line, other):
-                assert b'"get_weather"' in each.post("/v1/chat/completions", ask(stream=True)).body
+            for connection in (line, other):
+                assert b'"get_weather"' in connection.post("/v1/chat/completions", ask(stream=True)).body
         assert len(proxy.log().split('"calls": ["get_weather"]')) == 4
 
 
-def test_reload_restarts_our_own_backend(script: Path, ask: Any) -> None:
-    """The scripted backend is stopped and started with the script, on the port that was asked for."""
+def test_reload_restarts_the_builtin_backend(script: Path, ask: Any) -> None:
+    """The scripted backend stops and starts with the script."""
     with Mitmdump(script=script, toolsim_backend="scripted") as proxy:
         proxy.wait_for("scripted backend answers")
         touch(script)
@@ -75,7 +75,7 @@ def test_reload_restarts_our_own_backend(script: Path, ask: Any) -> None:
 
 
 def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, ask: Any) -> None:
-    """Without the script mitmproxy is as it was: requests pass unchanged."""
+    """Without the script mitmproxy works as before: requests pass unchanged."""
     with Mitmdump(backend.url, script=script) as proxy, Line(proxy.url) as line:
         backend.play(stream_of(CALL))
         assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
@@ -86,7 +86,7 @@ def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, 
 
 
 def test_predecessors_flags(backend: RawBackend, ask: Any) -> None:
-    """The predecessor's environment names are defaults; one that makes no sense is named in a warning."""
+    """The predecessor's environment variables set defaults; a warning names an invalid one."""
     environment = {"PROXY_OUTPUT_MODE": "obsidian-xml", "PROXY_TOOL_BLOCK_MAX": "many", "PROXY_STOP_AFTER_TOOLS": "1"}
     backend.play(stream_of("Hi ", CALL, " tail"))
     with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
@@ -109,7 +109,7 @@ BAD_OPTIONS = {
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 def test_bad_option_ends_the_start(name: str) -> None:
-    """A value that makes no sense ends mitmdump with a line that names the option."""
+    """mitmdump exits on an invalid value, with a line that names the option."""
     proxy = Mitmdump("http://127.0.0.1:9", **{name: BAD_OPTIONS[name]})
     assert proxy.exit_code() == 1
     assert name in proxy.log()
@@ -117,7 +117,7 @@ def test_bad_option_ends_the_start(name: str) -> None:
 
 
 def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
-    """A stop in the middle of a stream ends at once and without a trace of trouble."""
+    """A stop in the middle of a stream takes effect at once and without errors."""
 
     async def hangs(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -132,7 +132,7 @@ def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
 
 
 def test_absolute_path_from_another_folder(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """The script works from any folder, in a Python that does not have the package installed."""
+    """The script works from any folder, in a Python without the package installed."""
     backend.play(stream_of(CALL))
     # -S and an explicit path: the packages that toolsim needs, but not its own editable install.
     packages = next(path for path in sys.path if path.endswith("site-packages"))

@@ -1,4 +1,4 @@
-"""``make run`` on this checkout: what it prints can be pasted and works, and README says the same."""
+"""``make run`` in this checkout: the commands it prints can be pasted and work, and README shows the same ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.raw_backend import Answer, RawBackend
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("make"), reason="needs make"),
-    # `make run` serves from the checkout's own environment, and would make one.
+    # `make run` serves from the checkout's own environment, and would create it.
     pytest.mark.skipif(not (ROOT / ".venv/.addon").exists(), reason="needs an environment made by make"),
 ]
 
@@ -31,7 +31,7 @@ CURL = re.compile(r"^curl .*?'$(?!\n  )", re.MULTILINE | re.DOTALL)
 
 @contextmanager
 def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
-    """Run ``make run``; yields the port and what it printed before mitmdump spoke."""
+    """Run ``make run``; yield the port and what it printed before mitmdump's own output."""
     port = free_port()
     log = tmp_path / "log"
     with log.open("wb") as file:
@@ -57,17 +57,17 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
 
 
 def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
-    """Both printed commands work as they are: the first gets a call, the second words about the output."""
+    """Both printed commands work unchanged: the first gets a call, the second a text about the output."""
     with make_run(tmp_path) as (_, printed):
-        kept = tmp_path / "state/toolsim/answers.sqlite"
+        store = tmp_path / "state/toolsim/answers.sqlite"
         ask, answer = CURL.findall(printed)
         first = json.loads(subprocess.run(["sh", "-c", ask], capture_output=True, check=True).stdout)
-        word, call = first["output"]
-        assert word["type"] == "message"
+        message, call = first["output"]
+        assert message["type"] == "message"
         assert (call["type"], call["name"]) == ("function_call", "get_weather")
         assert json.loads(call["arguments"]) == {"city": "Bonn"}
         second = json.loads(subprocess.run(["sh", "-c", answer], capture_output=True, check=True).stdout)
-        assert kept.exists()
+        assert store.exists()
         assert [item["type"] for item in second["output"]] == ["message"]
         assert "18 degrees, light rain" in second["output"][0]["content"][0]["text"]
         assert f"http://127.0.0.1:{re.findall(r':([0-9]+)/v1', ask)[0]}/v1 as base URL" in printed
@@ -77,7 +77,7 @@ def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
     ("path", "expected"), [("", "/v1/chat/completions"), ("/base/v1", "/base/v1/chat/completions")]
 )
 def test_make_run_before_a_real_backend(path: str, expected: str, tmp_path: Path) -> None:
-    """BACKEND may be a URL, with a path or without one; what is not the API goes there too."""
+    """BACKEND may be a URL, with or without a path; what is not the API goes there too."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b"{}", Content_Type="application/json")
@@ -92,7 +92,7 @@ def test_make_run_before_a_real_backend(path: str, expected: str, tmp_path: Path
 
 
 def refused(*variables: str) -> str:
-    """Return what ``make run`` says when it does not start."""
+    """Return what ``make run`` prints when it does not start."""
     command = ["make", "-s", "run", *variables]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode
@@ -100,7 +100,7 @@ def refused(*variables: str) -> str:
 
 
 def test_make_run_says_what_is_wrong() -> None:
-    """In one line, with the way out; before it has told anybody to paste anything."""
+    """It prints one line, with a hint, before it prints any commands to paste."""
     assert refused("BACKEND=localhost:11434") == (
         "BACKEND: got 'localhost:11434', expected scripted, codex or a URL; did you mean http://localhost:11434?\n"
     )
@@ -113,7 +113,7 @@ def test_make_run_says_what_is_wrong() -> None:
 
 @pytest.mark.parametrize(("path", "model"), [("/v1", "org/text-1:4b"), ("", "org/text-1:4b"), ("/v2", "any")])
 def test_make_run_names_a_model_of_the_backend(path: str, model: str, tmp_path: Path) -> None:
-    """The printed commands name the first one: a server that checks names refuses any other."""
+    """The printed commands name the first model: a server that checks names refuses any other."""
 
     async def models(answer: Answer) -> None:
         found = {"object": "list", "data": [{"id": "org/text-1:4b", "object": "model"}, {"id": "second"}]}
@@ -130,7 +130,7 @@ def test_make_run_names_a_model_of_the_backend(path: str, model: str, tmp_path: 
 
 
 def test_readme_shows_the_same_commands() -> None:
-    """What README tells to paste is what ``make run`` prints."""
+    """The commands to paste in README are those that ``make run`` prints."""
     readme = (ROOT / "README.md").read_text()
     if "curl" not in readme:
         pytest.skip("README is not written yet")

@@ -24,7 +24,7 @@ from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, says
 
 NEVER = {"require_approval": "never"}
-# The official servers take seconds to start on a machine that is busy.
+# The official servers take seconds to start on a busy machine.
 SECONDS = 15
 
 
@@ -89,7 +89,7 @@ def kinds(response: Any) -> list[str]:
 def test_local_and_remote_servers_in_one_conversation(
     stream: bool, client: openai.OpenAI, backend: TextBackend
 ) -> None:
-    """Both are asked in one round, beside a function of the client's; the next turn knows all of it."""
+    """Both are called in one round, beside a function of the client; the next turn has all of it in its history."""
     text = ADD + block("web__header", name="x-own") + block("note", text="x")
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
 
@@ -123,7 +123,7 @@ def test_local_and_remote_servers_in_one_conversation(
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_chat_client_sees_a_plain_answer(stream: bool, client: openai.OpenAI, backend: TextBackend) -> None:
-    """It declares nothing, and gets the words."""
+    """It declares no tools, and gets only the text."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
     answer: Any = client.chat.completions.create(model="m", messages=messages, stream=stream)
@@ -137,7 +137,7 @@ def test_a_chat_client_sees_a_plain_answer(stream: bool, client: openai.OpenAI, 
 
 @pytest.mark.slow
 def test_a_request_brings_a_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
-    """One of an allowed host, with a token that goes to it alone; of no other host, whoever asks."""
+    """A server on an allowed host, with a token that goes only there; no other host is allowed to any client."""
     backend.play([says(block("mine__header", name="authorization")), says("Yes.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     answer = client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
@@ -161,14 +161,14 @@ def test_a_request_brings_a_server(client: openai.OpenAI, backend: TextBackend, 
         ("large", "expected at most 200000"),
     ],
 )
-def test_what_fails_is_told_to_the_model_alone(
+def test_failures_are_reported_only_to_the_model(
     tool: str, words: str, client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend
 ) -> None:
-    """The answer goes on, its item says failed, and the next call of that server works."""
+    """The answer continues, its item is marked as failed, and the next call to that server works."""
     backend.play([says(block(f"bad__{tool}")), says(block("bad__echo", text="on")), says("Well.")])
-    began = time.monotonic()
+    start = time.monotonic()
     answer = client.responses.create(model="m", input="hi")
-    assert time.monotonic() - began < 3 * SECONDS
+    assert time.monotonic() - start < 3 * SECONDS
     failed, worked = (item for item in answer.output if item.type == "mcp_call")
     assert (failed.status, failed.output, worked.output) == ("failed", None, '{"text": "on"}')
     assert words in str(failed.error)
@@ -178,7 +178,7 @@ def test_what_fails_is_told_to_the_model_alone(
 
 @pytest.mark.slow
 def test_what_a_server_forges_is_text(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Records and blocks in an output stand in the history as one JSON string on one line."""
+    """Records and blocks in an output appear in the history as one JSON string on one line."""
     backend.play([says(block("bad__lie")), says("Well.")])
     answer = client.responses.create(model="m", input="hi")
     assert kinds(answer) == ["mcp_call", "message"]
@@ -190,7 +190,7 @@ def test_what_a_server_forges_is_text(client: openai.OpenAI, backend: TextBacken
 
 @pytest.mark.slow
 def test_an_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Given, it runs what was asked about; once; whoever shows another key runs nothing."""
+    """An approval runs the call that it was asked for, once; with another key it runs nothing."""
     backend.play([says(block("shy__add", a=1, b=2))])
     answer = client.responses.create(model="m", input="hi")
     [asked] = [item for item in answer.output if item.type == "mcp_approval_request"]
@@ -198,16 +198,16 @@ def test_an_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend
     yes = {"type": "mcp_approval_response", "approval_request_id": asked.id, "approve": True}
     history: Any = [{"role": "user", "content": "hi"}, forged, yes]
     outputs = []
-    for each in (client.with_options(api_key="other"), client, client):
+    for caller in (client.with_options(api_key="other"), client, client):
         backend.play([says("Well.")])
-        output = each.responses.create(model="m", input=history).output
+        output = caller.responses.create(model="m", input=history).output
         outputs.append([item.output for item in output if item.type == "mcp_call"])
     assert outputs == [[], ["3"], []]
 
 
 @pytest.mark.slow
 def test_a_page_of_the_web_has_no_tools(proxy: Mitmdump, backend: TextBackend) -> None:
-    """It could not read the answer, but what its tools do would have been done."""
+    """It could not read the answer, but the tools would already have acted."""
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
         body = {"model": "m", "input": "hi"}
@@ -220,7 +220,7 @@ def test_a_page_of_the_web_has_no_tools(proxy: Mitmdump, backend: TextBackend) -
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The server is free for the next one, and the model is asked nothing more."""
+    """The server is free for the next call, and there are no further requests to the model."""
     backend.play([says(block("calc__slow", seconds=60)), says("Well.")])
     line = Line(proxy.url, timeout=3.0)
     with pytest.raises(TimeoutError):
@@ -238,7 +238,7 @@ def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, back
 def test_no_secret_is_left_anywhere(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
-    """Neither in the log nor in flows of rounds, comments, or captures; a client's own request is its own."""
+    """No secret is in the log, flows of rounds, comments or captures; a client's own request may hold its secrets."""
     backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
@@ -257,14 +257,14 @@ def test_no_secret_is_left_anywhere(
 
 @pytest.mark.slow
 def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
-    """Those that run here, with the proxy; nothing of theirs is left."""
+    """Servers that run here end with the proxy, and no process is left."""
     with Mitmdump(backend.url, toolsim_mcp_config=str(folder / "mcp.json")) as proxy:
         backend.play([says(block("bad__environment")), says("Well.")])
         client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k")
         client.responses.create(model="m", input="hi")
         line = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(proxy.pid)]
         listed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
-        found = [int(each.split()[0]) for each in listed if re.search(r"(bad|official)_mcp\.py", each)]
+        found = [int(process.split()[0]) for process in listed if re.search(r"(bad|official)_mcp\.py", process)]
         assert len(found) == 3
         os.kill(found[0], signal.SIGKILL)
         backend.play([says(ADD), says("It is 3.")])
@@ -276,9 +276,9 @@ def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_path: Path) -> None:
-    """What was asked is remembered, and is for whoever was asked, though the backend gets one key for all.
+    """An approval request is stored, and valid only for the client that got it, though the backend sees a shared key.
 
-    The same holds for answers in the background, over which calls are run too.
+    The same holds for background answers, which run calls too.
     """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"shy": BAD}}))
     options: dict[str, Any] = {"toolsim_store": "memory", "toolsim_mcp_config": str(tmp_path / "mcp.json")}
@@ -304,7 +304,7 @@ def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_pat
 
 @pytest.mark.slow
 def test_tools_that_are_looked_up_before_they_are_run(backend: TextBackend, tmp_path: Path) -> None:
-    """In a catalogue that begins with names, those of a server are among them, and a look-up precedes their call."""
+    """A catalogue that starts with names contains those of a server, and a lookup precedes their call."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy:

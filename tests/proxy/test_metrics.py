@@ -1,4 +1,4 @@
-"""The metrics of a real mitmdump, judged by Prometheus' own tools; the dashboard's queries over a real scrape."""
+"""The metrics of a real mitmdump, checked by Prometheus' own tools; the dashboard's queries over a real scrape."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def scrape(line: Line) -> str:
 
 
 def problems(text: str) -> str:
-    """Return what Prometheus' own check has to say."""
+    """Return the output of Prometheus' own check."""
     checked = subprocess.run(
         [str(PROMTOOL), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
     )
@@ -68,7 +68,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.parametrize("labels", ["", "model,tool"])
 def test_promtool_finds_nothing(backend: TextBackend, labels: str) -> None:
-    """Before the first event and after many; what was asked for as a label is one."""
+    """The metrics are clean before the first event and after many; the configured labels are there."""
     with Mitmdump(backend.url, toolsim_metrics_labels=labels) as proxy, Line(proxy.url) as line:
         before = scrape(line)
         assert problems(before) == ""
@@ -78,7 +78,7 @@ def test_promtool_finds_nothing(backend: TextBackend, labels: str) -> None:
     assert ('tool="get_weather"' in after, 'model="m"' in after) == (bool(labels), bool(labels))
     if not labels:
         new = series(after) - series(before)
-        # What nobody can know beforehand: how a model may go wrong, and what status a backend refuses with.
+        # These values cannot be known beforehand: how a model may go wrong, and with which status a backend refuses.
         assert {name.split("{")[0] for name in new} <= {"toolsim_repairs_total", "toolsim_errors_total"}, new
 
 
@@ -115,9 +115,9 @@ class Prometheus:
         """Return the series of an instant query."""
         url = f"http://{self._address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         with urllib.request.urlopen(url, timeout=10) as answer:
-            told = json.load(answer)
-        assert told["status"] == "success", told
-        return list(told["data"]["result"])
+            reply = json.load(answer)
+        assert reply["status"] == "success", reply
+        return list(reply["data"]["result"])
 
     def wait_for(self, expression: str, seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
@@ -132,7 +132,7 @@ class Prometheus:
 
 
 def queries() -> list[tuple[str, str]]:
-    """Return the title and the expression of each panel's queries, with the variables filled in as Grafana does."""
+    """Return title and expression of the queries of all panels, with the variables filled in as Grafana does."""
     board = json.loads(DASHBOARD.read_text())
     return [
         (panel["title"], target["expr"].replace("$__rate_interval", "1m").replace("$client", ".*"))
@@ -158,15 +158,15 @@ def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_pat
             prometheus.stop()
     assert len(found) > 15
     assert {place for place, result in found.items() if not result} == set()
-    values = {place: [each["value"][1] for each in result] for place, result in found.items()}
+    values = {place: [sample["value"][1] for sample in result] for place, result in found.items()}
     assert {place for place, numbers in values.items() if "NaN" in numbers} == set()
-    assert {each["metric"]["code"]: each["value"][1] for each in errors} == {"http_429": "8"}
+    assert {sample["metric"]["code"]: sample["value"][1] for sample in errors} == {"http_429": "8"}
 
 
-def test_the_dashboard_names_series_that_there_are() -> None:
-    """Each metric in a query is one that a fresh proxy shows; the variables are those that the board declares."""
+def test_the_variables_and_panels_of_the_dashboard() -> None:
+    """The variables in the queries are those that the board declares, and panel ids are unique."""
     board = json.loads(DASHBOARD.read_text())
-    declared = {each["name"] for each in board["templating"]["list"]}
+    declared = {variable["name"] for variable in board["templating"]["list"]}
     used = set(re.findall(r"\$\{?([a-z]+)\}?", DASHBOARD.read_text()))
     assert used == declared
     ids = [panel["id"] for panel in board["panels"]]

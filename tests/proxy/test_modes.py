@@ -1,4 +1,4 @@
-"""Where requests go: our own backend, an upstream for clients that cannot be told, and nowhere."""
+"""Where requests go: to a built-in backend, to an upstream for clients whose base URL cannot be set, and nowhere."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ async def answers(answer: Answer) -> None:
 QUESTION = "What is the weather in Bonn?"
 RESPONSES_TOOL = {"type": "function", "name": "get_weather", "parameters": WEATHER["function"]["parameters"]}  # type: ignore[index]
 
-# -- a backend of our own --
+# -- a built-in backend --
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitmdump, ask: Any) -> None:
-    """One option is enough: requests that are addressed to the listener are answered, with and without tools."""
+    """One option is enough: requests to the listener are answered, with and without tools."""
     with Line(f"http://{host}:{scripted.port}") as line:
         response = line.post("/v1/responses", {"input": QUESTION, "tools": [RESPONSES_TOOL], "stream": stream})
         assert b'"function_call"' in response.body
@@ -49,7 +49,7 @@ def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitm
 
 
 def test_explicit_reverse_mode_to_the_loopback(ask: Any) -> None:
-    """A reverse mode to the scripted backend's own port works the same."""
+    """A reverse mode to the scripted backend's port works in the same way."""
     port = free_port()
     target = f"http://127.0.0.1:{port}"
     with Mitmdump(target, toolsim_backend="scripted", toolsim_scripted_port=port) as proxy, Line(proxy.url) as line:
@@ -60,7 +60,7 @@ def test_explicit_reverse_mode_to_the_loopback(ask: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/v1/embeddings", "/favicon.ico"])
 def test_other_paths_of_the_listener(path: str, scripted: Mitmdump) -> None:
-    """What is addressed to the proxy itself and is no API gets a short 404 in the API's shape."""
+    """A request to the proxy itself that is not for an API gets a short 404 in the API's shape."""
     with Line(scripted.url) as line:
         for method in ("GET", "POST"):
             reply = line.request(method, path, {} if method == "POST" else None)
@@ -68,7 +68,7 @@ def test_other_paths_of_the_listener(path: str, scripted: Mitmdump) -> None:
 
 
 def test_proxy_without_a_backend(ask: Any) -> None:
-    """A regular proxy that was given no backend says what to set."""
+    """The error of a regular proxy without a backend names the options to set."""
     with Mitmdump() as proxy, Line(proxy.url) as line:
         reply = line.post("/v1/chat/completions", ask())
         assert reply.status == 404
@@ -76,7 +76,7 @@ def test_proxy_without_a_backend(ask: Any) -> None:
 
 
 def test_port_that_is_taken() -> None:
-    """A port that cannot be bound ends the start with a line that says so."""
+    """If a port cannot be bound, the start fails with a line that says so."""
     import socket
 
     with socket.socket() as taken:
@@ -101,7 +101,7 @@ JOINS = [
 
 @pytest.mark.parametrize(("base", "asked", "expected"), JOINS)
 def test_upstream_paths(base: str, asked: str, expected: str, backend: RawBackend, ask: Any) -> None:
-    """The upstream's path replaces what precedes the endpoint; without one the client's path stays."""
+    """The upstream's path replaces what precedes the endpoint; without one the client's path is unchanged."""
     backend.play(answers)
     with Mitmdump(toolsim_upstream=backend.url + base) as proxy, Line(proxy.url) as line:
         assert line.post(asked, ask()).json()["choices"][0]["message"]["tool_calls"]
@@ -120,7 +120,7 @@ def through(proxy: Mitmdump) -> httpx.Client:
 
 
 def test_host_that_does_not_exist(intercepting: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """A client whose base URL is an https host that does not exist is served, whole and streamed, models too."""
+    """A client whose base URL is an https host that does not exist is served, whole and streamed, and gets models."""
     base = "https://api.nowhere.invalid"
     with through(intercepting) as client:
         backend.play(answers)
@@ -155,7 +155,7 @@ def test_openai_client_whose_host_does_not_exist(intercepting: Mitmdump, backend
 
 
 def test_other_hosts_are_left_alone(intercepting: Mitmdump, backend: RawBackend) -> None:
-    """What is not the API goes where it was sent to, a web site's page of that name included."""
+    """What is not the API goes to its target, even a page of a website with such a name."""
     backend.play(answers)
     with RawBackend() as site, through(intercepting) as client:
 

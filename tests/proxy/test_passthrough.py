@@ -1,4 +1,4 @@
-"""What is not ours passes byte for byte, and streams."""
+"""Whatever we do not rewrite passes byte for byte, and streams."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def echo_headers(answer: Answer) -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_passes_byte_for_byte(name: str, backend: RawBackend, line: Line) -> None:
-    """Method, path, body and headers reach the backend as sent, and its answer reaches the client as sent."""
+    """Method, path, body and headers reach the backend unchanged, and its answer reaches the client unchanged."""
     method, path, body, headers = REQUESTS[name]
     backend.play(echo_headers)
     reply = line.request(method, path, body, Accept_Encoding="gzip, br", X_Odd="a,  b", **headers)
@@ -65,7 +65,7 @@ def test_passes_byte_for_byte(name: str, backend: RawBackend, line: Line) -> Non
     [("/events", None), ("/v1/chat/completions", NO_TOOLS), ("/v1/responses", b'{"input":"hi","stream":true}')],
 )
 def test_streams(path: str, body: bytes | None, backend: RawBackend, line: Line) -> None:
-    """The first event of a stream that is not ours arrives before the last was sent, each as the chunk that it was."""
+    """The first event of such a stream arrives before the last is sent, and chunks are unchanged."""
     frames = [b": ping\r\n\r\n", chat_frame("<tool_call>"), b"data: \xf0\x9f", b"\x98\x80\n\n", DONE]
 
     async def behave(answer: Answer) -> None:
@@ -84,7 +84,7 @@ def test_streams(path: str, body: bytes | None, backend: RawBackend, line: Line)
 
 
 def test_request_bodies_stream(backend: RawBackend) -> None:
-    """A large upload to another path is not held back: the backend sees its head before its end."""
+    """A large upload to another path is streamed, not held back."""
     import socket
 
     seen: list[float] = []
@@ -94,7 +94,7 @@ def test_request_bodies_stream(backend: RawBackend) -> None:
         await answer.whole(b"ok")
 
     backend.play(behave)
-    # mitmproxy tells of streaming in its own log alone.
+    # Only mitmproxy's own log reports streaming.
     with Mitmdump(backend.url, toolsim_log="off") as proxy:
         with socket.create_connection(("127.0.0.1", proxy.port)) as client:
             client.sendall(b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n1234")
@@ -124,7 +124,7 @@ def test_websocket_upgrade_is_refused(backend: RawBackend, line: Line) -> None:
 
 
 def test_errors_pass_unchanged(backend: RawBackend, line: Line, ask: Any) -> None:
-    """An HTTP error of the backend reaches the client of a rewritten request as it is."""
+    """A backend's HTTP error reaches the client of a rewritten request unchanged."""
     body = json.dumps({"error": {"message": "slow down", "odd": [1.0]}}, indent=3).encode()
 
     async def behave(answer: Answer) -> None:

@@ -36,8 +36,8 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
         yield proxy
 
 
-def made(folder: Path, before: set[Path], count: int = 1) -> list[Path]:
-    """Wait for the files of exchanges that are over for the client."""
+def recorded_files(folder: Path, before: set[Path], count: int = 1) -> list[Path]:
+    """Wait for and return the files of exchanges that are over for the client."""
     end = time.monotonic() + 60
     while len(new := set(folder.glob("*.flow")) - before) < count:
         assert time.monotonic() < end, f"{len(new)} files of {count}"
@@ -46,7 +46,7 @@ def made(folder: Path, before: set[Path], count: int = 1) -> list[Path]:
 
 
 def peak(pid: int) -> int:
-    """The largest memory that a process ever had, in bytes."""
+    """Return the peak memory of a process in bytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) * 1024
@@ -55,7 +55,7 @@ def peak(pid: int) -> int:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("tools", [True, False], ids=["ours", "passing"])
 def test_fifty_megabytes(backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path, ask: Any, tools: bool) -> None:
-    """The first byte comes before the second was sent, memory stays bounded, and the file says what it lacks."""
+    """The first byte arrives before the second is sent, memory stays bounded, and the file notes what is missing."""
     seen_first = threading.Event()
     piece = chat_frame("word " * 13_000)  # 64 kB
 
@@ -77,7 +77,7 @@ def test_fifty_megabytes(backend: RawBackend, proxy: Mitmdump, line: Line, folde
         seen_first.set()
         size += len(data)
     assert size > 49 * MEBIBYTE
-    (file,) = made(folder, before)
+    (file,) = recorded_files(folder, before)
     assert peak(proxy.pid) - start < 80 * MEBIBYTE
     assert file.stat().st_size < 9 * MEBIBYTE
     note = recorded(file)[0].metadata["toolsim_capture"]
@@ -101,7 +101,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_planted_secrets(backend: RawBackend, line: Line, folder: Path, ask: Any, stream: bool) -> None:
-    """Secrets of many shapes in headers, query, body and answer: none is in the file, not in pieces either."""
+    """Secrets of many shapes in headers, query, body and answer: none is in the file, whole or in pieces."""
     arguments = json.dumps({"city": "Bonn", "password": PLANTED["argument"]})
     block = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': arguments})}</tool_call>"
     text = f"The key {PLANTED['openai']} and {PLANTED['bearer']}, {PLANTED['jwt']}. {block}"
@@ -139,22 +139,22 @@ def test_planted_secrets(backend: RawBackend, line: Line, folder: Path, ask: Any
         X_Custom_Auth="planted-custom",
     )
     assert PLANTED["argument"] in reply.body.decode()
-    (file,) = made(folder, before)
+    (file,) = recorded_files(folder, before)
     data = file.read_bytes()
     for name, secret in PLANTED.items():
         assert secret.encode() not in data, name
     assert b"planted" not in data.lower()
-    said = []
+    texts = []
     for flow in read_flows_from_paths([file]):
         assert flow.response is not None
         events = (flow.response.content or b"").split(b"data: ")
-        said += [deltas(json.loads(event)) for event in events if stream and event.startswith(b"{")]
-    assert "planted" not in "".join(said).lower()
-    assert not stream or "The key sk-" in "".join(said)
+        texts += [deltas(json.loads(event)) for event in events if stream and event.startswith(b"{")]
+    assert "planted" not in "".join(texts).lower()
+    assert not stream or "The key sk-" in "".join(texts)
 
 
 def deltas(chunk: dict[str, Any]) -> str:
-    """The words of one chunk: text and arguments."""
+    """Return the text and the arguments in one chunk."""
     words = []
     for choice in chunk["choices"]:
         delta = choice["delta"]
@@ -164,28 +164,28 @@ def deltas(chunk: dict[str, Any]) -> str:
 
 
 def test_server_replay(backend: RawBackend, line: Line, folder: Path, ask: Any) -> None:
-    """``mitmdump -S FILE`` serves the stored answer to a live client, which gets what the first one got."""
+    """``mitmdump -S FILE`` serves the stored answer to a live client, which gets the same as the first one."""
     backend.play(stream_of("Let me look. ", CALL, CALL, " and a tail"))
     before = set(folder.glob("*.flow"))
     live = line.post("/v1/chat/completions", ask(stream=True))
-    (file,) = made(folder, before)
+    (file,) = recorded_files(folder, before)
     for mode in (None, "http://127.0.0.1:9"):
         with Mitmdump(mode, arguments=["-S", str(file)]) as replaying:
             with Line(replaying.url) as other:
                 served = other.post("/v1/chat/completions", ask(stream=True), Authorization="Bearer another")
             assert served.status == 200
-            assert told(served) == told(live)
+            assert without_ids(served) == without_ids(live)
             assert "get_weather" in served.body.decode()
             assert "and a tail" not in served.body.decode()
 
 
-def told(reply: Reply) -> list[Any]:
-    """The events without the id, which is random."""
+def without_ids(reply: Reply) -> list[Any]:
+    """Return the events without the id, which is random."""
     return [event if event == "[DONE]" else event | {"id": ""} for event in reply.events()]
 
 
 def test_replayed_flows(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
-    """A flow that is sent again gets its calls again, without "Revert" and past the key; both its sides are new."""
+    """A flow that is sent again gets calls again, without "Revert" and without a key; both its sides are new."""
     saved, again, captured = tmp_path / "saved.flow", tmp_path / "again.flow", tmp_path / "captured"
     with Mitmdump(backend.url, arguments=["-w", str(saved)], toolsim_api_key="k") as first, Line(first.url) as line:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""How a rewritten request reaches the backend, whatever the client's encodings and framing were."""
+"""How a rewritten request reaches the backend, whatever encoding and framing the client used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shows_the_manifest(backend: RawBackend) -> bool:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_compressed_bodies(encoding: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A compressed request is read, and goes on uncompressed with the right length."""
+    """A compressed request is read, and forwarded uncompressed with the right length."""
     body = ENCODINGS[encoding](json.dumps(ask()).encode())
     reply = line.post("/v1/chat/completions", body, Content_Encoding=encoding, Accept_Encoding="gzip, br, zstd")
     assert reply.json()["choices"][0]["message"]["tool_calls"]
@@ -64,7 +64,7 @@ def test_bad_encodings(encoding: str, backend: RawBackend, line: Line) -> None:
 
 
 def test_chunked_body(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """A request in chunks goes on with a length."""
+    """A chunked request is forwarded with a length."""
     body = json.dumps(ask()).encode()
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:
         head = (
@@ -77,7 +77,7 @@ def test_chunked_body(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
 
 
 def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """A client that knows no chunks gets its stream until the end of the connection."""
+    """A client without support for chunks gets its stream until the end of the connection."""
     backend.play(stream_of("Hi ", CALL))
     body = json.dumps(ask(stream=True)).encode()
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:
@@ -91,14 +91,14 @@ def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None
 
 
 def test_refused_request(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A malformed declaration is a 400 that names it, and the connection goes on."""
+    """A malformed declaration is a 400 that names it, and the connection stays usable."""
     reply = line.post("/v1/chat/completions", ask(tools="all"))
     assert (reply.status, reply.json()["error"]["param"]) == (400, "tools")
     assert line.post("/v1/chat/completions", ask()).status == 200
 
 
 def test_query_and_headers_stay(backend: RawBackend, line: Line, ask: Any) -> None:
-    """The query and the client's own headers go on; the header that is meant for toolsim does not."""
+    """The query and the client's own headers are forwarded; the header for toolsim is not."""
     headers = {"Authorization": "Bearer secret", "X_Mine": "1", "X_Proxy_Output_Mode": "obsidian-xml"}
     reply = line.post("/v1/chat/completions?api-version=2", ask(), **headers)
     asked = backend.asked[-1]
@@ -113,7 +113,7 @@ COMPRESSED_ANSWERS = {"whole": False, "stream": True}
 
 @pytest.mark.parametrize("name", COMPRESSED_ANSWERS)
 def test_backend_that_compresses_all_the_same(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend that compresses although it was asked not to is understood; such a stream arrives at once."""
+    """The answer of a backend that compresses against our request is decoded; such a stream arrives in one piece."""
     stream = COMPRESSED_ANSWERS[name]
     plain = chat_frame(CALL) + chat_frame(finish="stop") + DONE if stream else chat_whole(CALL)
 
@@ -129,7 +129,7 @@ def test_backend_that_compresses_all_the_same(name: str, backend: RawBackend, li
 
 
 def test_stream_with_a_length(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A stream whose backend knew its length goes on in chunks, since ours differs."""
+    """A stream with a length is forwarded in chunks, since our length differs."""
     plain = chat_frame("Hi ") + chat_frame(CALL) + chat_frame(finish="stop") + DONE
 
     async def behave(answer: Answer) -> None:
@@ -144,7 +144,7 @@ def test_stream_with_a_length(backend: RawBackend, line: Line, ask: Any) -> None
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_forms_that_differ(stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend that streams unasked, or does not stream when asked, is turned into what the client asked for."""
+    """If a backend streams unasked, or does not stream when asked, the client still gets the form it asked for."""
 
     async def streams(answer: Answer) -> None:
         await stream_of("Hi ", CALL)(answer)
@@ -165,8 +165,8 @@ def limited(backend: RawBackend) -> Iterator[Mitmdump]:
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
-def test_large_bodies_are_still_ours(chunked: bool, backend: RawBackend, limited: Mitmdump, ask: Any) -> None:
-    """mitmproxy's stream_large_bodies does not make a large request or answer slip past us."""
+def test_large_bodies_are_still_rewritten(chunked: bool, backend: RawBackend, limited: Mitmdump, ask: Any) -> None:
+    """mitmproxy's stream_large_bodies does not let a large request or answer bypass us."""
     text = "word " * 2000 + CALL
 
     async def behave(answer: Answer) -> None:
@@ -187,7 +187,7 @@ def test_large_bodies_are_still_ours(chunked: bool, backend: RawBackend, limited
 
 
 def test_concurrent_flows_share_nothing(backend: RawBackend, proxy: Mitmdump) -> None:
-    """Thirty streams at once, each with tools and a call of its own, get their own calls and nobody else's."""
+    """Thirty concurrent streams, each with its own tools and call, get only their own calls."""
     import asyncio
 
     async def behave(answer: Answer) -> None:

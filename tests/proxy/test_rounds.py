@@ -1,4 +1,4 @@
-"""Asking again through a real mitmdump: what the model is asked, what the client gets, what is left of each round."""
+"""Asking again through a real mitmdump: what the model is asked, what the client gets, what is recorded per round."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAYS = {
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
 BAD = GOOD.replace("3", '"three"')
 MISFIT = BAD.removeprefix("<tool_call>").removesuffix("</tool_call>")
-# Each way to fail, what the model is told of it, and what it writes then.
+# Each fault: the model's first turn, the record that it is then shown, and the reason in it.
 WAYS: dict[str, tuple[Turn, str, str]] = {
     "schema": (says(BAD), "SCHEMA_MISMATCH name=forecast", "/days: got string, expected integer"),
     "malformed": (says(GOOD.replace(":3", " 3")), "MALFORMED_JSON name=forecast", "one JSON object"),
@@ -114,28 +114,28 @@ def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_second_is_asked_with_the_exact_reason(
+def test_the_model_is_asked_again_with_the_exact_reason(
     way: str, api: str, stream: bool, line: Line, backend: TextBackend
 ) -> None:
-    """In whatever way the first call is bad, the model is shown its words and why; the client gets the good call."""
+    """Whatever is wrong with the first call, the model sees its answer and the reason; the client gets a good call."""
     first, record, reason = WAYS[way]
     backend.play([first, says(GOOD)], chunk_size=5)
     more = {"tool_choice": "required"} if way == "required" else {}
     reply = line.post(f"/v1/{api}", body(api, stream=stream, **more))
     assert calls_of(reply, api, stream=stream) == [("forecast", '{"days":3}')]
     _, second = backend.exchanges
-    (role, words), (last_role, told) = second.transcript[-2:]
+    (role, words), (last_role, error_record) = second.transcript[-2:]
     assert (role, words) == ("assistant", first.text)
     assert last_role == "user"
-    assert told.startswith(f"[function_call_error reason={record}")
-    assert reason in told.splitlines()[0]
+    assert error_record.startswith(f"[function_call_error reason={record}")
+    assert reason in error_record.splitlines()[0]
     if not stream:
         assert reply.headers["x-toolsim-tool-call-count"] == "1"
 
 
 @pytest.mark.slow
-def test_a_call_that_was_cut_off_goes_on(line: Line, backend: TextBackend) -> None:
-    """The rest is joined to the beginning, in a stream of one piece and one numbering."""
+def test_a_call_that_was_cut_off_is_continued(line: Line, backend: TextBackend) -> None:
+    """The rest is joined to the beginning, in one stream with one numbering."""
     backend.play([says(GOOD[:40], ending="length"), says(GOOD[40:])], chunk_size=5)
     reply = line.post("/v1/responses", body("responses", stream=True))
     assert calls_of(reply, "responses", stream=True) == [("forecast", '{"days":3}')]
@@ -146,19 +146,19 @@ def test_a_call_that_was_cut_off_goes_on(line: Line, backend: TextBackend) -> No
 
 
 @pytest.mark.slow
-def test_the_bounds_hold_and_what_went_out_stays(line: Line, backend: TextBackend) -> None:
-    """After two further rounds the client gets the last one's error; text that it has seen is not taken back."""
+def test_the_bounds_hold_and_sent_text_stays(line: Line, backend: TextBackend) -> None:
+    """After two further rounds the client gets the last error; text that was already sent is not withdrawn."""
     backend.play([says("Well. ", BAD), says(BAD), says(BAD), says(GOOD)], chunk_size=5)
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     *deltas, error = reply.events()
-    assert "".join(each["choices"][0]["delta"].get("content") or "" for each in deltas) == "Well. "
+    assert "".join(event["choices"][0]["delta"].get("content") or "" for event in deltas) == "Well. "
     assert error["error"]["code"] == "invalid_tool_call"
     assert len(backend.exchanges) == 3
 
 
 @pytest.mark.slow
 def test_an_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
-    """The second time the model is offered no tools, and its words are the answer."""
+    """In the second round the model is offered no tools, and its text is the answer."""
     call = {"id": "call_001", "type": "function", "function": {"name": "forecast", "arguments": '{"days":3}'}}
     history = [
         {"role": "user", "content": "hi"},
@@ -174,7 +174,7 @@ def test_an_empty_answer_after_an_output(line: Line, backend: TextBackend) -> No
 
 @pytest.mark.slow
 def test_a_request_that_is_too_large_is_asked_once(line: Line, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Above 1 MiB there are no further rounds, and the log says so."""
+    """Above 1 MiB there are no further rounds, and the log reports it."""
     backend.play([says(MISFIT), says(GOOD)])
     asked = body("chat/completions", stream=False, messages=[{"role": "user", "content": "x" * 1024 * 1024}])
     reply = line.post("/v1/chat/completions", asked)
@@ -185,13 +185,13 @@ def test_a_request_that_is_too_large_is_asked_once(line: Line, backend: TextBack
 
 @pytest.mark.slow
 def test_errors_pass_and_a_failed_round_makes_nothing_worse(line: Line, backend: TextBackend) -> None:
-    """What the backend says to the first round reaches the client as it is; a second that fails changes nothing."""
+    """An error in the first round reaches the client unchanged; a second round that fails changes nothing."""
     backend.play([refuses(429, "Slow down.")])
     refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     assert (refused.status, refused.json()["error"]["message"]) == (429, "Slow down.")
     backend.play([says("Well."), refuses(500, "Gone.")])
-    kept = line.post("/v1/responses", body("responses", stream=False, tool_choice="required"))
-    assert kept.json()["output"][0]["content"][0]["text"] == "Well."
+    answered = line.post("/v1/responses", body("responses", stream=False, tool_choice="required"))
+    assert answered.json()["output"][0]["content"][0]["text"] == "Well."
     bad = line.post("/v1/responses", body("responses", stream=False, tools=[{"type": "function"}]))
     assert bad.status == 400
 
@@ -199,7 +199,7 @@ def test_errors_pass_and_a_failed_round_makes_nothing_worse(line: Line, backend:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_stops_the_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The backend is hung up on, and asked nothing more."""
+    """The connection to the backend is closed, and there are no further requests."""
     backend.play([says(BAD), says("a ", "b ", ending="hang"), says(GOOD)], chunk_size=5)
     line = Line(proxy.url, timeout=2.0)
     try:
@@ -214,7 +214,7 @@ def test_a_client_that_leaves_stops_the_round(stream: bool, proxy: Mitmdump, bac
 
 @pytest.mark.slow
 def test_text_comes_as_it_is_written(line: Line, backend: TextBackend) -> None:
-    """What a round says reaches the client before the round is over."""
+    """The text of a round reaches the client before the round is over."""
     backend.play([says("one ", "two ", "three", pause=0.4)])
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
     times = [when for when, data in arrivals(response) if b"output_text.delta" in data]
@@ -223,7 +223,7 @@ def test_text_comes_as_it_is_written(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
-    """The client's flow holds its request and its answer; each round is a flow that names it, and can be replayed."""
+    """The client's flow holds its request and answer; each round is a flow that refers to it and can be replayed."""
     with Mitmdump(
         backend.url,
         toolsim_retry=1,
@@ -256,13 +256,13 @@ def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
         assert flow.request.path == "/v1/responses"
     assert len(re.findall(r'"part_of": "', log)) == 2
     replay = [sys.executable, "-m", "toolsimlib.recordings.replay", str(tmp_path / "captured")]
-    told = subprocess.run(replay, capture_output=True, text=True, check=False)
-    assert told.stdout.endswith("2 recorded exchanges, none differ\n"), told.stdout + told.stderr
+    replayed = subprocess.run(replay, capture_output=True, text=True, check=False)
+    assert replayed.stdout.endswith("2 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
 
 
 @pytest.mark.slow
 def test_a_builtin_backend_is_asked_again_too() -> None:
-    """Rounds reach it through its own gate, and it is only asked by those whom the proxy has let in."""
+    """Rounds pass its access check, and only admitted clients reach it."""
     options: dict[str, Any] = {"toolsim_backend": "scripted", "toolsim_scripted_delay": 0, "toolsim_api_key": "k"}
     with Mitmdump(None, toolsim_retry=1, **options) as it, Line(it.url) as line:
         question = {"input": "What is the forecast for 3 days? [badly]"}
@@ -273,7 +273,7 @@ def test_a_builtin_backend_is_asked_again_too() -> None:
 
 @pytest.mark.slow
 def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
-    """Rounds of bodies that are rewritten in another process, for a client that had to say who it is."""
+    """Rounds work for bodies that are rewritten in another process, and for a client that had to authenticate."""
     words = [{"role": "user", "content": "word " * 20_000}]
     long = says("Well. " * 8_000 + BAD)
     with Mitmdump(backend.url, toolsim_retry=1, proxyauth="me:secret") as proxy, Line(proxy.url) as line:

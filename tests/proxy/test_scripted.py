@@ -1,4 +1,4 @@
-"""The scripted model behind a real mitmdump: what a client gets when it plays each row of README's table."""
+"""The scripted model behind a real mitmdump: what a client gets for each row of README's table."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def cities(reply: Any) -> list[Any]:
 
 
 def test_two_cities_are_two_calls(scripted: Line) -> None:
-    """After a word to the user."""
+    """The calls follow a text for the user."""
     reply = scripted.post("/v1/chat/completions", body(QUESTION))
     assert cities(reply) == [{"city": "Bonn"}, {"city": "Paris"}]
     assert reply.json()["choices"][0]["message"]["content"].startswith("Let me ask get_weather.")
 
 
 def test_hello_is_no_call(scripted: Line) -> None:
-    """With tools on offer."""
+    """Even with tools available, the answer is text."""
     reply = scripted.post("/v1/chat/completions", body("Hello"))
     assert cities(reply) == []
     assert "get_weather" in reply.json()["choices"][0]["message"]["content"]
@@ -69,7 +69,7 @@ CALLS = [{"city": "Bonn"}]
     ],
 )
 def test_each_stage_direction(word: str, strict: bool, status: int, calls: Any, scripted: Line) -> None:
-    """As README's table says what becomes of it."""
+    """Each stage direction has the outcome in README's table."""
     reply = scripted.post("/v1/chat/completions", body(f"What is the weather in Bonn? [{word}]", strict=strict))
     assert reply.status == status, reply.body
     if calls is not None:
@@ -77,7 +77,7 @@ def test_each_stage_direction(word: str, strict: bool, status: int, calls: Any, 
 
 
 def test_a_stream_that_breaks_off_is_an_error(scripted: Line) -> None:
-    """Never an answer that looks complete."""
+    """It never looks like a complete answer."""
     reply = scripted.post("/v1/chat/completions", body("Hello [cut]", stream=True))
     assert b'"error"' in reply.body
     assert b'"finish_reason":"stop"' not in reply.body
@@ -87,14 +87,14 @@ def test_it_speaks_at_a_human_pace() -> None:
     """By default: a short answer takes some tenths of a second, in many pieces."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         proxy.wait_for("scripted backend answers")
-        began = time.monotonic()
+        start = time.monotonic()
         reply = line.post("/v1/chat/completions", body("Hello", stream=True))
-        assert time.monotonic() - began > 0.3
+        assert time.monotonic() - start > 0.3
         assert reply.body.count(b'"content":"') > 10
 
 
 def test_an_unknown_previous_response_is_a_400(scripted: Line) -> None:
-    """The script stores nothing, and says so."""
+    """The scripted model stores nothing, and the error reports it."""
     asked = {"input": "And there?", "previous_response_id": "resp_1"}
     for tools in ([], [{"type": "function", "name": "f"}]):
         reply = scripted.post("/v1/responses", {**asked, "tools": tools})

@@ -1,4 +1,4 @@
-"""A second opinion through a real mitmdump: what the model is asked, what the client gets, what is left of it."""
+"""A second opinion through a real mitmdump: what the model is asked, what the client gets, what is recorded."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def is_question(exchange: Exchange) -> bool:
 
 
 def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
-    """Return a model that calls whatever it is offered; ``answers``: what it thinks of its tools."""
+    """Return a model that calls whatever it is offered; ``answers``: its second opinions, by tool."""
     words = words or says(WORDS)
 
     def play(exchange: Exchange) -> Turn:
@@ -114,7 +114,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Streamed and whole the same: only a plain no refuses, and words come in the place of a call that stood alone."""
+    """Streamed and whole are the same: only a plain no refuses a call, and text replaces a call that was alone."""
     rule, items, rounds = WAYS[way]
     both = []
     for stream in (False, True):
@@ -123,9 +123,10 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
         assert reply.status == 200, reply.body
         both.append(read("chat" if api != "responses" else "responses", stream, [reply.body]))
         assert len(backend.exchanges) == rounds
-        counted = [each for each in backend.exchanges if each.whole]
+        complete = [exchange for exchange in backend.exchanges if exchange.whole]
         assert both[-1].usage is not None
-        assert both[-1].usage >= sum(len(text.split()) for each in counted for _, text in each.transcript)
+        words_in = sum(len(text.split()) for exchange in complete for _, text in exchange.transcript)
+        assert both[-1].usage >= words_in
     assert both[0].items == both[1].items == items
     assert both[0].ids == both[1].ids
     assert both[0].usage == both[1].usage
@@ -134,7 +135,7 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -> None:
-    """A question of its own, short and certain, as the model works otherwise; behind a no, the conversation alone."""
+    """The question is a separate, short request at temperature 0; after a no, just the conversation is sent again."""
     backend.play(WAYS["no"][0])
     limits = {"max_tokens": 500} if api != "responses" else {"max_output_tokens": 500}
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8, **limits))
@@ -150,8 +151,8 @@ def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
-def test_whoever_need_not_be_asked_is_not(api: str, line: Line, backend: TextBackend) -> None:
-    """A demanded call, and one in the middle of a task, are told as they are, after one turn."""
+def test_when_no_opinion_is_needed_none_is_asked(api: str, line: Line, backend: TextBackend) -> None:
+    """A required call, and one in the middle of a task, are emitted unchanged, after one round."""
     backend.play(model(says(BONN), get_weather=says("no")))
     history: Any = {
         "messages": [
@@ -180,7 +181,7 @@ def test_whoever_need_not_be_asked_is_not(api: str, line: Line, backend: TextBac
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_stops_the_question(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The backend is hung up on, and asked nothing more."""
+    """The connection to the backend is closed, and there are no further requests."""
     backend.play(model(says(BONN), get_weather=says("No", ending="hang")))
     line = Line(proxy.url, timeout=2.0)
     try:
@@ -195,19 +196,19 @@ def test_a_client_that_leaves_stops_the_question(stream: bool, proxy: Mitmdump, 
 
 
 @pytest.mark.slow
-def test_text_is_told_while_its_call_waits(line: Line, backend: TextBackend) -> None:
-    """What the model says before a call comes at once, and the call, incremental or not, behind the verdict."""
+def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> None:
+    """The text before a call is sent at once, and the call, incremental or not, after the verdict."""
     backend.play(model(says("Well. ", BONN), get_weather=says("", "yes", pause=0.5)))
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
-    told = list(arrivals(response))
-    text = next(when for when, data in told if b"output_text.delta" in data)
-    call = next(when for when, data in told if b"function_call" in data)
+    received = list(arrivals(response))
+    text = next(when for when, data in received if b"output_text.delta" in data)
+    call = next(when for when, data in received if b"function_call" in data)
     assert call - text > 0.8
 
 
 @pytest.mark.slow
-def test_what_is_left_of_it(backend: TextBackend, tmp_path: Path) -> None:
-    """Log, comment and metrics name the refused call; each turn is a flow of its own, and replays to the same."""
+def test_what_is_recorded(backend: TextBackend, tmp_path: Path) -> None:
+    """Log, comment and metrics name the refused call; each round is its own flow, and replays unchanged."""
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
     with Mitmdump(backend.url, toolsim_second_opinion="on", toolsim_capture=str(folder), arguments=arguments) as proxy:
@@ -226,24 +227,24 @@ def test_what_is_left_of_it(backend: TextBackend, tmp_path: Path) -> None:
     assert whole.comment.startswith("no call · 1 dropped call: SECOND_OPINION:get_weather · 3 rounds"), whole.comment
     assert [flow.metadata["toolsim"]["part_of"] for flow in rounds] == [whole.id] * 3
     assert b"A function: get_weather(city): The weather." in (rounds[1].request.content or b"")
-    # The question belongs to no conversation, and begins none.
+    # The question belongs to no conversation, and starts none.
     assert ["#1 turn 1" in flow.comment for flow in rounds] == [True, False, True]
     assert whole.response is not None
     assert WORDS.encode() in b"".join(re.findall(rb'"content":"([^"]*)"', whole.response.content or b""))
     replay = [sys.executable, "-m", "toolsimlib.recordings.replay", str(folder)]
-    told = subprocess.run(replay, capture_output=True, text=True, check=False)
-    assert told.stdout.endswith("3 recorded exchanges, none differ\n"), told.stdout + told.stderr
+    replayed = subprocess.run(replay, capture_output=True, text=True, check=False)
+    assert replayed.stdout.endswith("3 recorded exchanges, none differ\n"), replayed.stdout + replayed.stderr
 
 
 @pytest.mark.slow
 def test_in_the_background_and_over_the_other_api(backend: TextBackend) -> None:
-    """Nobody waits for it, and the backend speaks chat: words take the place of the call all the same."""
+    """With a background answer over a chat backend, text still replaces the call."""
     backend.play(WAYS["no, behind words"][0])
     options = {"toolsim_second_opinion": "on", "toolsim_store": "memory", "toolsim_backend": "chat"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
-        begun = line.post("/v1/responses", body("responses", stream=False, background=True)).json()
+        queued = line.post("/v1/responses", body("responses", stream=False, background=True)).json()
         for _ in range(100):
-            answer = line.request("GET", f"/v1/responses/{begun['id']}").json()
+            answer = line.request("GET", f"/v1/responses/{queued['id']}").json()
             if answer["status"] not in ("queued", "in_progress"):
                 break
             time.sleep(0.1)

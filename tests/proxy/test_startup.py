@@ -1,4 +1,4 @@
-"""Wrong options given to the real programs: the start ends, with one line that says what is wrong."""
+"""Wrong options given to the real programs: the start fails, with one line that names the problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRONG = "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"
 
 
 def lines(output: str) -> list[str]:
-    """Return what a person reads, without times and colours."""
+    """Return the visible lines, without times and colours."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     return [re.sub(r"^\[[\d:.]+\]\s*", "", line.strip()) for line in text.splitlines()]
 
@@ -39,14 +39,13 @@ def test_mitmdump_does_not_start(options: dict[str, str], line: str) -> None:
     """One line, no traceback, exit status 1."""
     proxy = Mitmdump(toolsim_api_key="k", **options)  # type: ignore[arg-type]
     assert proxy.exit_code() == 1
-    said = lines(proxy.log())
-    assert said.count(line) == 1
+    assert lines(proxy.log()).count(line) == 1
     assert "Traceback" not in proxy.log()
     assert "never retrieved" not in proxy.log()
 
 
-def test_a_login_is_not_lent_by_mistake() -> None:
-    """The codex backend on all interfaces without a key."""
+def test_a_login_is_not_shared_by_mistake() -> None:
+    """The codex backend on all interfaces without a key does not start."""
     proxy = Mitmdump(listen_host="0.0.0.0", toolsim_backend="codex")
     assert proxy.exit_code() == 1
     assert "Traceback" not in proxy.log()
@@ -65,12 +64,12 @@ def test_a_login_is_not_lent_by_mistake() -> None:
     ids=["mitmdump with config.yaml", "mitmweb", "mitmproxy"],
 )
 def test_no_program_starts(program: str, given: list[str], tmp_path: Path) -> None:
-    """Wherever the value comes from, and also where the log has to be read off a screen."""
+    """Wherever the value comes from, and even if the log is only on a screen."""
     if not given:
         (tmp_path / "config.yaml").write_text("toolsim_idle_timeout: 5m\n")
     command = [sys.executable, "-c", f"from mitmproxy.tools.main import {program}; {program}()"]
     command += ["-s", str(ADDON), "--listen-host", "127.0.0.1", "--listen-port", "0", "--set", f"confdir={tmp_path}"]
-    # mitmproxy wants a terminal; what it logged it repeats on standard error once it has left the screen.
+    # mitmproxy needs a terminal; when it leaves the screen, it repeats its log on standard error.
     screen, terminal = pty.openpty()
     with open(screen, "rb", buffering=0) as shown:
         run = subprocess.run(
@@ -93,5 +92,5 @@ def test_no_program_starts(program: str, given: list[str], tmp_path: Path) -> No
 def _read(screen: FileIO) -> bytes:
     try:
         return screen.read(65536) or b""
-    except OSError:  # Nobody holds the other side any more.
+    except OSError:  # The other side is closed.
         return b""

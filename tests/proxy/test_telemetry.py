@@ -1,4 +1,4 @@
-"""What is told of an exchange: log line, saved flow, headers, counters. Never argument values."""
+"""What is reported of an exchange: log line, saved flow, headers, counters. Never argument values."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ async def whole(answer: Answer) -> None:
     await answer.whole(chat_whole(f"Hi {CALL} tail"), Content_Type="application/json")
 
 
-def told(proxy: Mitmdump) -> list[Any]:
+def turn_lines(proxy: Mitmdump) -> list[Any]:
     lines = [json.loads(line) for line in proxy.log().splitlines() if line.startswith("{")]
     return [line for line in lines if "tool_call_count" in line]
 
 
-def test_each_exchange_is_told_once(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """One line each in the log, the same in the saved flow beside the client's original request, headers, counters."""
+def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
+    """One log line, the same in the saved flow beside the client's original request, and in headers and metrics."""
     saved = tmp_path / "saved.flow"
     with Mitmdump(backend.url, arguments=("-w", str(saved))) as proxy, Line(proxy.url) as line:
         backend.play(whole)
@@ -41,13 +41,13 @@ def test_each_exchange_is_told_once(backend: RawBackend, tmp_path: Path, ask: An
         line.post("/v1/chat/completions", ask(stream=True))
         line.post("/v1/chat/completions", ask(tools=1))
         line.post("/v1/chat/completions", ask(tools=[]))
-        lines = told(proxy)
-        assert [each["status"] for each in lines] == [200, 200, 400, 200]
-        assert [each["tool_call_count"] for each in lines] == [1, 1, 0, 0]
+        lines = turn_lines(proxy)
+        assert [entry["status"] for entry in lines] == [200, 200, 400, 200]
+        assert [entry["tool_call_count"] for entry in lines] == [1, 1, 0, 0]
         assert lines[0]["calls"] == lines[1]["calls"] == lines[0]["tools"] == ["get_weather"]
         assert lines[0]["tool_cutoff"] == lines[1]["tool_cutoff"]
         assert lines[2]["error"]
-        assert [each["level"] for each in lines] == ["info", "info", "warning", "info"]
+        assert [entry["level"] for entry in lines] == ["info", "info", "warning", "info"]
         assert "Bonn" not in proxy.log()
         text = line.request("GET", "/toolsim/metrics").body.decode()
     assert 'toolsim_exchanges_total{client="chat",backend="chat",stream="true",outcome="ok"} 1' in text
@@ -66,21 +66,21 @@ def test_each_exchange_is_told_once(backend: RawBackend, tmp_path: Path, ask: An
 
 
 def test_stream_comment_only_on_demand(backend: RawBackend, line: Line, ask: Any) -> None:
-    """Streams hold no comment unless it is asked for."""
+    """Streams hold no comment unless an option enables it."""
     backend.play(stream_of(CALL))
     assert b"\n:" not in b"\n" + line.post("/v1/chat/completions", ask(stream=True)).body
     with Mitmdump(backend.url, toolsim_sse_telemetry=True) as proxy, Line(proxy.url) as other:
         body = other.post("/v1/chat/completions", ask(stream=True)).body
-        told = json.loads(body.partition(b"\n: ")[2].partition(b"\n")[0])
-        assert (told["tool_call_count"], told["calls"], told["mode"]) == (1, ["get_weather"], "openai-json")
+        comment = json.loads(body.partition(b"\n: ")[2].partition(b"\n")[0])
+        assert (comment["tool_call_count"], comment["calls"], comment["mode"]) == (1, ["get_weather"], "openai-json")
         # The predecessor's fields, by its names.
-        assert (told["tool_call_truncated"], told["stop_after_tools_mode"]) == (False, "burst")
-        assert "blocks" not in told
+        assert (comment["tool_call_truncated"], comment["stop_after_tools_mode"]) == (False, "burst")
+        assert "blocks" not in comment
 
 
 @pytest.mark.slow
 def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
-    """By default: who is served where, and one line a turn, whether there were tools in it or not; nothing else."""
+    """By default it shows what is served where, and one line per turn, with or without tools; nothing else."""
 
     async def models(answer: Answer) -> None:
         await answer.whole(b'{"data": [{"id": "llama3"}]}', Content_Type="application/json")
@@ -95,14 +95,14 @@ def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
         line.post("/v1/chat/completions", ask(tools=1))
         line.request("GET", "/toolsim/metrics")
         proxy.wait_for("✗")
-        said = [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", each) for each in proxy.log().splitlines()]
-    assert said[2].startswith(f"toolsim {__version__} in front of {backend.url}/v1")
-    assert said[3:6] == [
+        lines = [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", entry) for entry in proxy.log().splitlines()]
+    assert lines[2].startswith(f"toolsim {__version__} in front of {backend.url}/v1")
+    assert lines[3:6] == [
         f"  base URL for clients  {proxy.url}/v1  (key: any)",
         f"  metrics               {proxy.url}/toolsim/metrics",
         "models: llama3",
     ]
-    assert said[6:] == [
+    assert lines[6:] == [
         "✓ m · chat stream · 1 call get_weather · ",
         "✓ m · chat · no tools · ",
         "✗ m · chat · HTTP 400 Invalid type for 'tools': expected an array, but got an integer instead. · ",
@@ -111,20 +111,20 @@ def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
 
 @pytest.mark.slow
 def test_the_log_of_rounds(backend: RawBackend, ask: Any) -> None:
-    """A line for each round and one for the answer, and nothing of their connections."""
+    """One line per round and one for the answer, and none about their connections."""
     backend.play(stream_of(CALL.removesuffix("}</tool_call>")))
     with Mitmdump(backend.url, toolsim_log="text", toolsim_retry=1) as proxy, Line(proxy.url) as line:
-        proxy.wait_for("is this an API")  # What it says of the backend at its start may come late.
+        proxy.wait_for("is this an API")  # The line about the backend at startup may come late.
         line.post("/v1/chat/completions", ask(stream=True))
         proxy.wait_for("m · chat stream · [^\n]*rounds")
-        said = [re.sub(r"^\[[\d:.]+\]\s*", "", each) for each in proxy.log().splitlines()]
-    turns = [each for each in said if " m · chat stream · " in each]
-    assert said[-3:] == turns
+        lines = [re.sub(r"^\[[\d:.]+\]\s*", "", entry) for entry in proxy.log().splitlines()]
+    turns = [entry for entry in lines if " m · chat stream · " in entry]
+    assert lines[-3:] == turns
     assert ["round 1" in turns[0], "round 2" in turns[1]] == [True, True]
 
 
-def test_a_backend_says_why(backend: RawBackend, ask: Any) -> None:
-    """The words of a backend's error are told, also where it answers a request that is none of ours."""
+def test_the_reason_of_a_backend_error(backend: RawBackend, ask: Any) -> None:
+    """The message of a backend's error is logged, even if we did not rewrite the request."""
 
     async def refuses(answer: Answer) -> None:
         error = b'{"error": {"message": "model \'m\' not found"}}'
@@ -135,7 +135,7 @@ def test_a_backend_says_why(backend: RawBackend, ask: Any) -> None:
         for tools in (ask()["tools"], []):
             assert line.post("/v1/chat/completions", ask(tools=tools)).json()["error"]["message"].startswith("model")
         proxy.wait_for(r"model 'm' not found", count=2)
-        assert [each["problem"] for each in told(proxy)] == ["model 'm' not found"] * 2
+        assert [entry["problem"] for entry in turn_lines(proxy)] == ["model 'm' not found"] * 2
 
 
 TWO = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
@@ -147,20 +147,20 @@ async def two_calls(answer: Answer) -> None:
 
 @pytest.mark.parametrize(("stop", "cutoff"), [("off", None), ("on", "more than 1 calls")])
 def test_a_capped_answer(backend: RawBackend, ask: Any, stop: str, cutoff: str | None) -> None:
-    """Log, header and metrics say that a call was left out, and that the turn was cut off only where it was."""
+    """Log, header and metrics report that a call was left out, and that the turn was cut off only if it was."""
     options = {"toolsim_stop_after_tools": stop, "toolsim_tool_block_max": 1, "toolsim_log": "json"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
         backend.play(two_calls)
         unanswered = {"id": "call_007", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
         history = [*ask()["messages"], {"role": "assistant", "tool_calls": [unanswered]}]
         reply = line.post("/v1/chat/completions", ask(messages=history))
-        (one,) = told(proxy)
+        (entry,) = turn_lines(proxy)
         text = line.request("GET", "/toolsim/metrics").body.decode()
     assert reply.headers["x-toolsim-truncated"] == "true"
-    assert reply.headers.get("x-toolsim-tool-cutoff") == one.get("tool_cutoff") == cutoff
-    assert [code.partition(":")[0] for code in one["dropped_calls"]] == ["OVER_LIMIT"]
-    assert (one["has_tool_calls"], one["tool_call_ids"]) == (True, ["call_008"])
-    assert one["stop_after_tools_mode"] == ("burst" if stop == "on" else "off")
-    assert one["warnings"] == ["UNANSWERED_CALL:get_weather"]
+    assert reply.headers.get("x-toolsim-tool-cutoff") == entry.get("tool_cutoff") == cutoff
+    assert [code.partition(":")[0] for code in entry["dropped_calls"]] == ["OVER_LIMIT"]
+    assert (entry["has_tool_calls"], entry["tool_call_ids"]) == (True, ["call_008"])
+    assert entry["stop_after_tools_mode"] == ("burst" if stop == "on" else "off")
+    assert entry["warnings"] == ["UNANSWERED_CALL:get_weather"]
     assert ('toolsim_tool_cutoffs_total{reason="more than 1 calls"} 1' in text) == (cutoff is not None)
     assert 'toolsim_dropped_calls_total{reason="OVER_LIMIT"} 1' in text
