@@ -1,4 +1,4 @@
-"""A text-only backend and a mitmdump with a store before it, by the backend's dialect and the store."""
+"""A text-only backend and a mitmdump with a store in front of it, for each dialect and each store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def backend() -> Iterator[TextBackend]:
 def proxy(
     request: pytest.FixtureRequest, backend: TextBackend, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mitmdump]:
-    """A proxy with each store and each dialect, though not each with each: they know nothing of one another."""
+    """Proxies that cover each store and each dialect, but not each combination: the two are independent."""
     dialect, kind = request.param
     store = kind if kind == "memory" else f"sqlite:{tmp_path_factory.mktemp('store') / 'store'}"
     with Mitmdump(backend.url, toolsim_backend=dialect, toolsim_store=store) as proxy:

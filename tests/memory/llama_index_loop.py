@@ -1,7 +1,7 @@
-"""LlamaIndex with ``track_previous_responses``, which sends what is new alone: a program in an environment of its own.
+"""LlamaIndex with ``track_previous_responses``, which sends only what is new: a program in its own environment.
 
-It wants an older release of the OpenAI SDK than the other clients. Its one argument is JSON: ``base_url``, ``model``,
-``streamed``, ``questions``. It prints a line of JSON: for each question the last words, the calls and their ids.
+It needs an older release of the OpenAI SDK than the other clients. Its one argument is JSON: ``base_url``, ``model``,
+``streamed``, ``questions``. It prints one line of JSON: for each question the last text, the calls and their ids.
 """
 
 import json
@@ -28,7 +28,7 @@ def main() -> None:
         track_previous_responses=True,
     )
     tool = FunctionTool.from_defaults(get_weather)
-    told = []
+    outcomes = []
     for question in asked["questions"]:
         calls, ids = [], []
         new = [ChatMessage(role="user", content=question)]
@@ -43,8 +43,8 @@ def main() -> None:
                 ids.append(call.tool_id)
                 output = get_weather(**call.tool_kwargs)
                 new.append(ChatMessage(role="tool", content=output, additional_kwargs={"tool_call_id": call.tool_id}))
-        told.append({"text": answer.message.content or "", "calls": calls, "ids": ids})
-    print(json.dumps(told))
+        outcomes.append({"text": answer.message.content or "", "calls": calls, "ids": ids})
+    print(json.dumps(outcomes))
 
 
 main()

@@ -1,6 +1,4 @@
-"""Loops of client libraries that send only what is new: two questions, the second of which makes sense only to who
-remembers the first.
-"""
+"""Loops of client libraries that send only what is new: two questions, of which the second depends on the first."""
 
 from __future__ import annotations
 
@@ -20,24 +18,24 @@ from clients.cases import MODEL, PARIS, TOOLS, Outcome, call, run_tool
 from clients.test_openai_agents import tools
 
 QUESTIONS = ("Weather in Paris?", "And now?")
-SAID = (f"I look.\n{call('get_weather', PARIS)}", "Clear.", call("get_weather", PARIS), "Yes.")
+MODEL_TEXTS = (f"I look.\n{call('get_weather', PARIS)}", "Clear.", call("get_weather", PARIS), "Yes.")
 """What the model writes, turn by turn."""
 
 LLAMA_INDEX = Path(sys.prefix) / ".llama-index" / "bin" / "python"
 
 Loop = Callable[[str, bool], Awaitable[list[Outcome]]]
-"""Asks both at a base URL, streamed or not."""
+"""Asks both questions at a base URL, streamed or not."""
 
 
 def check(outcomes: list[Outcome], shown: str) -> None:
-    """Each answer came to its call and its words; ``shown``, the last that the model saw, holds all, once, in order."""
-    assert [(each.text, each.calls) for each in outcomes] == [
+    """Check that each answer has its call and its text, and that the last prompt, ``shown``, has all once, in order."""
+    assert [(outcome.text, outcome.calls) for outcome in outcomes] == [
         (text, [("get_weather", {"city": "Paris"})]) for text in ("Clear.", "Yes.")
     ]
-    assert len({id for each in outcomes for id in each.ids}) == 2
+    assert len({id for outcome in outcomes for id in outcome.ids}) == 2
     words = ["Weather in Paris?", "I look.", "The sky over Paris", "Clear.", "And now?"]
-    assert [shown.count(each) for each in words] == [1, 1, 2, 1, 1], shown
-    places = [shown.index(each) for each in words]
+    assert [shown.count(text) for text in words] == [1, 1, 2, 1, 1], shown
+    places = [shown.index(text) for text in words]
     assert places == sorted(places)
 
 
@@ -85,7 +83,7 @@ async def agents_session(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
-    """Also reads, lists and deletes what was kept."""
+    """Also retrieve, list and delete what was stored."""
     declared: Any = [{"type": "function", **tool} for tool in TOOLS]
     outcomes, previous = [], openai.omit
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=60) as client:
@@ -103,7 +101,7 @@ async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
                     answer = await client.responses.create(**sent)
                 calls = [item for item in answer.output if item.type == "function_call"]
                 outputs = [
-                    (each.call_id, run(outcome, each.name, json.loads(each.arguments), each.call_id)) for each in calls
+                    (call.call_id, run(outcome, call.name, json.loads(call.arguments), call.call_id)) for call in calls
                 ]
                 new = [{"type": "function_call_output", "call_id": id, "output": text} for id, text in outputs]
                 previous = answer.id
@@ -120,12 +118,12 @@ async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 async def langchain(base_url: str, streamed: bool) -> list[Outcome]:
-    """``use_previous_response_id``: it keeps all messages itself, and sends those behind the last answer."""
+    """With ``use_previous_response_id`` it keeps all messages itself, and sends those after the last answer."""
     import httpx2
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI
 
-    # Its own would be shared by all models of this process, and never closed.
+    # The default client would be shared by all models of this process, and never closed.
     http = httpx2.AsyncClient(trust_env=False)
     options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "timeout": 60}
     options["http_async_client"] = http
@@ -147,9 +145,9 @@ async def langchain(base_url: str, streamed: bool) -> list[Outcome]:
             messages.append(answer)
             if not answer.tool_calls:
                 break
-            for each in answer.tool_calls:
-                output = run(outcome, each["name"], each["args"], each["id"])
-                messages.append(ToolMessage(output, tool_call_id=each["id"]))
+            for made in answer.tool_calls:
+                output = run(outcome, made["name"], made["args"], made["id"])
+                messages.append(ToolMessage(output, tool_call_id=made["id"]))
         outcome.text = answer.text
     await http.aclose()
     return outcomes
@@ -167,7 +165,7 @@ async def llama_index(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 def needed(name: str) -> None:
-    """Skip a loop whose library is not installed."""
+    """Skip the test of a loop whose library is not installed."""
     if name == "LangChain":
         pytest.importorskip("langchain_openai", reason="needs langchain: run `make setup`")
     if name == "LlamaIndex" and not LLAMA_INDEX.exists():

@@ -1,4 +1,4 @@
-"""Counting and compacting, by the real SDK over each dialect: what the model is shown counts, and goes on."""
+"""Counting and compacting, with the real SDK over each dialect: both use what the model is shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def counting() -> Iterator[tuple[TextBackend, openai.OpenAI]]:
-    """A backend that counts, behind a proxy that keeps nothing."""
+    """A backend that can count, behind a proxy without a store."""
     with (
         TextBackend() as backend,
         Mitmdump(backend.url, toolsim_backend="responses") as proxy,
@@ -28,13 +28,13 @@ def counting() -> Iterator[tuple[TextBackend, openai.OpenAI]]:
 
 
 def test_a_backend_counts_what_the_model_would_be_shown(counting: tuple[TextBackend, openai.OpenAI]) -> None:
-    """The catalogue and the calls as text, and no field that its endpoint does not know."""
+    """It gets the catalogue and the calls as text, and no field that its endpoint does not accept."""
     backend, client = counting
     call = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": "18"}
     items: Any = [{"role": "user", "content": "Weather?"}, call, output]
-    told = client.responses.input_tokens.count(model="m", input=items, tools=TOOLS)
-    assert (told.input_tokens, told.model_extra) == (77, {})
+    count = client.responses.input_tokens.count(model="m", input=items, tools=TOOLS)
+    assert (count.input_tokens, count.model_extra) == (77, {})
     asked = backend.counted[-1]
     assert asked.keys() == {"model", "input"}
     assert {item["type"] for item in asked["input"]} == {"message"}
@@ -42,20 +42,20 @@ def test_a_backend_counts_what_the_model_would_be_shown(counting: tuple[TextBack
 
 
 def test_a_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, openai.OpenAI]) -> None:
-    """From then on there are estimates, which say so."""
+    """From then on it returns estimates, which are marked as such."""
     backend, client = counting
     backend.count, before = None, len(backend.counted)
     for _ in range(2):
-        told = client.responses.input_tokens.count(model="m", input="Hello there, how are you?")
-        assert told.model_extra == {"estimated": True}
-        assert 7 <= told.input_tokens <= 20
+        estimate = client.responses.input_tokens.count(model="m", input="Hello there, how are you?")
+        assert estimate.model_extra == {"estimated": True}
+        assert 7 <= estimate.input_tokens <= 20
     assert len(backend.counted) == before + 1
     with pytest.raises(openai.BadRequestError, match="Invalid type for 'input'"):
         client.responses.input_tokens.count(model="m", input=5)  # type: ignore[arg-type]
 
 
-def test_an_estimate_grows_with_what_is_kept(client: openai.OpenAI, backend: TextBackend) -> None:
-    """An earlier answer that a request refers to counts too, and so do tools."""
+def test_an_estimate_includes_what_is_stored(client: openai.OpenAI, backend: TextBackend) -> None:
+    """A stored answer that a request refers to counts too, and so do tools."""
     backend.play([says("word " * 200)])
     first = ask(client, False, input="Hello")
     count = client.responses.input_tokens.count
@@ -67,15 +67,16 @@ def test_an_estimate_grows_with_what_is_kept(client: openai.OpenAI, backend: Tex
         count(model="m", input="And?", previous_response_id="resp_x")
 
 
-def test_a_conversation_goes_on_from_its_summary(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The model sums it up, calls among it; the next turn is shown the user's words and the summary, with tools."""
+def test_a_conversation_continues_from_its_summary(client: openai.OpenAI, backend: TextBackend) -> None:
+    """The model summarises it, including calls; then it sees the user's messages and the summary, with tools."""
     backend.play([says("I look.", CALL), says("It was 18 degrees in Bonn."), says("Rain.", CALL), says("Bye.")])
     first = ask(client, False, input="Weather in Bonn?", tools=TOOLS)
     output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "18"}
     made = client.responses.compact(model="m", input=[output], previous_response_id=first.id)  # type: ignore[list-item]
-    said = shown(backend)
-    assert said.index("Weather in Bonn?") < said.index("I look.") < said.index("output=18]") < said.index("Summarise")
-    assert "CLIENT TOOL CATALOG" not in said
+    prompt = shown(backend)
+    places = [prompt.index(words) for words in ("Weather in Bonn?", "I look.", "output=18]", "Summarise")]
+    assert places == sorted(places)
+    assert "CLIENT TOOL CATALOG" not in prompt
     assert (made.object, [item.type for item in made.output]) == ("response.compaction", ["message", "compaction"])
     assert made.usage.output_tokens == 6
     left = [item.to_dict(warnings=False) for item in made.output]
@@ -85,13 +86,13 @@ def test_a_conversation_goes_on_from_its_summary(client: openai.OpenAI, backend:
     ask(client, False, input=items)
     for exchange in backend.exchanges[-2:]:
         words = "\n".join(text for _, text in exchange.transcript)
-        places = [words.index(each) for each in ("Weather in Bonn?", "It was 18 degrees in Bonn.", "And tomorrow?")]
+        places = [words.index(text) for text in ("Weather in Bonn?", "It was 18 degrees in Bonn.", "And tomorrow?")]
         assert places == sorted(places)
         assert "I look." not in words
 
 
 def test_what_cannot_be_compacted(client: openai.OpenAI, backend: TextBackend) -> None:
-    """No model, half a summary, and a backend's own error: each is the API's own error."""
+    """A missing model, half a summary, and a backend's error are each the API's own error."""
     backend.play([says("Half of", ending="length"), says("x", ending="error")])
     assert client._client.post("responses/compact", json={"input": "x"}).status_code == 400
     assert client._client.post("responses/compact", content=b"[]").status_code == 400

@@ -1,4 +1,4 @@
-"""Answers that are made in the background, by the real SDK: polled, followed, cancelled, deleted."""
+"""Background answers with the real SDK: polled, followed, cancelled, deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEVER = says("One, ", "two.", ending="hang")
 
 
 def until(what: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """Return what ``what`` returns as soon as that is something."""
+    """Poll ``what``, and return its first true value."""
     end = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < end, "it never came"
@@ -58,22 +58,22 @@ class Gate:
 
 
 def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> None:
-    """It waits, it is made while nobody reads, and then it is there: the same object that a client that waits gets."""
+    """It is queued, made while nobody reads, and then it is the same object that a client that waits gets."""
     backend.play([says("Hello ", "there.")])
-    begun = begin(client, input="Hello", metadata={"a": "b"})
-    assert (begun.status, begun.background, begun.output, begun.usage) == ("queued", True, [], None)
-    whole = ended(client, begun.id)
+    queued = begin(client, input="Hello", metadata={"a": "b"})
+    assert (queued.status, queued.background, queued.output, queued.usage) == ("queued", True, [], None)
+    whole = ended(client, queued.id)
     assert (whole.status, whole.output_text, whole.background) == ("completed", "Hello there.", True)
-    assert (whole.metadata, whole.store, whole.created_at) == ({"a": "b"}, True, begun.created_at)
+    assert (whole.metadata, whole.store, whole.created_at) == ({"a": "b"}, True, queued.created_at)
     assert whole.usage is not None
     (exchange,) = backend.exchanges
     assert exchange.body["stream"] is True
     assert "background" not in exchange.body
-    assert "id" in client.responses.input_items.list(begun.id).data[0].to_dict()
+    assert "id" in client.responses.input_items.list(queued.id).data[0].to_dict()
 
 
 def test_an_answer_that_was_cut(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The model's limit makes it incomplete, with what there is; it can be continued, as one that had a client."""
+    """The model's limit makes it incomplete, with the text so far; it can be continued like a foreground answer."""
     backend.play([says("Hello ", "there.", ending="length"), says("Go on.")])
     cut = ended(client, begin(client, input="Hello", max_output_tokens=5).id)
     assert (cut.status, cut.incomplete_details.reason, cut.output_text) == (
@@ -85,7 +85,7 @@ def test_an_answer_that_was_cut(client: openai.OpenAI, backend: TextBackend) -> 
 
 
 def test_a_call_is_polled_and_answered(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A client's function is called in the background, its output is sent with previous_response_id."""
+    """A client's function is called in a background answer, and its output is sent with previous_response_id."""
     backend.play([says("I look.", CALL), says("18 degrees.")])
     first = ended(client, begin(client, input="Weather?", tools=TOOLS).id)
     (call,) = [item for item in first.output if item.type == "function_call"]
@@ -93,20 +93,20 @@ def test_a_call_is_polled_and_answered(client: openai.OpenAI, backend: TextBacke
     begun = begin(client, input=[output], tools=TOOLS, previous_response_id=first.id)
     second = ended(client, begun.id)
     assert (second.output_text, second.previous_response_id) == ("18 degrees.", first.id)
-    said = shown(backend)
-    places = [said.index(words) for words in ("Weather?", "I look.", "=18]")]
+    prompt = shown(backend)
+    places = [prompt.index(words) for words in ("Weather?", "I look.", "=18]")]
     assert places == sorted(places)
 
 
 def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend) -> None:
-    """They are added to it when they are complete, and only then."""
+    """Turns are added to the conversation when they are complete, and only then."""
     backend.play([says("One."), says("Two.")])
     conversation = client.conversations.create()
     ended(client, begin(client, input="First", conversation=conversation.id).id)
     second = ended(client, begin(client, input="Second", conversation=conversation.id).id)
     assert second.conversation.id == conversation.id
     listed: list[Any] = list(client.conversations.items.list(conversation.id, order="asc"))
-    assert [each.content[0].text for each in listed] == ["First", "One.", "Second", "Two."]
+    assert [item.content[0].text for item in listed] == ["First", "One.", "Second", "Two."]
     backend.play([NEVER])
     begun = begin(client, input="Third", conversation=conversation.id)
     until(lambda: backend.exchanges and backend.exchanges[0].sent)
@@ -115,7 +115,7 @@ def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend) ->
 
 
 def test_cancelling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The backend's connection is closed; to cancel once more says the same, and so does asking."""
+    """The backend's connection is closed; cancelling again and retrieving return the same."""
     backend.play([NEVER])
     begun = begin(client, input="Count")
     until(lambda: client.responses.retrieve(begun.id).status == "in_progress")
@@ -134,7 +134,7 @@ def test_cancelling_stops_the_model(client: openai.OpenAI, backend: TextBackend)
 
 
 def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """It is a 404 from then on, and nothing comes back."""
+    """The answer is a 404 from then on, and does not reappear."""
     backend.play([NEVER])
     begun = begin(client, input="Count")
     until(lambda: backend.exchanges and backend.exchanges[0].sent)
@@ -147,7 +147,7 @@ def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_an_answer_that_fails(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """A backend's error is the answer's, for as long as it is kept; one of the request's is told at once."""
+    """A backend's error is stored as that of the answer; an error in the request is reported at once."""
     backend.play([Turn(status=500, message="The model is out.")])
     begun = begin(client, input="Hello", stream=stream)
     id = next(begun).response.id if stream else begun.id
@@ -166,7 +166,7 @@ def test_an_answer_that_fails(client: openai.OpenAI, backend: TextBackend, strea
 
 
 def test_another_key_sees_nothing(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
-    """Neither while it is made nor afterwards."""
+    """The answer does not exist for another key, while it is made and afterwards."""
     gate = Gate(says("Fine."))
     backend.play(gate)
     begun = begin(client, input="Hello", stream=True)
@@ -188,7 +188,7 @@ def events_of(stream: Any) -> list[Any]:
 
 
 def test_a_stream_is_resumed(client: openai.OpenAI, backend: TextBackend) -> None:
-    """From any event on, while it is made and afterwards, as often as one likes: the same events."""
+    """A stream can be resumed from any event, while it is made and later, any number of times, with equal events."""
     backend.play([says(*(f"word {number} " for number in range(10)), pause=0.05)])
     stream = begin(client, input="Count", stream=True, tools=TOOLS)
     first = [next(stream).to_dict() for _ in range(8)]
@@ -214,7 +214,7 @@ def test_a_stream_is_resumed(client: openai.OpenAI, backend: TextBackend) -> Non
 
 
 def test_the_sdks_accumulator_reads_it(client: openai.OpenAI, backend: TextBackend) -> None:
-    """``responses.stream`` of the SDK begins one, and goes on with one."""
+    """``responses.stream`` of the SDK starts a background answer, and resumes one."""
     backend.play([says("I look.", CALL)])
     with client.responses.stream(model="m", input="Weather?", tools=TOOLS, background=True) as stream:
         final = stream.get_final_response()
@@ -225,18 +225,18 @@ def test_the_sdks_accumulator_reads_it(client: openai.OpenAI, backend: TextBacke
 
 
 def test_a_web_page_reads_it(client: openai.OpenAI, backend: TextBackend) -> None:
-    """All that a page of a listed origin asks for bears the header that lets it: begun, polled, resumed, cancelled."""
+    """Every reply to a page of a listed origin has the CORS header: started, followed, polled, cancelled, resumed."""
     gate = Gate(says("Fine."))
     backend.play(gate)
     origin, page = {"origin": "http://localhost:3000"}, client._client
     body = {"model": "m", "input": "Hello", "background": True}
-    begun = page.post("responses", json=body, headers=origin)
-    path = f"responses/{begun.json()['id']}"
+    started = page.post("responses", json=body, headers=origin)
+    path = f"responses/{started.json()['id']}"
     with page.stream("POST", "responses", json={**body, "stream": True}, headers=origin) as streamed:
         id = next(re.finditer(rb'"id":"(resp_\w+)"', next(streamed.iter_bytes())))[1].decode()
     with page.stream("GET", f"responses/{id}?stream=true", headers=origin) as followed:
         answers = [
-            begun,
+            started,
             streamed,
             followed,
             page.get(path, headers=origin),
@@ -250,22 +250,22 @@ def test_a_web_page_reads_it(client: openai.OpenAI, backend: TextBackend) -> Non
 
 
 def test_several_follow_one_answer(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
-    """A cancelled one ends for all of them, with an error that says so."""
+    """A cancelled answer ends for all of them, with an error that says so."""
     backend.play([says(*["word "] * 5, pause=0.02, ending="hang")])
     stream = begin(client, input="Count", stream=True)
     id = next(stream).response.id
     with connect(proxy) as one, connect(proxy) as two:
-        others = [each.responses.retrieve(id, stream=True, starting_after=0) for each in (one, two)]
+        followers = [follower.responses.retrieve(id, stream=True, starting_after=0) for follower in (one, two)]
         until(lambda: len(backend.exchanges[0].sent) == 5)
         client.responses.cancel(id)
-        for each in (stream, *others):
+        for followed in (stream, *followers):
             with pytest.raises(openai.APIError, match="was cancelled"):
-                list(each)
+                list(followed)
     assert client.responses.retrieve(id).status == "cancelled"
 
 
 def test_what_is_not_possible_yet_or_ever(client: openai.OpenAI, backend: TextBackend) -> None:
-    """One that was not begun with ``stream`` cannot be streamed, one that is not over cannot be continued."""
+    """An answer that was not started with ``stream`` cannot be streamed, and one in progress cannot be continued."""
     gate = Gate(says("Fine."), says("Again."))
     backend.play(gate)
     begun = begin(client, input="Hello")

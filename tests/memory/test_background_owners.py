@@ -1,4 +1,4 @@
-"""Who makes an answer in the background: proxies that die, stop, are asked for what another one makes, or are full."""
+"""The proxies that make background answers: they die, stop, are asked about another proxy's answer, or are full."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def kill(running: Mitmdump) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
 def test_a_proxy_that_dies(kind: str, backend: TextBackend, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Its answers have failed, as soon as its lease is over, and stay so; those that were over are all there."""
+    """Its answers have failed once its lease has expired, and stay so; those that were finished are all there."""
     store = f"sqlite:{tmp_path / 'store'}" if kind == "sqlite" else request.getfixturevalue("redis").url
     backend.play([says("Fine."), NEVER, says("Again.")])
     with proxy(backend, store) as first, connect(first) as client:
@@ -61,7 +61,7 @@ def test_a_proxy_that_dies(kind: str, backend: TextBackend, tmp_path: Path, requ
 
 
 def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
-    """Its answers have failed at once, with their events; the model is stopped."""
+    """Its answers fail at once, their events are stored, and the model is stopped."""
     store = f"sqlite:{tmp_path / 'store'}"
     backend.play([NEVER])
     with proxy(backend, store) as first, connect(first) as client:
@@ -78,22 +78,22 @@ def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
 
 
 def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> None:
-    """It says what the answer is, streams it, cancels it and deletes it: the model is stopped, and each stream ends."""
+    """It retrieves, streams, cancels and deletes the answer: the model is stopped, and each stream ends."""
     backend.play([NEVER, NEVER, says("Hello ", "there.")])
     with ExitStack() as stack:
         one, two = (stack.enter_context(proxy(backend, redis.url)) for _ in "12")
-        here, there = (stack.enter_context(connect(each)) for each in (one, two))
+        here, there = (stack.enter_context(connect(running)) for running in (one, two))
         for call in there.responses.cancel, there.responses.delete:
             stream = begin(here, input="Count", stream=True)
-            told = [next(stream).to_dict() for _ in range(6)]
-            id = told[0]["response"]["id"]
+            received = [next(stream).to_dict() for _ in range(6)]
+            id = received[0]["response"]["id"]
             followed = there.responses.retrieve(id, stream=True, starting_after=1)
-            assert [next(followed).to_dict() for _ in range(4)] == told[2:]
+            assert [next(followed).to_dict() for _ in range(4)] == received[2:]
             assert there.responses.retrieve(id).status == "in_progress"
             call(id)
-            for each in stream, followed:
+            for events in stream, followed:
                 with pytest.raises(openai.APIError, match=r"was (cancelled or )?deleted"):
-                    list(each)
+                    list(events)
             assert backend.exchanges[-1].over.wait(SECONDS)
             if call == there.responses.cancel:
                 assert here.responses.retrieve(id).status == "cancelled"
@@ -109,7 +109,7 @@ def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> Non
 
 
 def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
-    """An answer that is over while the store is down is kept as soon as it is back, and only then told to be over."""
+    """An answer that ends while the store is down is stored once it is back, and only then reported as finished."""
     backend.play([says("Hello ", "there.", pause=0.3)])
     with RedisServer(append=True) as redis, proxy(backend, redis.url) as running, connect(running) as client:
         stream = begin(client, input="Hello", stream=True)
@@ -127,7 +127,7 @@ def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
 
 
 def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
-    """A key that is alone may have all places; the next one that becomes free is for the other that has asked."""
+    """A single key may take all places; the next one that becomes free is for the other key that has asked."""
     backend.play([NEVER, NEVER, NEVER])
     with (
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory", toolsim_background_max=2) as running,
@@ -145,7 +145,7 @@ def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
 
 
 def test_how_many_and_how_much(backend: TextBackend, tmp_path: Path) -> None:
-    """More answers than allowed are a 429; of too many events the first ones go, which is a clear error.
+    """More answers than allowed are a 429; of too many events the first are dropped, and requesting them is an error.
 
     A model is asked again as for any other answer, and each answer is counted and logged when it is over.
     """
@@ -172,10 +172,10 @@ def test_how_many_and_how_much(backend: TextBackend, tmp_path: Path) -> None:
         asked_again = ended(client, begin(client, input="Weather?", tools=tools).id)
         assert asked_again.output[-1].arguments.replace(" ", "") == '{"city":"Bonn"}'
         running.wait_for('"rounds": 2')
-        told = metrics(running)
+        text = metrics(running)
     for line in (
         "toolsim_background_answers 0",
         'toolsim_background_answers_total{status="cancelled"} 1',
         'toolsim_background_answers_total{status="completed"} 2',
     ):
-        assert line in told
+        assert line in text

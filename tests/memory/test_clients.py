@@ -1,4 +1,4 @@
-"""The loops of real clients that lean on a store: as they come, without the settings that do without one."""
+"""The loops of real clients that depend on a store, with default settings, not those that avoid one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from clients.cases import CASES, ONE_CALL, Case, Stage, transcript
 from clients.node_worker import NodeClient, needs_node
-from memory.loops import LOOPS, SAID, check, needed
+from memory.loops import LOOPS, MODEL_TEXTS, check, needed
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, says
 
@@ -33,15 +33,15 @@ def ai_sdk() -> Iterator[NodeClient]:
 @every_loop
 @pytest.mark.parametrize("mode", ["generateText", "streamText"])
 def test_ai_sdk_without_store_false(stage: Stage, ai_sdk: NodeClient, mode: str, case: Case) -> None:
-    """Its earlier texts and calls are references: the model is shown them, in their places."""
+    """It sends earlier texts and calls as references: the model is shown them, in order."""
     stage.prepare(case)
     stage.compare(case, ai_sdk.run(stage.base_url, "responses", mode, case.prompts))
     sent = stage.backend.exchanges[-1]
-    said = [text for role, text in sent.transcript if role == "assistant"]
-    assert len(said) >= 1
+    texts = [text for role, text in sent.transcript if role == "assistant"]
+    assert len(texts) >= 1
     if case is ONE_CALL:
-        assert said[0].startswith("Let me look.\n")
-        assert "get_weather" in said[0]
+        assert texts[0].startswith("Let me look.\n")
+        assert "get_weather" in texts[0]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def openai_node() -> Iterator[NodeClient]:
 @needs_node
 @pytest.mark.parametrize("mode", ["polled", "resumed"])
 def test_openai_node_in_the_background(stage: Stage, openai_node: NodeClient, mode: str) -> None:
-    """Each turn is polled, or its stream is left in the middle and taken up again: the same loop as ever."""
+    """The loop is the same if each turn is polled, or if its stream is left in the middle and resumed."""
     stage.prepare(ONE_CALL)
     stage.compare(ONE_CALL, openai_node.run(stage.base_url, "responses", mode, ONE_CALL.prompts))
 
@@ -61,7 +61,7 @@ def test_openai_node_in_the_background(stage: Stage, openai_node: NodeClient, mo
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", LOOPS)
 async def test_clients_that_send_only_what_is_new(stage: Stage, name: str, streamed: bool) -> None:
-    """By whatever way each goes on from what was said: the model is shown all of it, once, in order."""
+    """However a client continues a conversation, the model is shown all of it, once, in order."""
     needed(name)
-    stage.backend.play([says(text) for text in SAID], chunk_size=3)
+    stage.backend.play([says(text) for text in MODEL_TEXTS], chunk_size=3)
     check(await LOOPS[name](stage.base_url, streamed), transcript(stage.backend.exchanges[-1]))

@@ -1,4 +1,4 @@
-"""A store that fails: turns that do not need it are answered, those that do get a clear 503, and it comes back."""
+"""A failing store: turns that do not need it are answered, those that do get a clear 503, until it works again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def metrics(proxy: Mitmdump) -> str:
 
 @both_modes
 def test_a_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, stream: bool) -> None:
-    """Nothing can be written: a plain turn says that it is not kept, and reading goes on."""
+    """While nothing can be written, a plain turn reports that it is not stored, and reads still work."""
     backend.play([says("One."), says("Two."), says("Three."), says("Four.")])
     with connect(failing) as client:
         first = ask(client, stream, input="Hello")
@@ -57,7 +57,7 @@ def test_a_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, str
 
 @both_modes
 def test_a_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
-    """Nothing can be read or written: a plain turn is answered, one that refers to something is a 503."""
+    """If nothing can be read or written, a plain turn is answered, and one that refers to something is a 503."""
     file = tmp_path / "store"
     file.write_bytes(b"This is no database. " * 500)
     backend.play([says("One."), says("Two.")])
@@ -78,7 +78,7 @@ def test_a_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> 
 
 
 def test_bounds_are_kept(backend: TextBackend, tmp_path: Path) -> None:
-    """The oldest answers go; a conversation that goes on stays whole; the metrics say how much there is."""
+    """The oldest answers are evicted; a conversation in use stays whole; the metrics report how much is stored."""
     options: dict[str, Any] = {"toolsim_store": f"sqlite:{tmp_path / 'store'}", "toolsim_store_max_answers": 3}
     backend.play(lambda exchange: says("Fine."))
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy, connect(proxy) as client:
@@ -90,7 +90,7 @@ def test_bounds_are_kept(backend: TextBackend, tmp_path: Path) -> None:
             ask(client, False, input="E", previous_response_id=other.id)
         ask(client, False, input="E", previous_response_id=last.id, store=False)
         assert "A" in [text for _, text in backend.exchanges[-1].transcript]
-        told = metrics(proxy)
-    assert "toolsim_store_records 3" in told
-    assert "toolsim_store_evicted_total 1" in told
-    assert "toolsim_store_bytes " in told
+        text = metrics(proxy)
+    assert "toolsim_store_records 3" in text
+    assert "toolsim_store_evicted_total 1" in text
+    assert "toolsim_store_bytes " in text

@@ -1,4 +1,4 @@
-"""A disk that is really full: turns are answered, what needs the store says so, and all is well once there is room."""
+"""A disk that is really full: turns are answered, store failures are reported, and it recovers once there is room."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LIMIT = 200_000
 LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT}, resource.RLIM_INFINITY)); "
 START = "from mitmproxy.tools.main import mitmdump; mitmdump()"
 LONG = "word " * 50_000
-"""More than any file may hold, or what is left on a full disk."""
+"""More than any file may hold, or than a full disk has left."""
 
 
 @dataclass
 class Disk:
-    """Where the store's file is. ``command`` starts a mitmdump there; ``fill`` and ``free`` it."""
+    """The disk of the store. ``command`` starts a mitmdump on it; ``fill`` and ``free`` use up and free its space."""
 
     folder: Path
     command: tuple[str, ...]
@@ -39,7 +39,7 @@ class Disk:
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[Disk]:
-    """A file system of its own, with room for little."""
+    """A separate file system with little space."""
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     filler = folder / "filler"
@@ -60,7 +60,7 @@ def mounted(folder: Path) -> Iterator[Disk]:
 
 @contextmanager
 def limited(folder: Path) -> Iterator[Disk]:
-    """No file of the process may grow beyond a size: a disk that refuses to write, without root's help."""
+    """A size limit for the files of the process: writes fail as on a full disk, without root."""
     if not hasattr(resource, "prlimit"):
         pytest.skip("the size of another process's files cannot be limited here")
 
@@ -90,7 +90,7 @@ def refused(client: openai.OpenAI, request: Callable[[], object], words: str) ->
 
 
 def test_a_full_disk(disk: Disk, backend: TextBackend) -> None:
-    """A turn that cannot be kept says so; what is kept can still be continued; a conversation's turn is a 503."""
+    """A turn that cannot be stored reports it; stored ones can be continued; a turn of a conversation is a 503."""
     backend.play(lambda exchange: says("Fine."))
     with proxy_on(disk, backend) as proxy, connect(proxy) as client:
         first = ask(client, False, input="Hello")

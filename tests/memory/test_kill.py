@@ -1,4 +1,4 @@
-"""A proxy that is killed at any moment: what its clients were told is there, and nothing is half there."""
+"""A proxy that is killed at any moment: whatever its clients received is stored, and nothing is half stored."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("TOOLSIM_KILLS", "6"))
 CLIENTS = 3
 TURNS = 12
-"""After so many a client begins another conversation."""
+"""After that many turns a client starts another conversation."""
 
 
 def answer(exchange: Exchange) -> Turn:
-    """Say how many whole turns the model is shown before this one: each a question with its own answer."""
+    """Answer with the number of whole turns before this one: each a question with its own answer."""
     texts = [text for _, text in exchange.transcript]
     pairs = list(zip(texts[:-1:2], texts[1::2], strict=True))
-    assert all(said.startswith(f"To {asked}: ") for asked, said in pairs), texts
+    assert all(reply.startswith(f"To {asked}: ") for asked, reply in pairs), texts
     return says(f"To {texts[-1]}: ", f"{len(pairs)} before.")
 
 
 class Talker:
-    """A client in conversation, over one proxy after another. ``kept``: all answers that it got in full."""
+    """A client in conversation, over one proxy after another. ``received``: all answers that it got in full."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._count = 0
         self._turns: list[str] = []
-        self.kept: list[tuple[str, str]] = []
+        self.received: list[tuple[str, str]] = []
         self.problem: BaseException | None = None
 
     def talk(self, proxy: Mitmdump, is_killed: threading.Event) -> None:
@@ -51,7 +51,7 @@ class Talker:
                 while not is_killed.is_set():
                     self._ask(client)
         except Exception as problem:
-            # Whatever the library makes of a connection that is gone; what a turn came to is looked at elsewhere.
+            # The library may raise anything when its connection is gone; the turns themselves are checked elsewhere.
             if not is_killed.is_set() and not isinstance(problem, openai.APIConnectionError):
                 self.problem = problem
         except BaseException as problem:
@@ -75,11 +75,11 @@ class Talker:
         if response.output_text != f"To {asked}: {len(self._turns)} before." or response.store is not True:
             self.problem = AssertionError(f"{asked} after {len(self._turns)}: {response.to_json()}")
         self._turns.append(response.id)
-        self.kept.append((response.id, response.output_text))
+        self.received.append((response.id, response.output_text))
 
 
 def test_kill_9(backend: TextBackend, tmp_path: Path) -> None:
-    """Every answer that a client got in full is in the file, and goes on after the next start; the file is whole."""
+    """Every answer that a client got in full is in the file and continues after a restart; the file is intact."""
     random, path, talkers = Random(7), tmp_path / "store", [Talker(number) for number in range(CLIENTS)]
     backend.play(answer, chunk_size=4)
     for _ in range(KILLS):
@@ -88,9 +88,9 @@ def test_kill_9(backend: TextBackend, tmp_path: Path) -> None:
             threads = [threading.Thread(target=talker.talk, args=(proxy, is_killed)) for talker in talkers]
             for thread in threads:
                 thread.start()
-            before = sum(len(talker.kept) for talker in talkers)
+            before = sum(len(talker.received) for talker in talkers)
             end = time.monotonic() + 20
-            while sum(len(talker.kept) for talker in talkers) == before and time.monotonic() < end:
+            while sum(len(talker.received) for talker in talkers) == before and time.monotonic() < end:
                 time.sleep(0.005)
             time.sleep(random.random() * 0.4)
             is_killed.set()
@@ -98,11 +98,11 @@ def test_kill_9(backend: TextBackend, tmp_path: Path) -> None:
             for thread in threads:
                 thread.join(30)
         assert [talker.problem for talker in talkers] == [None] * CLIENTS
-        assert sum(len(talker.kept) for talker in talkers) > before
+        assert sum(len(talker.received) for talker in talkers) > before
         with closing(sqlite3.connect(path)) as base:
             assert base.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             rows = base.execute("SELECT id, value FROM records").fetchall()
             assert base.execute("SELECT records FROM total").fetchone() == (len(rows),)
         there = {id: json.loads(value)["response"]["output"][0]["content"][0]["text"] for id, value in rows}
         for talker in talkers:
-            assert [there.get(id) for id, _ in talker.kept] == [text for _, text in talker.kept]
+            assert [there.get(id) for id, _ in talker.received] == [text for _, text in talker.received]

@@ -1,7 +1,7 @@
-"""What the Open Responses suite asks of a server that keeps state, over HTTP, held by the published schemas.
+"""What the Open Responses suite requires of a server that keeps state, over HTTP, checked by the published schemas.
 
-Its cases of July 2026 keep state over WebSockets alone, which are refused here: each is asked by requests that know
-nothing of each other, as its own case of a reconnection does. For the rest see ``tests/test_open_responses.py``.
+Its cases of July 2026 keep state only over WebSockets, which we refuse: here each case uses independent requests, like
+the suite's own case of a reconnection. For the rest see ``tests/test_open_responses.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def line(proxy: Mitmdump) -> Iterator[Line]:
 
 
 def final(reply: Reply) -> dict[str, Any]:
-    """Return the Response of an answer, whole or streamed, whose every part is as its schema says."""
+    """Return the Response of an answer, whole or streamed, after checking every part against its schema."""
     assert reply.status == 200, reply.body
     if not reply.headers["content-type"].startswith("text/event-stream"):
         check_response(response := reply.json())
@@ -52,7 +52,7 @@ def retrieved(line: Line, id: str) -> dict[str, Any]:
 
 @both_modes
 def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) -> None:
-    """The second answer continues the first, says so, and both are retrieved as they were told."""
+    """The second answer continues the first and names it, and both are retrieved as they were sent."""
     backend.play([says("OK."), says("Papaya.")])
     first = ask(line, stream, input="The word is papaya.")
     second = ask(line, stream, input="Which word?", previous_response_id=first["id"])
@@ -64,7 +64,7 @@ def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) ->
 
 @both_modes
 def test_function_call_round_trip(line: Line, backend: TextBackend, stream: bool) -> None:
-    """A forced call is answered by its output alone, and the model then says what came of it."""
+    """A forced call is answered with just its output, and then the model answers in text."""
     backend.play([says(CALL), says("18 degrees.")])
     choice = {"type": "function", "name": "get_weather"}
     first = ask(line, stream, input="Weather in Bonn?", tools=TOOLS, tool_choice=choice)
@@ -77,7 +77,7 @@ def test_function_call_round_trip(line: Line, backend: TextBackend, stream: bool
 
 @both_modes
 def test_store_false(line: Line, backend: TextBackend, stream: bool) -> None:
-    """It may continue what is kept and is not kept itself: who continues it is told so, and begins anew."""
+    """Such a request may continue a stored answer, but is not stored itself: continuing it is an error."""
     backend.play([says("One."), says("Two."), says("Three.")])
     first = ask(line, stream, input="Hello")
     second = ask(line, stream, input="Again", previous_response_id=first["id"], store=False)
@@ -91,7 +91,7 @@ def test_store_false(line: Line, backend: TextBackend, stream: bool) -> None:
 
 @both_modes
 def test_a_continuation_that_failed(line: Line, backend: TextBackend, stream: bool) -> None:
-    """What it continued is there as before, and can be continued again."""
+    """The answer that it continued is unchanged, and can be continued again."""
     backend.play([says("OK."), says("Half", ending="eof"), says("Ember.")])
     first = ask(line, stream, input="The word is ember.")
     body = {"model": "m", "stream": stream, "input": "Which word?", "previous_response_id": first["id"]}
@@ -104,7 +104,7 @@ def test_a_continuation_that_failed(line: Line, backend: TextBackend, stream: bo
 
 @both_modes
 def test_a_chain_from_a_compaction(line: Line, backend: TextBackend, stream: bool) -> None:
-    """A compaction's output is the beginning of a new conversation, which continues nothing."""
+    """The output of a compaction starts a new conversation, which continues no stored answer."""
     backend.play([says("It is on Tuesday; support first."), says("On Tuesday.")])
     items = [{"type": "message", "role": "user", "content": "We launch on Tuesday."}]
     compacted = line.post("/v1/responses/compact", {"model": "m", "input": items}).json()
@@ -117,15 +117,15 @@ def test_a_chain_from_a_compaction(line: Line, backend: TextBackend, stream: boo
 
 @both_modes
 def test_in_the_background(line: Line, backend: TextBackend, stream: bool) -> None:
-    """What waits, what is polled and what is followed later are such objects and events too."""
+    """Queued, polled and followed answers are valid objects and events too."""
     backend.play([says("Done.")])
     body = {"model": "m", "input": "Hello", "background": True, "stream": stream}
-    begun = final(line.post("/v1/responses", body))
-    assert begun["status"] == ("completed" if stream else "queued")
+    started = final(line.post("/v1/responses", body))
+    assert started["status"] == ("completed" if stream else "queued")
     end = time.monotonic() + 20
-    while (polled := retrieved(line, begun["id"]))["status"] in ("queued", "in_progress"):
+    while (polled := retrieved(line, started["id"]))["status"] in ("queued", "in_progress"):
         assert time.monotonic() < end
         time.sleep(0.02)
     assert (polled["status"], polled["background"]) == ("completed", True)
     if stream:
-        assert final(line.request("GET", f"/v1/responses/{begun['id']}?stream=true")) == polled
+        assert final(line.request("GET", f"/v1/responses/{started['id']}?stream=true")) == polled

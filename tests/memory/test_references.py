@@ -1,4 +1,4 @@
-"""What a request refers to by id: the model is shown it, over each dialect, streamed and whole, by the real SDK."""
+"""The model is shown what a request refers to by id, over each dialect, streamed and whole, with the real SDK."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def shown(backend: TextBackend) -> str:
 
 @both_modes
 def test_a_conversation_by_previous_response_id(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Three turns with a call, each naming only the one before: the model sees all of it, the client only its turn."""
+    """In three turns with a call, each naming only the previous one, the model sees all, the client only its turn."""
     backend.play([says("I look.\n", CALL), says("18 degrees."), says("Rain.")])
     first = ask(client, stream, input="Weather in Bonn?", tools=TOOLS, instructions="Be brief.")
     (call,) = [item for item in first.output if item.type == "function_call"]
@@ -50,10 +50,10 @@ def test_a_conversation_by_previous_response_id(client: openai.OpenAI, backend: 
     assert (second.output_text, second.previous_response_id) == ("18 degrees.", first.id)
     third = ask(client, stream, input="And tomorrow?", previous_response_id=second.id)
     assert third.output_text == "Rain."
-    said = shown(backend)
+    prompt = shown(backend)
     for words in "Weather in Bonn?", "I look.", "get_weather", "output=18]", "18 degrees.", "And tomorrow?":
-        assert words in said, said
-    assert "Be brief." not in said  # Instructions are not inherited.
+        assert words in prompt, prompt
+    assert "Be brief." not in prompt  # Instructions are not inherited.
     for exchange in backend.exchanges:
         assert not {"previous_response_id", "conversation"} & exchange.body.keys()
         assert exchange.body.get("store") in (False, None)
@@ -63,7 +63,7 @@ def test_a_conversation_by_previous_response_id(client: openai.OpenAI, backend: 
 
 @both_modes
 def test_items_by_reference(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An item's id stands for it, calls among them, wherever it was said; one that is there already is said once."""
+    """An id stands for any item of any answer, calls included; one that is already in the context is not repeated."""
     backend.play([says("Apples.", CALL), says("Pears."), says("Fine."), says("Once.")])
     first = ask(client, stream, input="Fruit?", tools=TOOLS)
     other = ask(client, stream, input="More fruit?")
@@ -71,8 +71,8 @@ def test_items_by_reference(client: openai.OpenAI, backend: TextBackend, stream:
     call = first.output[-1]
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "18"}
     third = ask(client, stream, input=[*references, output, {"role": "user", "content": "Good?"}], tools=TOOLS)
-    said = shown(backend)
-    assert said.index("Apples.") < said.index("Bonn") < said.index("Pears.") < said.index("Good?")
+    prompt = shown(backend)
+    assert prompt.index("Apples.") < prompt.index("Bonn") < prompt.index("Pears.") < prompt.index("Good?")
     again = [{"type": "item_reference", "id": third.output[0].id}, {"role": "user", "content": "Really?"}]
     ask(client, stream, input=again, previous_response_id=third.id)
     assert shown(backend).count("Fine.") == 1
@@ -113,7 +113,7 @@ def test_what_is_not_there(
     param: str,
     words: str,
 ) -> None:
-    """An unknown id is the API's own error, before any model is asked."""
+    """An unknown id is the API's own error, before any request to a model."""
     backend.play([])
     with pytest.raises(openai.APIStatusError) as caught:
         ask(client, stream, **{"input": "Hello", **request_})
@@ -125,7 +125,7 @@ def test_what_is_not_there(
 
 @both_modes
 def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """What is not to be kept cannot be referred to, though it may itself refer to what is."""
+    """An answer that is not stored cannot be referred to, but may itself refer to stored ones."""
     backend.play([says("One."), says("Two."), says("Three.")])
     first = ask(client, stream, input="Hello")
     second = ask(client, stream, input="Again", previous_response_id=first.id, store=False)
@@ -136,7 +136,7 @@ def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, s
 
 
 def test_one_key_never_reads_anothers(proxy: Mitmdump, backend: TextBackend) -> None:
-    """Neither response nor item of one key is there for another."""
+    """Responses and items of one key do not exist for another."""
     backend.play([says("Secret.")])
     with connect(proxy, "sk-one") as one, connect(proxy, "sk-two") as two:
         mine = ask(one, False, input="Hello")
@@ -147,8 +147,8 @@ def test_one_key_never_reads_anothers(proxy: Mitmdump, backend: TextBackend) -> 
 
 
 @both_modes
-def test_an_answer_that_failed_is_not_kept(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """A turn that breaks off can be asked again from where it began."""
+def test_an_answer_that_failed_is_not_stored(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+    """A turn that breaks off can be repeated from the same previous answer."""
     backend.play([says("One."), says("Tw", ending="eof"), says("Two.")])
     first = ask(client, stream, input="Hello")
     with pytest.raises((openai.APIError, AssertionError)):
@@ -158,18 +158,18 @@ def test_an_answer_that_failed_is_not_kept(client: openai.OpenAI, backend: TextB
 
 @both_modes
 def test_large_histories(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """What takes a process of its own to be read is remembered all the same."""
+    """Bodies that are parsed in a separate process are stored too."""
     backend.play([says("a long story " * 20_000), says("Fine."), says("End.")])
     first = ask(client, stream, input="word " * 20_000)
     second = ask(client, stream, input="And?", previous_response_id=first.id, tools=TOOLS)
     ask(client, stream, input="Well?", previous_response_id=second.id)
-    said = shown(backend)
-    assert said.count("a long story ") == 20_000
-    assert said.count("word ") == 20_000
+    prompt = shown(backend)
+    assert prompt.count("a long story ") == 20_000
+    assert prompt.count("word ") == 20_000
 
 
-def test_a_request_as_json_alone(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Over its escapes too a request means what it says: none passes by the store."""
+def test_a_request_with_escaped_names(client: openai.OpenAI, backend: TextBackend) -> None:
+    """Field names with JSON escapes count too: no request bypasses the store."""
     backend.play([])
     body = json.dumps({"model": "m", "input": "x", "previous_response_id": "resp_x"}).replace(
         "previous", "pr\\u0065vious"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @both_modes
 def test_an_answer_is_retrieved_as_it_was_given(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Streamed or whole: the same object, field by field; deleted, it is a 404 and can be continued no more."""
+    """Streamed or whole, it is the same object, field by field; once deleted, it is a 404 and cannot be continued."""
     backend.play([says("I look.", CALL)])
     given = ask(client, stream, input="Weather?", tools=TOOLS, metadata={"a": "b"}, temperature=0.5)
     assert client.responses.retrieve(given.id).to_dict() == given.to_dict()
@@ -33,15 +33,15 @@ def test_an_answer_is_retrieved_as_it_was_given(client: openai.OpenAI, backend: 
 
 
 def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The request's own items, the newest first or in order, page after page, each with an id."""
+    """The request's own items are listed newest first or in order, page after page, each with an id."""
     backend.play([says("One."), says("Two.")])
     first = ask(client, False, input="Hello")
     items: list[Any] = [{"role": "user", "content": f"word {number}"} for number in range(45)]
     second = ask(client, False, input=items, previous_response_id=first.id)
     for order, expected in ("asc", list(range(45))), ("desc", list(range(44, -1, -1))):
         listed: list[Any] = list(client.responses.input_items.list(second.id, order=order, limit=7))  # type: ignore[arg-type]
-        assert [each.content[0].text for each in listed] == [f"word {number}" for number in expected]
-        assert len({each.id for each in listed}) == 45
+        assert [item.content[0].text for item in listed] == [f"word {number}" for number in expected]
+        assert len({item.id for item in listed}) == 45
     page: Any = client.responses.input_items.list(second.id)
     assert (len(page.data), page.has_more, page.first_id) == (20, True, page.data[0].id)
     (only,) = client.responses.input_items.list(first.id).data
@@ -52,7 +52,7 @@ def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> N
 
 
 def test_what_cannot_be_done(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Each is the API's own error: an answer that was none in the background, a method that is none, an unknown id."""
+    """Cancelling a foreground answer, streaming it again, a wrong method, an unknown id: each has the API's error."""
     backend.play([says("One.")])
     given = ask(client, False, input="Hello")
     with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
@@ -67,8 +67,8 @@ def test_what_cannot_be_done(client: openai.OpenAI, backend: TextBackend, proxy:
         other.responses.retrieve(given.id)
 
 
-def test_conversations_are_kept(client: openai.OpenAI, proxy: Mitmdump) -> None:
-    """Made, read, changed and deleted, with their items; another key sees none of it."""
+def test_conversations_are_stored(client: openai.OpenAI, proxy: Mitmdump) -> None:
+    """Conversations are created, read, changed and deleted, with their items; another key sees none of them."""
     made = client.conversations.create(
         metadata={"a": "b"}, items=[{"type": "message", "role": "user", "content": "one"}]
     )
@@ -77,9 +77,9 @@ def test_conversations_are_kept(client: openai.OpenAI, proxy: Mitmdump) -> None:
     assert client.conversations.update(made.id, metadata={"c": "d"}).metadata == {"c": "d"}
     words = [f"word {number}" for number in range(20)]
     added: Any = client.conversations.items.create(made.id, items=[{"role": "user", "content": word} for word in words])
-    assert [each.content[0].text for each in added.data] == words
+    assert [item.content[0].text for item in added.data] == words
     listed: list[Any] = list(client.conversations.items.list(made.id, order="asc", limit=6))
-    assert [each.content[0].text for each in listed] == ["one", *words]
+    assert [item.content[0].text for item in listed] == ["one", *words]
     assert client.conversations.items.retrieve(listed[3].id, conversation_id=made.id) == listed[3]
     assert client.conversations.items.delete(listed[3].id, conversation_id=made.id).metadata == {"c": "d"}
     assert len(list(client.conversations.items.list(made.id))) == 20
@@ -97,7 +97,7 @@ def test_conversations_are_kept(client: openai.OpenAI, proxy: Mitmdump) -> None:
 
 @both_modes
 def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Each turn adds its input and its output, calls among them, and the next one is shown all of it."""
+    """Each turn adds its input and output, including calls, and the model sees all of it in the next one."""
     backend.play([says("I look.", CALL), says("18 degrees."), says("Rain.")])
     conversation = client.conversations.create(items=[{"role": "user", "content": "I am in Bonn."}])
     first = ask(client, stream, input="Weather?", tools=TOOLS, conversation=conversation.id)
@@ -105,21 +105,21 @@ def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend, st
     output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "18"}
     ask(client, stream, input=[output], tools=TOOLS, conversation={"id": conversation.id})
     third = ask(client, stream, input="Tomorrow?", conversation=conversation.id)
-    said = shown(backend)
-    places = [said.index(words) for words in ("I am in", "Weather?", "I look.", "=18]", "18 degrees.", "Tomorrow?")]
+    prompt = shown(backend)
+    places = [prompt.index(words) for words in ("I am in", "Weather?", "I look.", "=18]", "18 degrees.", "Tomorrow?")]
     assert places == sorted(places)
     listed: list[Any] = list(client.conversations.items.list(conversation.id, order="asc"))
     kinds = ["message"] * 3 + ["function_call", "function_call_output"] + ["message"] * 3
-    assert [each.type for each in listed] == kinds
+    assert [item.type for item in listed] == kinds
     assert listed[-1].id == third.output[0].id
-    assert len({each.id for each in listed}) == len(listed)
+    assert len({item.id for item in listed}) == len(listed)
     client.conversations.delete(conversation.id)
     with pytest.raises(openai.NotFoundError, match="Conversation with id"):
         ask(client, stream, input="More", conversation=conversation.id)
 
 
-def test_writers_side_by_side_lose_nothing(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Turns and items that are added to one conversation at the same time are all in it."""
+def test_concurrent_writers_lose_nothing(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
+    """Turns and items that are added concurrently to one conversation are all in it."""
     backend.play(lambda exchange: says("Fine."))
     conversation = client.conversations.create()
 
@@ -133,12 +133,12 @@ def test_writers_side_by_side_lose_nothing(client: openai.OpenAI, backend: TextB
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(16)))
     listed: list[Any] = list(client.conversations.items.list(conversation.id, limit=100))
-    said = [each.content[0].text for each in listed]
-    assert sorted(said) == sorted(["Fine."] * 8 + [f"word {number}" for number in range(16)])
+    texts = [item.content[0].text for item in listed]
+    assert sorted(texts) == sorted(["Fine."] * 8 + [f"word {number}" for number in range(16)])
 
 
 def test_a_conversation_that_is_deleted_meanwhile(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Its answer cannot be added: whole it is a 503, and a stream fails at its end."""
+    """The answer cannot be added: a whole one becomes a 503, and a stream fails at its end."""
     conversations: list[str] = []
 
     def rule(exchange: object) -> Any:

@@ -1,4 +1,4 @@
-"""Answers that took several rounds are kept as those that took one."""
+"""Answers of several rounds are stored like those of one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def asking(backend: TextBackend, file: Path) -> Iterator[Mitmdump]:
 
 @both_modes
 def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend, stream: bool) -> None:
-    """The good call is kept, and the bad one is in no later request; conversations go on over turns of both kinds."""
+    """The good call is stored, the bad one is in no later request; conversations continue over turns of both kinds."""
     bad = CALL.replace('"Bonn"', "5")
     backend.play([says("I look. ", bad), says(CALL), says("18 degrees."), says("Rain.")])
     with connect(asking) as client:
@@ -41,17 +41,17 @@ def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend,
         second = ask(client, stream, input=[output], tools=STRICT, **conversation)
         assert second.output_text == "18 degrees."
         ask(client, stream, input="Tomorrow?", tools=STRICT, **conversation)
-        said = shown(backend)
+        prompt = shown(backend)
         assert len(backend.exchanges) == 4
-        assert '"city":5' not in said.replace(" ", "")
-        places = [said.index(words) for words in ("Weather?", "Bonn", "=18]", "18 degrees.", "Tomorrow?")]
+        assert '"city":5' not in prompt.replace(" ", "")
+        places = [prompt.index(words) for words in ("Weather?", "Bonn", "=18]", "18 degrees.", "Tomorrow?")]
         assert places == sorted(places)
         assert len({item.id for item in (*first.output, *second.output)}) == len(first.output) + len(second.output)
 
 
 @both_modes
 def test_a_store_that_fails(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
-    """An answer of several rounds that cannot be kept says so as well."""
+    """An answer of several rounds that cannot be stored reports it too."""
     (tmp_path / "store").write_bytes(b"This is no database. " * 500)
     backend.play([says(CALL.replace('"Bonn"', "5")), says(CALL)])
     options: dict[str, Any] = {"toolsim_retry": 1, "toolsim_store": f"sqlite:{tmp_path / 'store'}"}

@@ -1,7 +1,7 @@
-"""Two proxies behind a balancer, one Redis: any of them continues any conversation, while each of the three goes once.
+"""Two proxies behind a load balancer, one Redis: either continues any conversation, while one proxy and Redis go down.
 
-The model says which conversation it was shown and how much of it; so whatever is lost or crossed is seen at once.
-``TOOLSIM_CONVERSATIONS`` plays more of them.
+The model answers with the conversation that it was shown and its length, so that anything lost or mixed up shows at
+once. ``TOOLSIM_CONVERSATIONS`` sets their number.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def balancer(folder: Path, port: int, one: int, two: int) -> Iterator[None]:
 
 
 def echo(exchange: Exchange) -> Turn:
-    """Say which conversation this is, by its first words, and how many questions it holds."""
-    said = [text for role, text in exchange.transcript if role == "user"]
-    return says(f"{said[0]} {len(said)}")
+    """Answer with the first user message of the conversation, and the number of questions in it."""
+    questions = [text for role, text in exchange.transcript if role == "user"]
+    return says(f"{questions[0]} {len(questions)}")
 
 
 class Tally:
-    """What became of the turns."""
+    """Counts the outcomes of the turns."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -81,7 +81,7 @@ class Tally:
 
 
 def converse(url: str, number: int, tally: Tally) -> None:
-    """Hold one conversation; a turn that fails with a clear error is asked again."""
+    """Hold one conversation; a turn that fails with a clear error is repeated."""
     previous: dict[str, Any] = {}
     with openai.OpenAI(base_url=f"{url}/v1", api_key=f"key-{number % 3}", max_retries=0, timeout=20) as client:
         for turn in range(1, TURNS + 1):
@@ -103,7 +103,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
                 if answer.store:
                     previous = {"previous_response_id": answer.id}
                     break
-                # Not promised: asked again, as a client does that wants to go on.
+                # Reported as not stored: repeated, as a client does that wants to continue.
                 tally.note("not kept, and said so")
                 time.sleep(0.2)
             else:
@@ -112,7 +112,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
 
 
 def test_conversations_survive(tmp_path: Path) -> None:
-    """One proxy is killed and comes back, Redis is killed and comes back: every conversation ends right."""
+    """One proxy is killed and restarted, Redis is killed and restarted: every conversation ends correctly."""
     port, *ports = (free_port() for _ in range(3))
     tally, redis = Tally(), RedisServer(append=True)
 
@@ -134,11 +134,11 @@ def test_conversations_survive(tmp_path: Path) -> None:
         second = proxy(1, backend)
         second.__enter__()
         url = f"http://127.0.0.1:{port}"
-        held = [pool.submit(converse, url, number, tally) for number in range(CONVERSATIONS)]
+        conversations = [pool.submit(converse, url, number, tally) for number in range(CONVERSATIONS)]
 
         def wait_for(share: float) -> None:
             while tally.counts["answered"] < share * CONVERSATIONS * TURNS:
-                assert not any(each.done() and each.exception() for each in held)
+                assert not any(conversation.done() and conversation.exception() for conversation in conversations)
                 time.sleep(0.05)
 
         wait_for(0.2)
@@ -152,8 +152,8 @@ def test_conversations_survive(tmp_path: Path) -> None:
         redis.stop()
         time.sleep(0.5)
         redis.__enter__()
-        for each in held:
-            each.result()
+        for conversation in conversations:
+            conversation.result()
         second.__exit__(None, None, None)
     assert tally.counts["conversations"] == CONVERSATIONS
     print(re.sub(r"^Counter", "", str(tally.counts)))

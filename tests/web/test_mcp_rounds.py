@@ -1,4 +1,4 @@
-"""An answer that calls MCP tools, in a real mitmweb: its rounds, and the operator's yes."""
+"""An answer that calls MCP tools, in a real mitmweb: its rounds, and the operator's approval."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def block(tool: str, **arguments: Any) -> str:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[tuple[Chromium, Mitmdump, TextBackend]]:
-    """The flow list of a proxy whose operator decides."""
+    """The flow list of a proxy whose operator approves calls."""
     servers = {"orchard": BAD | {"require_approval": "never"}, "files": BAD}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_mcp_approval": "operator"}
@@ -63,9 +63,9 @@ def command(page: Chromium, name: str, flows: str) -> None:
 
 @pytest.mark.slow
 def test_a_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend], tmp_path: Path) -> None:
-    """The waiting flow says so; a yes runs the call once, a no does not; each round is a row beside the answer's."""
+    """The waiting flow is marked; approval runs the call once, refusal does not; each round has a row of its own."""
     chromium, proxy, backend = page
-    for name, told in (("toolsim.approve", "[function_call_output"), ("toolsim.refuse", "The operator refused")):
+    for name, record in (("toolsim.approve", "[function_call_output"), ("toolsim.refuse", "The operator refused")):
         backend.play(
             [
                 says("Let me count first.\n", block("orchard__echo", text="apples")),
@@ -90,7 +90,7 @@ def test_a_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend]
         command(chromium, name, '~comment "waits for a yes"')
         asking.join(60)
         assert answers[0].json()["choices"][0]["message"]["content"].endswith("Noted: 3 apples.")
-        assert told in backend.exchanges[-1].transcript[-1][1]
+        assert record in backend.exchanges[-1].transcript[-1][1]
         assert ("3 apples" in backend.exchanges[-1].transcript[-1][1]) == (name == "toolsim.approve")
         chromium.wait_for(f"!{waits}", 60)
         if name == "toolsim.approve":

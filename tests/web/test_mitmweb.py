@@ -1,6 +1,6 @@
 """Turns in a real mitmweb, read and clicked by a headless Chromium.
 
-With ``TOOLSIM_SCREENSHOTS=1`` the pictures that README shows are taken anew.
+With ``TOOLSIM_SCREENSHOTS=1`` the screenshots in README are taken again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.fixture(scope="module")
 def web_port() -> int:
-    """mitmweb does not tell which one it took by itself."""
+    """A fixed port, since mitmweb does not report the one that it chooses itself."""
     return free_port()
 
 
@@ -115,7 +115,7 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture
 def page(chromium: Chromium, proxy: Mitmdump, backend: TextBackend, web_port: int) -> Iterator[Chromium]:
-    """The flow list, with one turn of two calls and one that the backend refused."""
+    """The flow list, with one turn with two calls and one that the backend refused."""
     backend.play([TWO_CALLS, refuses(429, "Slow down, please.")])
     with Line(proxy.url) as line:
         for _ in range(2):
@@ -128,7 +128,7 @@ def page(chromium: Chromium, proxy: Mitmdump, backend: TextBackend, web_port: in
 
 
 def rows(page: Chromium) -> list[str]:
-    """The paths of the flow list, markers included."""
+    """Return the paths in the flow list, including markers."""
     return list(page.run("[...document.querySelectorAll('.flow-table td.col-path')].map(e => e.innerText)"))
 
 
@@ -138,7 +138,7 @@ def open_flow(page: Chromium, number: int) -> None:
 
 
 def shown(page: Chromium, wanted: str) -> str:
-    """Wait until the content view shows ``wanted``; return all that it shows."""
+    """Wait until the content view shows ``wanted``; return its whole text."""
     content = "(document.querySelector('.contentview pre') || document.body).innerText"
     page.wait_for(f"{content}.includes({json.dumps(wanted)})")
     return str(page.run(content))
@@ -158,7 +158,7 @@ def picture(page: Chromium, name: str, folder: Path, height: int, of: str = ".fl
 
 
 def comments(page: Chromium) -> list[str]:
-    """The comments of the flow list."""
+    """Return the comments in the flow list."""
     return list(page.run("[...document.querySelectorAll('.flow-table td.col-comment')].map(e => e.innerText)"))
 
 
@@ -169,7 +169,7 @@ def open_list(page: Chromium, port: int, recipe: str = "") -> None:
 
 
 def test_two_calls_can_be_read(page: Chromium, tmp_path: Path) -> None:
-    """Of a streamed answer the page shows the model's blocks, their verdicts, and both calls with their arguments."""
+    """The page of a streamed answer shows the model's blocks, their verdicts, and both calls with their arguments."""
     open_flow(page, -2)
     page.click("Response")
     text = shown(page, "THE CLIENT GOT")
@@ -184,7 +184,7 @@ def test_two_calls_can_be_read(page: Chromium, tmp_path: Path) -> None:
 
 
 def test_the_view_can_be_chosen(page: Chromium) -> None:
-    """The view stands in mitmweb's menu, beside the raw bytes of the stream as the client got them."""
+    """The view is in mitmweb's menu, as are the raw bytes of the stream that the client got."""
     open_flow(page, -2)
     page.click("Response")
     shown(page, "THE CLIENT GOT")
@@ -237,7 +237,7 @@ def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend
     shown(page, "as the backend gets it")
     backend.play([says("Once more. ", block("write_file", path="a", content="b"))])
     page.click("Replay")
-    # mitmweb asks for the answer of an open flow even while there is none, which is an error of its own.
+    # mitmweb requests the answer of an open flow even if there is none yet, which is an error.
     page.wait_for(
         "[...document.querySelectorAll('td.col-comment')].at(-2).innerText.startsWith('1 call: write_file · #')"
     )
@@ -245,8 +245,8 @@ def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend
     assert "✓ call of write_file" in shown(page, "Once more.")
 
 
-def test_the_list_tells_turns_apart(chromium: Chromium, tmp_path: Path) -> None:
-    """Each row says what came of its turn, of which conversation it is, and what was asked; a scrape is no row."""
+def test_the_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
+    """Each row shows the outcome of its turn, its conversation, and what was asked; a scrape has no row."""
     web_port = free_port()
     options = {"web_port": web_port, "web_password": PASSWORD, "web_open_browser": False}
     with (
@@ -256,7 +256,7 @@ def test_the_list_tells_turns_apart(chromium: Chromium, tmp_path: Path) -> None:
         proxy.wait_for("scripted backend answers")
 
         def ask(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-            """Return the conversation with its answer, and with what its calls came to."""
+            """Return the conversation with its answer and the outputs of its calls."""
             tools = [{"type": "function", "function": {**TOOLS[0], "type": None}}]
             reply = line.post("/v1/chat/completions", {"model": "m", "messages": messages, "tools": tools})
             if reply.status != 200:
@@ -276,7 +276,7 @@ def test_the_list_tells_turns_apart(chromium: Chromium, tmp_path: Path) -> None:
         line.post("/v1/chat/completions", {"model": "m", "messages": [user("Hello")]})
         line.request("GET", "/v1/models")
         open_list(chromium, web_port)
-        # A row is there when its request is, and is told of the answer later.
+        # A row appears with its request, and is updated when the answer arrives.
         chromium.wait_for("[...document.querySelectorAll('td.col-status')].filter(e => e.innerText).length >= 9")
         assert not any("metrics" in row for row in rows(chromium))
         assert comments(chromium) == [
@@ -305,7 +305,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 def test_the_catalogue_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
-    """The very prompt that the model saw is a view away, and so are its own words."""
+    """Another view shows the exact prompt that the model saw, and the exact text that it wrote."""
     open_flow(page, -2)
     page.click("Request")
     assert "the view toolsim-prompt unfolds it" in " ".join(shown(page, "as the backend gets it").split())
@@ -324,7 +324,7 @@ def test_the_catalogue_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
 
 
 def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
-    """A refusal by the backend carries a mark in the list, and its message on its page."""
+    """A refusal by the backend has a mark in the list, and its message on its page."""
     before, failed = rows(page)[-2:]
     assert "❌" in failed
     assert "❌" not in before
@@ -336,7 +336,7 @@ def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
 
 
 def test_filters_of_readme(page: Chromium, web_port: int) -> None:
-    """mitmweb has a filter language of its own: it understands each filter of README, and finds what it says."""
+    """mitmweb has its own filter language: it accepts each filter in README, and finds what README claims."""
     section = README.split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
     everything = len(rows(page))
     understood = {}
@@ -346,7 +346,7 @@ def test_filters_of_readme(page: Chromium, web_port: int) -> None:
         page.wait_for("!!document.querySelector('.flow-table')")
         page.wait_for("!!document.querySelector('.filter-input input').value")
         understood[recipe] = not page.run("!!document.querySelector('.filter-input.has-error')")
-    # mitmproxy's own language has ~meta, mitmweb's has not.
+    # mitmproxy's language has ~meta, mitmweb's does not.
     assert [recipe for recipe, is_so in understood.items() if not is_so] == ["~meta x"]
     found = {}
     for recipe in ('~comment "#[0-9]+ turn"', "~marked", '~comment "[0-9] repair"', '~comment "HTTP 429"'):

@@ -1,4 +1,4 @@
-"""Over a backend that keeps its answers itself, the catalogue is told once in a conversation."""
+"""Over a backend that stores its own answers, the catalogue is sent once per conversation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def storing(backend: TextBackend) -> Iterator[openai.OpenAI]:
-    """A proxy without a store of its own: the backend gives its answers ids, and is asked to go on from them."""
+    """A proxy without a store: the backend's answers have ids, and requests continue from them."""
     with Mitmdump(backend.url, toolsim_backend="responses") as proxy, connect(proxy) as client:
         yield client
 
@@ -31,7 +31,7 @@ def catalogues(exchange: Exchange) -> int:
 
 @both_modes
 def test_a_conversation(storing: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Told with the first turn, not with the next ones, and anew when a tool has changed."""
+    """The catalogue is sent with the first turn, not with the next ones, and again when a tool has changed."""
     backend.play([says("I look. ", CALL), says(CALL), says("Once more. ", CALL), says("Fine."), says("Done.")])
     ids: list[str] = []
     last = ask(storing, stream, input="Weather?", tools=TOOLS)
@@ -44,14 +44,14 @@ def test_a_conversation(storing: openai.OpenAI, backend: TextBackend, stream: bo
             new = [{"type": "function_call_output", "call_id": call.call_id, "output": "18"}]
         last = ask(storing, stream, input=new, tools=tools, previous_response_id=last.id)
     assert last.output_text == "Done."
-    assert [catalogues(each) for each in backend.exchanges] == [1, 0, 0, 1, 0]
-    assert all("Reminder" in str(each.transcript[-1]) for each in backend.exchanges[1:])
+    assert [catalogues(exchange) for exchange in backend.exchanges] == [1, 0, 0, 1, 0]
+    assert all("Reminder" in str(exchange.transcript[-1]) for exchange in backend.exchanges[1:])
     assert len(set(ids)) == 3
 
 
 @both_modes
 def test_what_is_uncertain(storing: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An answer that was not to be kept, one that broke off, one that nobody here has seen."""
+    """It is sent again after an answer that was not to be stored, one that broke off, and one that we have not seen."""
     backend.play([says("One."), says("Two."), says("Thr", ending="eof"), says("Four."), refuses(404, "gone")])
     first = ask(storing, stream, input="Hello", tools=TOOLS, store=False)
     second = ask(storing, stream, input="Hello", tools=TOOLS, previous_response_id=first.id)
@@ -60,31 +60,31 @@ def test_what_is_uncertain(storing: openai.OpenAI, backend: TextBackend, stream:
     ask(storing, stream, input="More", tools=TOOLS, previous_response_id="resp_of_another_proxy")
     with pytest.raises(openai.NotFoundError):
         ask(storing, stream, input="More", tools=TOOLS, previous_response_id=second.id, truncation="auto")
-    assert [catalogues(each) for each in backend.exchanges] == [1, 1, 0, 1, 1]
+    assert [catalogues(exchange) for exchange in backend.exchanges] == [1, 1, 0, 1, 1]
 
 
 def test_an_answer_that_is_deleted(storing: openai.OpenAI, backend: TextBackend) -> None:
-    """The conversation that went through it is told anew, from wherever it goes on; no other one is."""
+    """The catalogue is sent again in its conversation, from wherever that continues; in no other one."""
     backend.play([says("One."), says("Two."), says("Other."), says("Three."), says("Four."), says("More.")])
     first = ask(storing, False, input="Hello", tools=TOOLS)
     second = ask(storing, False, input="And?", tools=TOOLS, previous_response_id=first.id)
     other = ask(storing, False, input="Hello", tools=TOOLS)
-    with pytest.raises(openai.APIStatusError):  # This backend cannot, and the next one may have.
+    with pytest.raises(openai.APIStatusError):  # This backend cannot delete; others may have deleted it.
         storing.responses.delete(first.id)
     third = ask(storing, False, input="And?", tools=TOOLS, previous_response_id=second.id)
     ask(storing, False, input="And?", tools=TOOLS, previous_response_id=third.id)
     ask(storing, False, input="And?", tools=TOOLS, previous_response_id=other.id)
-    assert [catalogues(each) for each in backend.exchanges] == [1, 0, 1, 1, 0, 0]
+    assert [catalogues(exchange) for exchange in backend.exchanges] == [1, 0, 1, 1, 0, 0]
 
 
 def test_recordings_replay(backend: TextBackend, tmp_path: Path) -> None:
-    """A request that was sent without its catalogue is made so again, though nobody remembers why."""
+    """A request that was sent without its catalogue replays without it, though the reason is no longer cached."""
     backend.play([says("One."), says("Two.")])
     options = {"toolsim_backend": "responses", "toolsim_capture": str(tmp_path)}
     with Mitmdump(backend.url, **options) as proxy, connect(proxy) as client:
         first = ask(client, False, input="Hello", tools=TOOLS)
         ask(client, False, input="Hello", tools=TOOLS, previous_response_id=first.id)
-    assert [catalogues(each) for each in backend.exchanges] == [1, 0]
-    # Written by the time that the proxy has ended.
+    assert [catalogues(exchange) for exchange in backend.exchanges] == [1, 0]
+    # All files are written by the time the proxy has exited.
     assert len(list(tmp_path.glob("*.flow"))) == 2
     assert main([str(tmp_path)]) == 0
