@@ -41,7 +41,7 @@ def ended(client: openai.OpenAI, id: str) -> Any:
     return until(polled)
 
 
-def begin(client: openai.OpenAI, **request: Any) -> Any:
+def start(client: openai.OpenAI, **request: Any) -> Any:
     return client.responses.create(model="m", background=True, **request)
 
 
@@ -60,7 +60,7 @@ class Gate:
 def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> None:
     """It is queued, made while nobody reads, and then it is the same object that a client that waits gets."""
     backend.play([says("Hello ", "there.")])
-    queued = begin(client, input="Hello", metadata={"a": "b"})
+    queued = start(client, input="Hello", metadata={"a": "b"})
     assert (queued.status, queued.background, queued.output, queued.usage) == ("queued", True, [], None)
     whole = ended(client, queued.id)
     assert (whole.status, whole.output_text, whole.background) == ("completed", "Hello there.", True)
@@ -75,7 +75,7 @@ def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> Non
 def test_an_answer_that_was_cut(client: openai.OpenAI, backend: TextBackend) -> None:
     """The model's limit makes it incomplete, with the text so far; it can be continued like a foreground answer."""
     backend.play([says("Hello ", "there.", ending="length"), says("Go on.")])
-    cut = ended(client, begin(client, input="Hello", max_output_tokens=5).id)
+    cut = ended(client, start(client, input="Hello", max_output_tokens=5).id)
     assert (cut.status, cut.incomplete_details.reason, cut.output_text) == (
         "incomplete",
         "max_output_tokens",
@@ -87,11 +87,11 @@ def test_an_answer_that_was_cut(client: openai.OpenAI, backend: TextBackend) -> 
 def test_a_call_is_polled_and_answered(client: openai.OpenAI, backend: TextBackend) -> None:
     """A client's function is called in a background answer, and its output is sent with previous_response_id."""
     backend.play([says("I look.", CALL), says("18 degrees.")])
-    first = ended(client, begin(client, input="Weather?", tools=TOOLS).id)
+    first = ended(client, start(client, input="Weather?", tools=TOOLS).id)
     (call,) = [item for item in first.output if item.type == "function_call"]
     output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "18"}
-    begun = begin(client, input=[output], tools=TOOLS, previous_response_id=first.id)
-    second = ended(client, begun.id)
+    started = start(client, input=[output], tools=TOOLS, previous_response_id=first.id)
+    second = ended(client, started.id)
     assert (second.output_text, second.previous_response_id) == ("18 degrees.", first.id)
     prompt = shown(backend)
     places = [prompt.index(words) for words in ("Weather?", "I look.", "=18]")]
@@ -102,33 +102,33 @@ def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend) ->
     """Turns are added to the conversation when they are complete, and only then."""
     backend.play([says("One."), says("Two.")])
     conversation = client.conversations.create()
-    ended(client, begin(client, input="First", conversation=conversation.id).id)
-    second = ended(client, begin(client, input="Second", conversation=conversation.id).id)
+    ended(client, start(client, input="First", conversation=conversation.id).id)
+    second = ended(client, start(client, input="Second", conversation=conversation.id).id)
     assert second.conversation.id == conversation.id
     listed: list[Any] = list(client.conversations.items.list(conversation.id, order="asc"))
     assert [item.content[0].text for item in listed] == ["First", "One.", "Second", "Two."]
     backend.play([NEVER])
-    begun = begin(client, input="Third", conversation=conversation.id)
+    started = start(client, input="Third", conversation=conversation.id)
     until(lambda: backend.exchanges and backend.exchanges[0].sent)
     client.conversations.delete(conversation.id)
-    client.responses.cancel(begun.id)
+    client.responses.cancel(started.id)
 
 
 def test_cancelling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
     """The backend's connection is closed; cancelling again and retrieving return the same."""
     backend.play([NEVER])
-    begun = begin(client, input="Count")
-    until(lambda: client.responses.retrieve(begun.id).status == "in_progress")
+    started = start(client, input="Count")
+    until(lambda: client.responses.retrieve(started.id).status == "in_progress")
     for _ in "12":
-        cancelled = client.responses.cancel(begun.id)
-        assert (cancelled.id, cancelled.status, cancelled.output) == (begun.id, "cancelled", [])
-    assert client.responses.retrieve(begun.id).status == "cancelled"
+        cancelled = client.responses.cancel(started.id)
+        assert (cancelled.id, cancelled.status, cancelled.output) == (started.id, "cancelled", [])
+    assert client.responses.retrieve(started.id).status == "cancelled"
     assert backend.exchanges[0].over.wait(SECONDS)
     assert not backend.exchanges[0].whole
     with pytest.raises(openai.BadRequestError, match="its status is 'cancelled'"):
-        client.responses.create(model="m", input="More", previous_response_id=begun.id)
+        client.responses.create(model="m", input="More", previous_response_id=started.id)
     backend.play([says("Done.")])
-    done = begin(client, input="Hello")
+    done = start(client, input="Hello")
     ended(client, done.id)
     assert client.responses.cancel(done.id).status == "completed"
 
@@ -136,24 +136,24 @@ def test_cancelling_stops_the_model(client: openai.OpenAI, backend: TextBackend)
 def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
     """The answer is a 404 from then on, and does not reappear."""
     backend.play([NEVER])
-    begun = begin(client, input="Count")
+    started = start(client, input="Count")
     until(lambda: backend.exchanges and backend.exchanges[0].sent)
-    client.responses.delete(begun.id)
+    client.responses.delete(started.id)
     assert backend.exchanges[0].over.wait(SECONDS)
     for call in client.responses.retrieve, client.responses.cancel, client.responses.delete:
-        with pytest.raises(openai.NotFoundError, match=begun.id):
-            call(begun.id)
+        with pytest.raises(openai.NotFoundError, match=started.id):
+            call(started.id)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_an_answer_that_fails(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
     """A backend's error is stored as that of the answer; an error in the request is reported at once."""
     backend.play([Turn(status=500, message="The model is out.")])
-    begun = begin(client, input="Hello", stream=stream)
-    id = next(begun).response.id if stream else begun.id
+    started = start(client, input="Hello", stream=stream)
+    id = next(started).response.id if stream else started.id
     if stream:
         with pytest.raises(openai.APIError, match="The model is out"):
-            list(begun)
+            list(started)
     failed = ended(client, id)
     assert (failed.status, failed.error.message) == ("failed", "The model is out.")
     assert client.responses.cancel(id).status == "failed"
@@ -161,7 +161,7 @@ def test_an_answer_that_fails(client: openai.OpenAI, backend: TextBackend, strea
         client.responses.create(model="m", input="More", previous_response_id=id)
     for wrong in {"store": False}, {"tools": [{"type": "function", "name": "no name"}]}, {"previous_response_id": "x"}:
         with pytest.raises(openai.BadRequestError):
-            begin(client, input="Hello", stream=stream, **wrong)
+            start(client, input="Hello", stream=stream, **wrong)
     assert len(backend.exchanges) == 1
 
 
@@ -169,8 +169,8 @@ def test_another_key_sees_nothing(client: openai.OpenAI, proxy: Mitmdump, backen
     """The answer does not exist for another key, while it is made and afterwards."""
     gate = Gate(says("Fine."))
     backend.play(gate)
-    begun = begin(client, input="Hello", stream=True)
-    id = next(iter(begun)).response.id
+    started = start(client, input="Hello", stream=True)
+    id = next(iter(started)).response.id
     with connect(proxy, "another") as other:
         for _ in "12":
             for call in other.responses.retrieve, other.responses.cancel, other.responses.delete:
@@ -180,7 +180,7 @@ def test_another_key_sees_nothing(client: openai.OpenAI, proxy: Mitmdump, backen
                 other.responses.retrieve(id, stream=True)
             gate.open.set()
             ended(client, id)
-    begun.close()
+    started.close()
 
 
 def events_of(stream: Any) -> list[Any]:
@@ -190,7 +190,7 @@ def events_of(stream: Any) -> list[Any]:
 def test_a_stream_is_resumed(client: openai.OpenAI, backend: TextBackend) -> None:
     """A stream can be resumed from any event, while it is made and later, any number of times, with equal events."""
     backend.play([says(*(f"word {number} " for number in range(10)), pause=0.05)])
-    stream = begin(client, input="Count", stream=True, tools=TOOLS)
+    stream = start(client, input="Count", stream=True, tools=TOOLS)
     first = [next(stream).to_dict() for _ in range(8)]
     stream.close()
     assert [event["sequence_number"] for event in first] == list(range(8))
@@ -252,7 +252,7 @@ def test_a_web_page_reads_it(client: openai.OpenAI, backend: TextBackend) -> Non
 def test_several_follow_one_answer(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
     """A cancelled answer ends for all of them, with an error that says so."""
     backend.play([says(*["word "] * 5, pause=0.02, ending="hang")])
-    stream = begin(client, input="Count", stream=True)
+    stream = start(client, input="Count", stream=True)
     id = next(stream).response.id
     with connect(proxy) as one, connect(proxy) as two:
         followers = [follower.responses.retrieve(id, stream=True, starting_after=0) for follower in (one, two)]
@@ -268,12 +268,12 @@ def test_what_is_not_possible_yet_or_ever(client: openai.OpenAI, backend: TextBa
     """An answer that was not started with ``stream`` cannot be streamed, and one in progress cannot be continued."""
     gate = Gate(says("Fine."), says("Again."))
     backend.play(gate)
-    begun = begin(client, input="Hello")
+    started = start(client, input="Hello")
     with pytest.raises(openai.BadRequestError, match="cannot be continued: its status is 'queued'"):
-        client.responses.create(model="m", input="More", previous_response_id=begun.id)
+        client.responses.create(model="m", input="More", previous_response_id=started.id)
     for _ in "12":
         with pytest.raises(openai.BadRequestError, match="not created with 'stream'"):
-            client.responses.retrieve(begun.id, stream=True)
+            client.responses.retrieve(started.id, stream=True)
         gate.open.set()
-        ended(client, begun.id)
-    assert client.responses.create(model="m", input="More", previous_response_id=begun.id).output_text == "Again."
+        ended(client, started.id)
+    assert client.responses.create(model="m", input="More", previous_response_id=started.id).output_text == "Again."

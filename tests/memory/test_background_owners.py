@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 from memory.conftest import connect
-from memory.test_background import NEVER, SECONDS, begin, ended, events_of, until
+from memory.test_background import NEVER, SECONDS, ended, events_of, start, until
 from memory.test_failures import metrics
 from memory.test_references import CALL, TOOLS
 from support.mitmdump import Mitmdump
@@ -43,8 +43,8 @@ def test_a_proxy_that_dies(kind: str, backend: TextBackend, tmp_path: Path, requ
     store = f"sqlite:{tmp_path / 'store'}" if kind == "sqlite" else request.getfixturevalue("redis").url
     backend.play([says("Fine."), NEVER, says("Again.")])
     with proxy(backend, store) as first, connect(first) as client:
-        done = [event.response.id for event in begin(client, input="Hello", stream=True) if hasattr(event, "response")]
-        lost = begin(client, input="Count", stream=True)
+        done = [event.response.id for event in start(client, input="Hello", stream=True) if hasattr(event, "response")]
+        lost = start(client, input="Count", stream=True)
         id = next(lost).response.id
         until(lambda: client.responses.retrieve(id).status == "in_progress")
         kill(first)
@@ -57,7 +57,7 @@ def test_a_proxy_that_dies(kind: str, backend: TextBackend, tmp_path: Path, requ
         with pytest.raises(openai.BadRequestError, match="are not kept"):
             client.responses.retrieve(id, stream=True)
         client.responses.delete(id)
-        assert ended(client, begin(client, input="Hello").id).output_text == "Again."
+        assert ended(client, start(client, input="Hello").id).output_text == "Again."
 
 
 def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path / 'store'}"
     backend.play([NEVER])
     with proxy(backend, store) as first, connect(first) as client:
-        stream = begin(client, input="Count", stream=True)
+        stream = start(client, input="Count", stream=True)
         id = next(stream).response.id
         until(lambda: backend.exchanges and len(backend.exchanges[0].sent) == 2)
     assert backend.exchanges[0].over.wait(SECONDS)
@@ -84,7 +84,7 @@ def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> Non
         one, two = (stack.enter_context(proxy(backend, redis.url)) for _ in "12")
         here, there = (stack.enter_context(connect(running)) for running in (one, two))
         for call in there.responses.cancel, there.responses.delete:
-            stream = begin(here, input="Count", stream=True)
+            stream = start(here, input="Count", stream=True)
             received = [next(stream).to_dict() for _ in range(6)]
             id = received[0]["response"]["id"]
             followed = there.responses.retrieve(id, stream=True, starting_after=1)
@@ -102,7 +102,7 @@ def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> Non
             else:
                 with pytest.raises(openai.NotFoundError):
                     here.responses.retrieve(id)
-        events = events_of(begin(here, input="Hello", stream=True))
+        events = events_of(start(here, input="Hello", stream=True))
         done = ended(there, events[0]["response"]["id"])
         assert done.to_dict() == events[-1]["response"]
         assert events_of(there.responses.retrieve(done.id, stream=True, starting_after=1)) == events[2:]
@@ -112,7 +112,7 @@ def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
     """An answer that ends while the store is down is stored once it is back, and only then reported as finished."""
     backend.play([says("Hello ", "there.", pause=0.3)])
     with RedisServer(append=True) as redis, proxy(backend, redis.url) as running, connect(running) as client:
-        stream = begin(client, input="Hello", stream=True)
+        stream = start(client, input="Hello", stream=True)
         id = next(stream).response.id
         redis.stop()
         assert until(lambda: backend.exchanges and backend.exchanges[0].whole)
@@ -120,7 +120,7 @@ def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
             client.responses.retrieve(id)
         assert caught.value.code == "store_unavailable"
         with pytest.raises(openai.InternalServerError):
-            begin(client, input="Hello")
+            start(client, input="Hello")
         redis.__enter__()
         assert events_of(stream)[-1]["type"] == "response.completed"
         assert client.responses.retrieve(id).output_text == "Hello there."
@@ -134,13 +134,13 @@ def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
         connect(running, "one") as one,
         connect(running, "other") as other,
     ):
-        ids = [begin(one, input="Count").id for _ in range(2)]
+        ids = [start(one, input="Count").id for _ in range(2)]
         with pytest.raises(openai.RateLimitError, match="at most 2 at one time"):
-            begin(other, input="Count")
+            start(other, input="Count")
         one.responses.cancel(ids[0])
         with pytest.raises(openai.RateLimitError, match="at most 1 for one key"):
-            begin(one, input="Count")
-        other.responses.cancel(begin(other, input="Count").id)
+            start(one, input="Count")
+        other.responses.cancel(start(other, input="Count").id)
         one.responses.cancel(ids[1])
 
 
@@ -156,20 +156,20 @@ def test_how_many_and_how_much(backend: TextBackend, tmp_path: Path) -> None:
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory", **options) as running,
         connect(running) as client,
     ):
-        id = begin(client, input="Count").id
+        id = start(client, input="Count").id
         with pytest.raises(openai.RateLimitError, match="at most 1 at one time") as caught:
-            begin(client, input="Count")
+            start(client, input="Count")
         assert caught.value.response.headers["retry-after"] == "5"
         assert "toolsim_background_answers 1" in metrics(running)
         client.responses.cancel(id)
-        events = events_of(begin(client, input="Count", stream=True))
+        events = events_of(start(client, input="Count", stream=True))
         id = events[-1]["response"]["id"]
         assert len(events) > 400
         with pytest.raises(openai.BadRequestError, match="are not kept"):
             client.responses.retrieve(id, stream=True)
         assert events_of(client.responses.retrieve(id, stream=True, starting_after=len(events) - 3)) == events[-2:]
         tools: Any = [{**TOOLS[0], "strict": True}]
-        asked_again = ended(client, begin(client, input="Weather?", tools=tools).id)
+        asked_again = ended(client, start(client, input="Weather?", tools=tools).id)
         assert asked_again.output[-1].arguments.replace(" ", "") == '{"city":"Bonn"}'
         running.wait_for('"rounds": 2')
         text = metrics(running)

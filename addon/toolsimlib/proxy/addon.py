@@ -345,9 +345,9 @@ class ToolSim:
         if decision.error is not None:
             return error_response(decision.error, decision.headers)
         if decision.page == "metrics":
-            under_way = sum(exchange.is_turn for exchange in OPEN.values())
+            in_flight = sum(exchange.is_turn for exchange in OPEN.values())
             more = [*self._memory.families(), *self._background.families()]
-            return Response.make(200, self._metrics.text(under_way, more), {"content-type": metrics.CONTENT_TYPE})
+            return Response.make(200, self._metrics.text(in_flight, more), {"content-type": metrics.CONTENT_TYPE})
         return Response.make(200, headers=dict(decision.headers))
 
     def _locate(self, exchange: Exchange, done: Done) -> None:

@@ -53,7 +53,7 @@ class HeldCatalogues:
     def forget(self, root: Root, id: str) -> None:
         """Forget what the context of an answer holds, and that of all answers to which the same request carried it."""
         if (held := self._held.get((root, id))) is not None:
-            self._held = {key: each for key, each in self._held.items() if key[0] != root or each != held}
+            self._held = {key: kept for key, kept in self._held.items() if key[0] != root or kept != held}
 
     def before(self, root: Root, body: bytes) -> dict[str, HeldCatalogue]:
         """Return what is cached for the answers that a request, as received, may continue."""

@@ -165,13 +165,13 @@ class SqliteStore:
         )
         found: list[Record] = []
         left, now = max_bytes, self._clock()
-        for each, value, parent, version, used in rows:
+        for record_id, value, parent, version, used in rows:
             if now - used > self._bounds.seconds:
                 break
             left -= len(value)
             if left < 0:
                 raise too_long(max_bytes)
-            found.append(Record(each, value, parent, (), version, now - used))
+            found.append(Record(record_id, value, parent, (), version, now - used))
         return found[::-1]
 
     def _find(self, base: sqlite3.Connection, partition: str, names: Sequence[str]) -> dict[str, Record]:

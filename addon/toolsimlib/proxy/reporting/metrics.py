@@ -190,16 +190,16 @@ class Metrics:
             self._cutoffs.add({"reason": report.tool_cutoff} | model)
         for tally in report.tallies():
             if (family := self._tallies.get(tally.key)) is not None:
-                for each, count in Counter(tally.entries).items():
-                    family.add({"reason": code_of(each)} | model | self._tool(each.partition(":")[2]), count)
+                for entry, count in Counter(tally.entries).items():
+                    family.add({"reason": code_of(entry)} | model | self._tool(entry.partition(":")[2]), count)
 
-    def text(self, under_way: int, more: Iterable[Family] = ()) -> str:
-        """Return everything as Prometheus reads it; ``under_way``: exchanges that are not over; ``more``: others'."""
-        under = Family("exchanges_open", "Exchanges that are under way.", "gauge")
-        under.add({}, under_way)
+    def text(self, in_flight: int, more: Iterable[Family] = ()) -> str:
+        """Return all metrics in the text format; ``in_flight``: open exchanges; ``more``: further families."""
+        still_open = Family("exchanges_open", "Exchanges that are under way.", "gauge")
+        still_open.add({}, in_flight)
         families: list[Family | Histogram] = [self._build, self._exchanges, self._durations, self._first_bytes]
         families += [self._calls, self._rounds, self._hosted_calls, self._tokens, self._errors, self._cutoffs]
-        families += [*self._tallies.values(), under, *more]
+        families += [*self._tallies.values(), still_open, *more]
         return "\n".join(line for family in families for line in family.lines()) + "\n"
 
     def _tool(self, name: str) -> dict[str, str]:
