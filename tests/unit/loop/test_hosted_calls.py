@@ -14,6 +14,7 @@ from openai.types.responses import Response
 from support.answers import read
 from support.emitted import BODIES, Emitted, Step
 from support.rounds import Script, body_of, run
+from support.wire import backend_answer
 from toolsimlib.hosted.approvals import Approvals, Desk
 from toolsimlib.hosted.catalogue import RemoteTool
 from toolsimlib.hosted.outcome import Outcome, failed
@@ -120,6 +121,15 @@ def test_a_call_is_run_and_answered(backend: Dialect) -> None:
     assert answer["usage"]["total_tokens"] == 14
     assert answer["tools"][0]["name"] == "add"
     assert len(answer["tools"]) == 2
+
+
+def test_the_lists_come_first() -> None:
+    """Even if the backend does not send the event that opens an answer."""
+    _, stream = backend_answer("responses", True, ["It is so."])
+    frames = [frame for frame in stream.split(b"\n\n") if b"response.created" not in frame]
+    assert len(frames) < len(stream.split(b"\n\n"))
+    answer, *_ = play(b"\n\n".join(frames), backend="responses")
+    assert kinds(answer) == ["mcp_list_tools", "mcp_list_tools", "message"]
 
 
 def test_a_second_opinion_is_asked_about_functions_alone() -> None:
