@@ -1,7 +1,7 @@
 """The entry: ``mitmdump -s addon/toolsim.py``. As a program (``python -m toolsim``) it is the command ``toolsim``.
 
-A mitmproxy that was installed for something else may be too old, or lack a package. We log that in one line as an
-error, which makes mitmproxy exit.
+A mitmproxy that was installed for something else may be too old, or lack a package. We log that as an error in one
+line, which makes mitmproxy exit.
 """
 
 import logging

@@ -65,7 +65,7 @@ class Exchange:
     dropped as it arrived. ``resent``: what a replayed flow holds of its first run. ``topic``: what a rewritten request
     is about; ``place``: which turn of which conversation it is, in words; both are set by ``catch_up``. ``backend``:
     what we know about it; ``may_ask``: we may ask it what it is. ``part``: which round of an answer this is.
-    ``handed_over``: the runner answers, in rounds that are exchanges of their own. ``memory``: what is remembered for
+    ``handed_over``: the runner answers, in rounds that are separate exchanges. ``memory``: what is remembered for
     this request. ``action``: what the client wants in place of a turn; ``prepared``: for its answer. ``streamed``: the
     answer, if it is streamed; for any other, ``holder`` is the answer under which the backend holds the catalogue.
     """
@@ -212,7 +212,7 @@ class Exchange:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
 
     def hand_over(self, handed_over: HandedOver) -> None:
-        """Note that the runner answers the request: its bytes pass as they are."""
+        """Note that the runner answers the request: its bytes pass unchanged."""
         self.handed_over = handed_over
         self.report = handed_over.report
         self.topic = handed_over.topic

@@ -60,20 +60,20 @@ class RequestJob:
     """What the backend has refused before, by model."""
     kept: Kept | None = None
     wants_own: bool = False
-    """Whether to return what the store keeps of the request itself, too."""
+    """Whether to return the items of the request for the store, too."""
     is_round: bool = False
-    """Whether it is one of several turns of an answer: then it is rewritten whatever it holds."""
+    """Whether it is one of several rounds of an answer: then it is always rewritten."""
     action: Action | None = None
-    """What is wanted instead of a turn: then it is rewritten too."""
+    """What is requested instead of a turn: then it is rewritten too."""
     held: Mapping[str, HeldCatalogue] = field(default_factory=dict)
     """The catalogues that the backend's contexts hold, by the id of their last answer."""
     was_held: bool = False
-    """Whether the context held the catalogue of this request too, as a recording says."""
+    """Whether the context held the catalogue of this request too, according to a recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveJob:
-    """A request: find out what it refers to or, given what was ``recalled``, make a request that shows it."""
+    """A request: find what it refers to or, given what was ``recalled``, make a request that contains it."""
 
     encoding: str
     data: bytes
@@ -96,7 +96,7 @@ class BackgroundJob:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob:
-    """A whole answer to rewrite, as in ``RequestJob``. ``is_round``: its events are wanted too."""
+    """A whole answer to rewrite, as in ``RequestJob``. ``is_round``: return its events too."""
 
     plan: Plan
     content_type: str
@@ -132,37 +132,37 @@ class Done:
     error: ApiError | None = None
     crash: str = ""
     rewritten: Rewritten | None = None
-    """The rewritten request, without its items; None = it passes as it is."""
+    """The rewritten request, without its items; None = it passes unchanged."""
     topic: Topic | None = None
     items: tuple[Item, ...] = ()
-    """If ``topic`` is None: what to make it from."""
+    """If ``topic`` is None: the items to make it from."""
     status: int = 200
     content_type: str = ""
     body: bytes = b""
-    """The body of an answer, of a resolved request, or of the request to make in the background."""
+    """The body of an answer, of a resolved request, or of a background request."""
     references: References = References()
     in_background: bool = False
-    """Whether the answer is to be made in the background."""
+    """Whether to make the answer in the background."""
     form: AnswerForm = AnswerForm()
-    """The form of an answer in the background."""
+    """The form of a background answer."""
     own: bytes = b""
-    """The items of a request, as they are stored: a JSON array."""
+    """The items of a request, in the form in which they are stored: a JSON array."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
     """The ids of an answer's items, None if it is not to be stored; or the new ids of a request's items."""
     prepared: bytes = b""
-    """For an action: what its answer is made from, the messages that stay or an estimate."""
+    """For an action: the input of its answer, either the messages that stay or an estimate."""
     change: tuple[str, bytes] | None = None
     """For a resource: the id of the record to write, and its new value, b"" to delete it."""
     holder: str = ""
-    """The id of the answer with which its backend keeps the catalogue that it was sent."""
+    """The id of the answer with which the backend stores the catalogue that it was sent."""
     events: tuple[ClientEvent, ...] = ()
     again: AskAgain | None = None
-    """For a round: why the model is to be asked again."""
+    """For a round: why to ask the model again."""
 
 
 def is_heavy(job: Job) -> bool:
-    """Return whether a job may take longer than others should wait."""
+    """Return whether a job may block the event loop for too long."""
     return size_of(job) > LOOP_BYTES or job.encoding.strip().lower() not in ("", "identity")
 
 
@@ -177,7 +177,7 @@ def size_of(job: Job) -> int:
 
 
 def run(job: Job, *, patient: bool = False) -> Done:
-    """Do a job; never raises. ``patient``: nobody waits for this process to be free."""
+    """Do a job; never raises. ``patient``: nothing else waits for this process."""
     try:
         match job:
             case RequestJob():

@@ -51,7 +51,7 @@ class HeldCatalogues:
             del self._held[next(iter(self._held))]
 
     def forget(self, root: Root, id: str) -> None:
-        """Forget what the context of an answer holds, and that of all answers to which the same request carried it."""
+        """Forget the catalogue of an answer's context, and of all answers that have it from the same request."""
         if (held := self._held.get((root, id))) is not None:
             self._held = {key: kept for key, kept in self._held.items() if key[0] != root or kept != held}
 

@@ -1,7 +1,7 @@
 """What the proxy remembers between requests: the edge between turns and the store.
 
     request ──▶ recall (what it refers to) ──▶ resolved body ──▶ rewritten as any other
-    answer  ──▶ keep ──▶ the client sees its end
+    answer  ──▶ keep ──▶ the client gets its end
 
 1. A turn that refers to nothing never waits for the store before its answer, and is answered whatever the store does.
 2. A turn that refers to something gets a 503 while the store fails: without its context it would be a different
@@ -53,11 +53,11 @@ _KEY_HEADERS = (b"authorization", b"api-key", b"x-api-key")
 
 @dataclass(slots=True)
 class Turn:
-    """What the memory knows of one request while it is answered.
+    """The memory's state of one request while it is answered.
 
-    ``sent``: the body as it came, in ``encoding``. ``body``: the request with what it refers to, None if that is
-    nothing. ``own``: its own items, as they are kept, None until they have been read; ``names``: the ids that they got.
-    ``resource``: what is asked for, if it is not a turn. ``in_background``: the answer is made without its client.
+    ``sent``: the body as received, in ``encoding``. ``body``: the request with what it refers to, None if it refers to
+    nothing. ``own``: its own items, as they are stored, None until they have been read; ``names``: the ids that they
+    got. ``resource``: what is requested, if not a turn. ``in_background``: the answer is made without its client.
     """
 
     partition: str
@@ -116,13 +116,13 @@ class Memory:
             self._leave(left)
 
     async def close(self) -> None:
-        """Finish pending writes and close the store, in bounded time. It may be used again all the same."""
+        """Finish pending writes and close the store, in bounded time. It may still be used again."""
         self._leave(self._store)
         if self._closing:
             await asyncio.wait(self._closing)
 
     async def recall(self, partition: str, references: References, max_bytes: int) -> Recalled | ApiError:
-        """Return what a request refers to, or the error of one that cannot be answered."""
+        """Return what a request refers to, or an error if it cannot be answered."""
         store = self._store
         if store is None:
             return UNAVAILABLE
@@ -169,9 +169,9 @@ class Memory:
         return True
 
     async def serve(self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[Done]]) -> Done:
-        """Answer a call about the resource ``id``, and write what it changes.
+        """Answer a call about the resource ``id``, and store what it changes.
 
-        ``respond`` is called with the record's value, and again if somebody else has written meanwhile.
+        ``respond`` is called with the value of the record, and again if it was changed meanwhile.
         """
         store = self._store
         if store is None:
@@ -214,7 +214,7 @@ class Memory:
             return await self._used().find(partition, names)
 
     async def conversation(self, partition: str, id: str) -> Record | None:
-        """Return a conversation, None if it is gone. Raises StoreError."""
+        """Return a conversation, None if it does not exist. Raises StoreError."""
         with self._counting("read"):
             found = await self._used().chain(partition, id, sys.maxsize)
         return found[-1] if found else None

@@ -1,13 +1,13 @@
 """A flow that is sent once more: "Replay" in mitmweb, ``replay.client`` in the console, ``mitmdump -C FILE``.
 
-mitmproxy sends the request that the flow holds. After "Revert" that is the client's own, and all goes as it did the
-first time. Without it, it is the one that we have rewritten: no tools are in it, and so its answer would pass as it is,
-calls and all, as text. So what is sent is the client's own again, from the flow's backup, under the options of today.
-If someone has edited the rewritten request in between, their text goes to the model unchanged; the answer is still read
-by the plan of the client's own request.
+mitmproxy sends the request that the flow holds. After "Revert" that is the client's own, and everything works as the
+first time. Otherwise it is the one that we have rewritten: it has no tools, so the answer would pass unchanged, with
+its calls as text. So we send the client's own request again, from the flow's backup, under the current options. If
+someone has edited the rewritten request in between, their text goes to the model unchanged; the answer is still read by
+the plan of the client's own request.
 
-mitmproxy reads the body before our first hook, and gives it to the flow after that: so a request is taken back in two
-steps, its head in ``requestheaders`` and its body in ``request``.
+mitmproxy reads the body before our first hook, and gives it to the flow after that. So we restore a request in two
+steps: its head in ``requestheaders`` and its body in ``request``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def note_sent(flow: HTTPFlow, body: bytes) -> None:
 
 
 def digest(body: bytes) -> str:
-    """Return what shows whether a body has been edited."""
+    """Return a digest that shows whether a body has been edited."""
     return sha256(body).hexdigest()
 
 

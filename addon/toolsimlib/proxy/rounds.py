@@ -50,7 +50,7 @@ from toolsimlib.wire.request_body import read_body
 _connections = logging.getLogger("mitmproxy.proxy.server")
 
 MAX_BODY_BYTES = 1024 * 1024
-"""Of a request that may take rounds, decoded: it is read on the event loop, and again for each of them."""
+"""The decoded size of a request that may take rounds: it is parsed on the event loop, and again for each round."""
 
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
 """The warning of a request that is larger than that, and is answered in one turn of the model."""
@@ -82,8 +82,8 @@ class Rounds:
     ) -> HandedOver | None:
         """Send a request to the runner if its answer may take several rounds, and return how to take it back.
 
-        ``hosting``: the MCP servers that may be asked for it. ``memory``: what is remembered of it; ``keep`` keeps its
-        answer. ``report``: the request's own, which notes one that is too large.
+        ``hosting``: the MCP servers that it may use. ``memory``: the memory's state of it; ``keep`` stores its answer.
+        ``report``: the request's own, which gets a warning if the request is too large.
         """
         try:
             encoding = flow.request.headers.get("content-encoding", "")
@@ -101,14 +101,14 @@ class Rounds:
                 document = dict(request.body)
                 body = dump(document).encode()
         except TooLarge:
-            # Only its bytes have been read: they show whether there is anything to take rounds for.
+            # It is not parsed: its bytes show whether it could take rounds at all.
             raw = flow.request.raw_content or b""
             may_call = bool(encoding) or b'"tools"' in raw or b'"functions"' in raw
             if (policy.asks_again and may_call) or (hosting is not None and hosting.is_asked(raw)):
                 report.warnings.append(ROUNDS_OFF)
             return None
         except (BadRequest, ValueError):
-            # The direct way reports what is wrong with it.
+            # The direct path reports what is wrong with it.
             return None
         hosting = hosting if hosting is not None and may_be_hosted(request, policy, bounds) else None
         if hosting is None and not may_take_rounds(request, policy):
@@ -132,7 +132,7 @@ class Rounds:
     ) -> Job:
         """Return the job of an answer that needs no client; ``body``: the request for the model, without references.
 
-        It takes one round at least, since nobody else asks for it.
+        It takes at least one round, since no other code sends the request.
         """
         report = Report(client=api.name, stream=form.stream, model=form.model)
         document: Mapping[str, Any] = {}
@@ -155,7 +155,7 @@ class Rounds:
         return HandedOver(flow, Report(), None, self._serve(), stream)
 
     def stop(self) -> Coroutine[Any, Any, None] | None:
-        """Return the work of stopping, None if there is none."""
+        """Return the coroutine that stops the server, None if there is none."""
         server, self._server = self._server, None
         return server.stop() if server is not None else None
 
@@ -226,7 +226,7 @@ class HandedOver:
         request.headers[TOKEN] = self._token
 
     def take_back(self, flow: HTTPFlow | None, recorder: BodyRecorder) -> None:
-        """Give the flow its own target again, which people see and a replay uses, and the answer that it got."""
+        """Restore the flow's own target, which people see and a replay uses, and store its answer in it."""
         self._server.forget(self._token)
         if flow is not None:
             request = flow.request
@@ -259,8 +259,8 @@ class Origin:
             state=ConnectionState.OPEN,
         )
         flow = HTTPFlow(client, Server(address=(request.host, request.port)), live=True)
-        # Its client has shown its password for the proxy (``proxyauth``), which was taken off; replays need none. Our
-        # first hook, which comes after that, makes it a flow like any other.
+        # The client has sent its password for the proxy (``proxyauth``), which was removed; replays need none. Our
+        # first hook, which comes after that check, makes it a flow like any other.
         flow.is_replay = "request"
         flow.request = request
         return flow
@@ -286,13 +286,13 @@ class RoundHandler(ReplayHandler):
                 timer.cancel()
 
     async def leave(self) -> None:
-        """End the flow as a client does that hangs up, which stops the backend."""
+        """End the flow like a client that hangs up, which stops the backend."""
         self.client.state = ConnectionState.CLOSED
         await self.server_event(ConnectionClosed(self.client))
         with suppress(TimeoutError):
             await asyncio.wait_for(self.done.wait(), _LEAVE_SECONDS)
             return
-        # Someone has intercepted it, or it is still being connected.
+        # The flow has been intercepted, or its connection is still being opened.
         if self.flow.killable:
             self.flow.kill()  # type: ignore[no-untyped-call]
         for transport in list(self.transports.values()):

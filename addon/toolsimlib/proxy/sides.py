@@ -1,17 +1,17 @@
 """The two sides of a finished exchange, in one flow. The only file that touches a flow's backup.
 
-The flow itself is what left us: the rewritten request, and the answer as the client got it. Its backup, which
-mitmproxy's "revert" brings back, is what came in: the client's own request and the backend's own answer. Both are
-mitmproxy's ordinary forms, so that any flow file holds them too.
+The flow itself holds what we sent: the rewritten request, and the answer as the client got it. Its backup, which
+mitmproxy's "revert" restores, holds what we received: the client's own request and the backend's own answer. Both have
+mitmproxy's ordinary form, so that any flow file holds them too.
 
-mitmproxy has methods to make a backup and to revert to it, but none to look into it or to add to it. What this leans
-on, in ``mitmproxy.flow`` 12.2, is checked when the addon is loaded:
+mitmproxy has methods to make a backup and to revert to it, but none to inspect it or to add to it. This file relies on
+these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is loaded:
 
 1. ``flow.backup()`` stores ``flow.get_state()`` in ``flow._backup``, a dict, and None means that there is none.
 2. Its keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked``,
    ``metadata``, ``error`` and ``intercepted`` are the flow's own.
-3. ``flow.revert()`` takes the whole state back and leaves no backup.
-4. A connection's state follows from its attributes, and of a connection a flow's state holds its ``get_state()``.
+3. ``flow.revert()`` restores the whole state and leaves no backup.
+4. A connection's state follows from its attributes, and a flow's state holds the ``get_state()`` of its connections.
 """
 
 from __future__ import annotations
@@ -79,19 +79,19 @@ _states: WeakKeyDictionary[Connection, tuple[dict[str, Any], dict[str, Any]]] = 
 
 
 def drop(flow: HTTPFlow) -> None:
-    """Forget what came in: what the flow holds from now on is both sides."""
+    """Drop what we received: from now on the flow represents both sides."""
     flow._backup = None
 
 
 def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
     """Store the backend's answer in the backup, if there is one, with the flow's comment, mark and metadata.
 
-    To be called last: reverting must not take these away.
+    Call it last: reverting must not lose these.
     """
     backup = _backup(flow)
     if backup is None:
         return
-    # The report is plain data that nobody changes any more; what other addons have left may be anything.
+    # The report is plain data that no longer changes; metadata of other addons may be anything.
     metadata = {key: value if key == REPORT else deepcopy(value) for key, value in flow.metadata.items() if key != SENT}
     if REPORT in metadata:
         metadata[REPORT] = {**metadata[REPORT], "side": "backend"}
@@ -100,7 +100,7 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
 
 
 def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides as flows of their own: what came in, and what left us. Neither has a backup."""
+    """Return both sides as separate flows: what we received, and what we sent. Neither has a backup."""
     backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     backend.revert()  # type: ignore[no-untyped-call]

@@ -92,9 +92,9 @@ class Store(Protocol):
         """Return the size of all partitions together."""
 
     async def close(self) -> None:
-        """Finish what is under way and release everything, in bounded time. The store may be asked again all the same.
+        """Finish operations in flight and release everything, in bounded time. The store may still be used again.
 
-        What is still not done then is an error for whoever waits for it. Raises nothing.
+        An operation that is not done by then fails for its caller. Raises nothing.
         """
 
 

@@ -29,7 +29,7 @@ _OVER = "over"
 
 @dataclass(slots=True)
 class Lease:
-    """The right to end an answer. ``version``: of its record; ``token``: its holder recognises it by this."""
+    """The right to end an answer. ``version``: of the lease's record; ``token``: by which the holder recognises it."""
 
     partition: str
     id: str
@@ -39,7 +39,7 @@ class Lease:
 
     @property
     def name(self) -> str:
-        """The id of its record."""
+        """The id of the lease's record."""
         return _lease_of(self.id)
 
     def record(self) -> Record:
@@ -47,15 +47,15 @@ class Lease:
         return Record(self.name, f"{self.state} {self.token}".encode(), names=(self.name,))
 
     def over(self) -> Record:
-        """Return what takes its place at the end of the answer."""
+        """Return the record that replaces the lease at the end of the answer."""
         return Record(self.name, f"{_OVER} {self.token}".encode(), names=(self.name,))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An answer at one moment.
+    """The state of an answer at one moment.
 
-    ``state``: as its lease says, "" if nobody makes it; ``version``: of its lease, ``record``: of its record.
+    ``state``: from its lease, "" if no proxy makes it; ``version``: of its lease, ``record``: version of its record.
     """
 
     partition: str
@@ -68,10 +68,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ends: its record's ``value`` and the names in it, and its events as they are stored (b"" = none).
+    """How an answer ends: the ``value`` of its record and the names in it, and its stored events (b"" = none).
 
-    What is added to the conversation ``conversation``, if it has one: the request's ``own`` items (a JSON array), and
-    its ``output``.
+    Added to ``conversation``, if it has one: the request's ``own`` items (a JSON array), and the ``output``.
     """
 
     value: bytes
@@ -84,7 +83,7 @@ class Ending:
 
 
 class Ledger:
-    """Reads and writes all of these. Every method raises StoreError while the store is down."""
+    """Reads and writes these records. Every method raises StoreError while the store is down."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -97,7 +96,7 @@ class Ledger:
         return lease
 
     async def read(self, partition: str, id: str) -> Entry | None:
-        """Return an answer as it is now; None if there is none, or one that was not made in the background."""
+        """Return the current state of an answer; None if there is none, or it is not a background answer."""
         found = await self._memory.find(partition, [id, _lease_of(id)])
         record, lease = found.get(id), found.get(_lease_of(id))
         if record is None or record.id != id or not is_one(record.value):
@@ -120,8 +119,8 @@ class Ledger:
         """Return whether another proxy has asked for the events."""
         return bool(await self._memory.find(lease.partition, [_wanted_of(lease.id)]))
 
-    async def keep_events(self, lease: Lease, events: bytes) -> None:
-        """Store the events of an answer that another proxy has ended; of a deleted one, nothing is stored."""
+    async def store_events(self, lease: Lease, events: bytes) -> None:
+        """Store the events of an answer that another proxy has ended; none if it was deleted."""
         entry = await self.read(lease.partition, lease.id)
         if entry is not None:
             with suppress(Conflict):
@@ -162,7 +161,7 @@ class Ledger:
         return True
 
     async def tidy(self, lease: Lease) -> None:
-        """Delete a lease that no longer means anything."""
+        """Delete a lease that is no longer needed."""
         with suppress(StoreError):
             await self._memory.forget(lease.partition, [lease.name, _wanted_of(lease.id)])
 

@@ -211,7 +211,7 @@ class Runs:
 
     async def _store_events(self, run: Run) -> None:
         if run.log is not None:
-            await self._ledger.keep_events(run.lease, run.log.value(run.end))
+            await self._ledger.store_events(run.lease, run.log.value(run.end))
 
     async def _renew(self, run: Run) -> None:
         """Keep renewing the lease, and store the events as they come once another proxy wants them."""

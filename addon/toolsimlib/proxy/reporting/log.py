@@ -3,12 +3,12 @@
 - ``text``: one line per turn, for people (``turn_line``); failures and oddities are warnings, which mitmproxy shows in
   colour. mitmproxy's own lines about connections and about our requests are left out.
 - ``json``: every line of the terminal is one JSON object, for programs: ``time``, ``level``, then ``message``, or the
-  fields of a turn (``telemetry.fields``).
+  fields of a turn (``summary.fields``).
 - ``off``: nothing about turns, and mitmproxy's log unchanged.
 
-Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the
-terminal's formatter is exchanged: mitmproxy's begins each line with the time in brackets, and a line that the
-terminal's encoding cannot write would end in an exception in whoever logged it.
+Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the terminal's
+formatter is replaced: mitmproxy's starts each line with the time in brackets, and a line that the terminal's encoding
+cannot represent would raise an exception in the code that logged it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from toolsimlib.report import Report
 
 logger = logging.getLogger(__name__)
 
-# One line when a connection is opened, one when it is closed, of both sides: six for a turn.
+# It logs the opening and closing of connections on both sides: six lines per turn.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
 # Which requests get mitmdump's own two lines: not those that get our line, nor those of pollers.
 _NOT_OURS = "!~u '/(responses(/resp_[0-9a-f]+)?|chat/completions|models|toolsim/metrics)/?([?].*)?$'"

@@ -174,12 +174,12 @@ async def test_events_on_the_way(ledger: Ledger, memory: Memory) -> None:
     assert entry is not None
     assert await ledger.settle(entry, CUT)
     assert not await ledger.renew(lease, b"0\nmore")
-    await ledger.keep_events(lease, b"0\nall")
+    await ledger.store_events(lease, b"0\nall")
     assert await ledger.events("p", "resp_1") == b"0\nall"
     assert not await ledger.is_wanted(lease)
     await ledger.want("p", "resp_1")
     await ledger.delete("p", "resp_1")
-    await ledger.keep_events(lease, b"0\nall")
+    await ledger.store_events(lease, b"0\nall")
     assert await ledger.events("p", "resp_1") is None
     assert not await ledger.is_wanted(lease)
 
