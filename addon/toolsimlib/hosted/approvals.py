@@ -1,11 +1,12 @@
-"""Calls that wait for a yes.
+"""Calls that wait for approval.
 
 1. What was asked about is what gets approved: tool, arguments and server are kept here, and nothing that a client
-   echoes is believed. An id carries no information, and cannot be guessed.
-2. An id is good for one answer, yes or no, for a limited time, and only for the client that was asked: with another key
-   for the proxy or the backend it is not found.
-3. A limited number of calls waits at a time; the oldest are forgotten, which is a no.
-4. If the operator decides (``Desk``), the answer itself waits, for a limited time: silence is a no, and so is leaving.
+   echoes is trusted. An id carries no information, and cannot be guessed.
+2. An id is valid for one decision, for a limited time, and only for the client that was asked: with another key for the
+   proxy or the backend it is not found.
+3. A limited number of calls waits at a time; the oldest are forgotten, and so refused.
+4. If the operator decides (``Desk``), the answer itself waits, for a limited time. No decision in time is a refusal,
+   and so is a client that leaves.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Approvals:
         return name
 
     def take(self, name: str, owner: str) -> Asked | None:
-        """Return the call that was asked about and forget it, None if there is none of that id for this owner."""
+        """Return the call with this id and forget it, None if there is none for this owner."""
         asked = self._asked.get(name)
         if asked is None or not secrets.compare_digest(asked.owner, owner):
             return None
@@ -71,14 +72,14 @@ class Question:
 
 
 class Desk:
-    """Questions to the operator. ``changed`` gets an answer whenever the questions about it have changed."""
+    """Questions to the operator. ``changed`` is called with an answer's id whenever its questions have changed."""
 
     def __init__(self, changed: Callable[[str], None] = lambda answer: None) -> None:
         self._changed = changed
         self._waiting: dict[asyncio.Future[bool], Question] = {}
 
     async def ask(self, question: Question, seconds: float) -> bool:
-        """Wait for a decision; a no if there is none in time."""
+        """Wait for a decision; return False if there is none in time."""
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[decision] = question
         self._changed(question.answer)
@@ -92,12 +93,12 @@ class Desk:
 
     def waiting(self, answer: str) -> list[Question]:
         """Return the questions of an answer."""
-        return [each for each in self._waiting.values() if each.answer == answer]
+        return [question for question in self._waiting.values() if question.answer == answer]
 
     def decide(self, answer: str, *, approve: bool) -> list[Question]:
         """Decide all questions of an answer; return them."""
-        decided = [(decision, each) for decision, each in self._waiting.items() if each.answer == answer]
+        decided = [(decision, question) for decision, question in self._waiting.items() if question.answer == answer]
         for decision, _ in decided:
             if not decision.done():
                 decision.set_result(approve)
-        return [each for _, each in decided]
+        return [question for _, question in decided]

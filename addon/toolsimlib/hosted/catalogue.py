@@ -1,4 +1,4 @@
-"""The tools of MCP servers as functions: what the model is shown, and which tool a call of it means.
+"""The tools of MCP servers as functions: what the model is shown, and which tool its calls refer to.
 
 1. A tool is shown as ``label__tool``, in letters that a function's name may have. If the name is taken, by one of the
    client's functions or by another server's tool, it gets a number: no tool can impersonate another.
@@ -28,7 +28,7 @@ _FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class RemoteTool:
-    """A tool as its server lists it. ``reads_only``: it says so itself."""
+    """A tool as its server lists it. ``reads_only``: according to its own annotations."""
 
     name: str
     description: str = ""
@@ -36,21 +36,21 @@ class RemoteTool:
     reads_only: bool = False
 
     def listed(self) -> dict[str, Any]:
-        """Return it as an ``mcp_list_tools`` item has it."""
+        """Return it in the shape of ``mcp_list_tools`` items."""
         notes = {"read_only": self.reads_only}
         return {"name": self.name, "description": self.description, "input_schema": self.schema, "annotations": notes}
 
 
 def remote_tool(name: str, description: str | None, schema: Any, *, reads_only: bool) -> RemoteTool:
-    """Return a tool of which nothing but its name is believed."""
-    known = schema if isinstance(schema, dict) and schema.get("type") == "object" else {"type": "object"}
-    text = "".join(each for each in description or "" if each.isprintable() or each == "\n")
-    return RemoteTool(name, text[:_MAX_DESCRIPTION], known, reads_only)
+    """Return a tool, of which only the name is trusted."""
+    usable = schema if isinstance(schema, dict) and schema.get("type") == "object" else {"type": "object"}
+    text = "".join(char for char in description or "" if char.isprintable() or char == "\n")
+    return RemoteTool(name, text[:_MAX_DESCRIPTION], usable, reads_only)
 
 
 @dataclass(frozen=True, slots=True)
 class HostedTool:
-    """A tool that a call can mean: of which server, and whether a call needs a yes."""
+    """A tool that a call can refer to: its server, and whether a call needs approval."""
 
     server: Server
     tool: RemoteTool
@@ -58,7 +58,7 @@ class HostedTool:
 
 
 def shown_name(label: str, tool: str) -> str:
-    """Return the name by which the model knows a server's tool, where it is free."""
+    """Return the name under which the model sees a server's tool, unless it is taken."""
     name = _FORBIDDEN.sub("_", f"{label}__{tool}")
     return name[:_MAX_NAME] or "_"
 
@@ -72,7 +72,7 @@ class Catalogue:
         self._tools: dict[str, HostedTool] = {}
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
-        """Take the tools of a server; return those that are on offer."""
+        """Add the tools of a server; return those that are on offer."""
         offered: list[RemoteTool] = []
         size = 0
         for tool in tools:
@@ -91,12 +91,12 @@ class Catalogue:
         return bool(self._tools)
 
     def find(self, name: str) -> HostedTool | None:
-        """Return the tool that a call means, None if it is none of these."""
+        """Return the tool that a call refers to, None if it is none of these."""
         return self._tools.get(name)
 
     def names(self, label: str) -> dict[str, str]:
-        """Return the tools of one server: by their own names those that the model is shown."""
-        return {each.tool.name: name for name, each in self._tools.items() if each.server.label == label}
+        """Return, for each tool of one server, the name that the model is shown."""
+        return {found.tool.name: name for name, found in self._tools.items() if found.server.label == label}
 
     @property
     def shown(self) -> frozenset[str]:
@@ -104,23 +104,23 @@ class Catalogue:
         return frozenset(self._tools)
 
     def functions(self) -> list[dict[str, Any]]:
-        """Return the declarations that the model is shown, flat, as either API takes them."""
+        """Return the declarations that the model is shown, flat, as either API accepts them."""
         return [
             {
                 "type": "function",
                 "name": name,
-                "description": each.tool.description,
-                "parameters": each.tool.schema,
+                "description": found.tool.description,
+                "parameters": found.tool.schema,
                 "strict": False,
             }
-            for name, each in self._tools.items()
+            for name, found in self._tools.items()
         ]
 
     def _is_allowed(self, names: set[str]) -> bool:
         return (not self._allow or bool(names & set(self._allow))) and not names & set(self._deny)
 
     def _free(self, name: str) -> str:
-        """Return a name that nothing has yet."""
+        """Return a name that is not taken yet."""
         number, free = 1, name
         while free in self._taken or free in self._tools:
             number += 1

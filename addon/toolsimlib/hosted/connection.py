@@ -1,14 +1,14 @@
-"""One server: connected to when it is first asked, kept, given up when it fails, and tried again later.
+"""One server: connected to at its first request, kept open, dropped when it fails, and retried later.
 
     idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
                      └──failure──────────────────────▶
 
 1. The package's client lives in its own task, from opening to closing: its resources can only be released in the task
    that acquired them.
-2. Each question has a timeout. A server that exceeds it, or whose connection breaks, is given up; its pending calls
-   fail with it. A server that answers with an error stays connected.
-3. A local server is asked one thing at a time: most were never tried otherwise.
-4. After each failure in a row it is left alone for longer, up to a minute: meanwhile a call fails at once.
+2. Each request has a timeout. A server that exceeds it, or whose connection breaks, is dropped; its pending calls fail
+   with it. A server that answers with an error stays connected.
+3. A local server gets one request at a time: most were never tested otherwise.
+4. After each failure in a row it is left alone for longer, up to a minute. Meanwhile calls fail at once.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from toolsimlib.hosted.stdio import run_server
 from toolsimlib.version import __version__
 
 logger = logging.getLogger(__name__)
-# They log what a server says, and URLs, which may be secrets.
+# They log what a server sends, and URLs, which may contain secrets.
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 _MAX_PAGES = 20
 _MAX_PAUSE = 60.0
-# What the client says when it is not the tool that failed.
+# The client's error codes if it is not the tool that failed.
 _BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
 _MAX_WORDS = 300
 
 
 class ServerFailed(Exception):
-    """A server could not be asked; the message says why, in words without secrets."""
+    """A server could not be reached or did not answer; the message says why, without secrets."""
 
 
 class Connection:
-    """The connection to one server. ``seconds``: for each question, the opening included."""
+    """The connection to one server. ``seconds``: for each request, including the opening."""
 
     def __init__(self, server: Server, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = server
@@ -65,17 +65,17 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is being asked something."""
+        """Whether requests are in flight."""
         return self._asking > 0
 
     async def tools(self) -> tuple[RemoteTool, ...]:
-        """Return the server's tools, which it is asked for once in each life. Raises ServerFailed."""
+        """Return the server's tools, which are listed once per connection. Raises ServerFailed."""
         if self._tools is None or self._life is None or self._life.is_over:
             self._tools = await self._asked(self._listed)
         return self._tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any], limit: int) -> Outcome:
-        """Call a tool; ``limit``: bytes of its output. Whatever the server does, this raises nothing."""
+        """Call a tool; ``limit``: bytes of its output. Never raises, whatever the server does."""
 
         async def called(client: Client) -> Outcome:
             try:
@@ -84,7 +84,7 @@ class Connection:
                 if error.code in _BROKEN:
                     raise
                 return failed(self._words(error), number=error.code)
-            parts = [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in answer.content]
+            parts = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in answer.content]
             structured = answer.structured_content
             return result(parts, structured, is_error=bool(answer.is_error), limit=limit)
 
@@ -94,7 +94,7 @@ class Connection:
             return failed(str(problem))
 
     async def close(self) -> None:
-        """End the server; whoever waits for it gets an error."""
+        """Close the connection; whoever waits for it gets an error."""
         life, self._life = self._life, None
         if life is not None:
             life.end_later()
@@ -112,17 +112,17 @@ class Connection:
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
-            for each in page.tools:
-                hints = each.annotations
+            for tool in page.tools:
+                hints = tool.annotations
                 reads_only = bool(hints and hints.read_only_hint)
-                tools.append(remote_tool(each.name, each.description, each.input_schema, reads_only=reads_only))
+                tools.append(remote_tool(tool.name, tool.description, tool.input_schema, reads_only=reads_only))
             cursor = page.next_cursor
             if not cursor or len(tools) >= MAX_TOOLS:
                 break
         return tuple(tools)
 
     async def _asked[T](self, question: Callable[[Client], Awaitable[T]]) -> T:
-        """Ask the server something, opening it if need be. Raises ServerFailed."""
+        """Send a request, opening the connection if necessary. Raises ServerFailed."""
         self._asking += 1
         try:
             async with self._turn if self.server.command else contextlib.nullcontext():
@@ -142,11 +142,11 @@ class Connection:
         except TimeoutError:
             raise self._given_up(life, f"it gave no answer within {self._seconds:g} seconds") from None
         except OSError as problem:
-            # Its words name files of this machine.
+            # Its message names files of this machine.
             what = "be started" if self.server.command else "be reached"
             raise self._given_up(life, f"it cannot {what} ({type(problem).__name__})") from problem
         except Exception as problem:
-            # Of the client's exceptions few are documented: whatever it is, this server's life is over.
+            # Few of the client's exceptions are documented: whatever it is, this connection is over.
             raise self._given_up(life, self._words(problem)) from problem
         self._failures = 0
         return answer
@@ -162,7 +162,7 @@ class Connection:
             return life
 
     def _given_up(self, life: _Life | None, why: str) -> ServerFailed:
-        """End a life that failed, and return what is to be said of it."""
+        """Close a connection that failed, and return the error to report."""
         life = life or self._life
         if life is not None and life is self._life:
             self._life = None
@@ -170,7 +170,7 @@ class Connection:
             self._not_before = self._clock() + min(_MAX_PAUSE, 2.0 ** min(self._failures - 1, 10) - 1)
         if life is not None:
             why = "; ".join([*life.cut, why])
-            # Its end may take a while, and the caller's time is over.
+            # Closing may take a while, and the caller has no time left.
             life.has_failed = True
             life.end_later()
             self._ends(life)
@@ -184,14 +184,14 @@ class Connection:
         return self.clean(str(problem) or type(problem).__name__)
 
     def clean(self, text: str) -> str:
-        """Return a text without what only the server may know."""
+        """Return a text without the server's secrets."""
         for secret in self.server.secrets:
             text = text.replace(secret, "[redacted]")
         return text.replace(self.server.url, "its address") if self.server.url else text
 
 
 class _Life:
-    """A server's client from its opening to its end, in a task of its own."""
+    """A server's client from opening to closing, in its own task."""
 
     def __init__(self, connection: Connection, seconds: float) -> None:
         self._connection = connection
@@ -206,12 +206,12 @@ class _Life:
 
     @property
     def client(self) -> Client:
-        """The client, once it has begun."""
+        """The client, once it is open."""
         return self._up.result()
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Whether no further request can be sent."""
         return self._closing.is_set() or (self.task is not None and self.task.done())
 
     async def begin(self) -> None:
@@ -228,14 +228,14 @@ class _Life:
     async def _run(self) -> None:
         info = Implementation(name="toolsim", version=__version__)
         try:
-            # The handshake that every server knows: a probe for the newer one ends some of them.
+            # The handshake that every server supports: a probe for the newer one makes some of them exit.
             async with Client(self._transport(), mode="legacy", client_info=info, cache=None) as client:
                 self._up.set_result(client)
                 await self._closing.wait()
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:
-            # Whoever asks gets the error that it is gone. How exactly it ended is of no use to anyone.
+            # Whoever waits gets the error that it is gone. How exactly it ended does not matter to anyone.
             if not self._up.done():
                 is_plain = isinstance(problem, Exception)
                 self._up.set_exception(problem if is_plain else ConnectionError("it was given up"))
@@ -244,7 +244,7 @@ class _Life:
             self._closing.set()
             never_up = self._up.done() and self._up.exception() is not None
             if (self.has_failed or never_up) and self._last_words:
-                # What it said on its standard error is for the operator alone.
+                # What it wrote to its standard error is for the operator alone.
                 label, words = self._connection.server.label, self._connection.clean(self._last_words[-1])
                 logger.warning("toolsim: the last words of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip())
 

@@ -3,7 +3,7 @@
 1. A result is text: its text parts, one after another; other parts are named with their kind and size; structured
    content counts if there is no text.
 2. A result beyond the limit is dropped: half of a document is another document.
-3. The model gets an error in words, as an output. A server's own words in it are quoted, not believed.
+3. The model gets an error in words, as an output. A server's own words are quoted in it, not trusted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ REFUSED = "REFUSED"
 LIMIT = "LIMIT"
 
 _MAX_WORDS = 2_000
-"""Characters of an error that are repeated."""
+"""How many characters of an error are repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a call. ``output``: its text, None if it failed; ``error``: as the API has it, None if it did not.
+    """The outcome of a call. ``output``: its text, None if it failed; ``error``: in the API's shape, else None.
 
-    ``code``: one of the words above for a failure, "" for a result.
+    ``code``: one of the codes above for a failure, "" for a result.
     """
 
     output: str | None
@@ -48,7 +48,7 @@ def failed(message: str, code: str = UNREACHABLE, number: int = -32000) -> Outco
 
 
 def result(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: bool, limit: int) -> Outcome:
-    """Return what a server's result says: its content ``parts`` as they are on the wire; ``limit``: bytes of text."""
+    """Return the outcome of a server's result: its content ``parts`` in wire format; ``limit``: bytes of text."""
     texts = [_text(part) for part in parts]
     if not texts and structured is not None:
         texts = [dump(structured)]

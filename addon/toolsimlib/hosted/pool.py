@@ -1,4 +1,4 @@
-"""The connections of this proxy: those to local servers stay, all others are closed when they are idle."""
+"""The connections of this proxy: those to local servers stay open, all others are closed when they are idle."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from toolsimlib.hosted.connection import Connection
 
 MAX_CONNECTIONS = 32
-"""To servers that clients named: each has credentials of its own, so that two clients share none."""
+"""To servers that clients named: each has its own credentials, so that no two clients share one."""
 IDLE_SECONDS = 300.0
 
 MISSING = "the package 'mcp' is missing: pip install 'mitmproxy-toolsim[mcp]'"
 
 
 def is_installed() -> bool:
-    """Return whether servers can be asked here."""
+    """Return whether the package for MCP servers is installed."""
     return importlib.util.find_spec("mcp") is not None
 
 
 class Pool:
-    """Opens connections, and keeps them. ``seconds``: for each question to a server."""
+    """Opens connections, and keeps them. ``seconds``: for each request to a server."""
 
     def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -39,7 +39,7 @@ class Pool:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def tools(self, server: Server) -> tuple[RemoteTool, ...]:
-        """Return the tools of a server. Raises an exception whose message says, to anyone, why it has none."""
+        """Return the tools of a server. Raises an exception whose message, safe for anyone to read, says why not."""
         return await (await self._connection(server)).tools()
 
     async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int) -> Outcome:
@@ -47,12 +47,13 @@ class Pool:
         return await (await self._connection(server)).call(tool, arguments, limit)
 
     async def close(self) -> None:
-        """End all servers that run here, and all connections."""
+        """Stop all local servers, and close all connections."""
         connections, self._connections = list(self._connections.values()), OrderedDict()
-        await asyncio.gather(*(each.close() for each in connections), *self._ending, return_exceptions=True)
+        closing = [connection.close() for connection in connections]
+        await asyncio.gather(*closing, *self._ending, return_exceptions=True)
 
     async def _connection(self, server: Server) -> Connection:
-        # Importing the package takes a second, in which others go on.
+        # Importing the package takes a second, which must not block the event loop.
         module = await asyncio.to_thread(importlib.import_module, "toolsimlib.hosted.connection")
         endpoint = server.endpoint
         found: Connection | None = self._connections.get(endpoint)
@@ -64,7 +65,11 @@ class Pool:
 
     def _close_idle(self) -> None:
         now = self._clock()
-        idle = [key for key, each in self._connections.items() if not each.is_busy and now - each.used > IDLE_SECONDS]
+        idle = [
+            key
+            for key, connection in self._connections.items()
+            if not connection.is_busy and now - connection.used > IDLE_SECONDS
+        ]
         over = len(self._connections) - MAX_CONNECTIONS
         for key in {*idle, *list(self._connections)[: max(over, 0)]}:
             if key.command:

@@ -1,15 +1,15 @@
 """Which MCP servers there are: those of the operator's file, and those that a request names.
 
-The file has the form that MCP clients share, with two keys more (``require_approval``, ``allowed_tools``)::
+The file has the format that MCP clients share, and two more keys (``require_approval``, ``allowed_tools``)::
 
     {"mcpServers": {"files": {"command": "npx", "args": ["-y", "…"], "env": {"KEY": "${KEY}"}, "cwd": "/srv"},
                     "docs":  {"url": "https://…/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}, "type": "http"}}}
 
-1. ``${NAME}`` and ``${env:NAME}`` stand for variables of the proxy's environment, so that no secret need be in it.
-2. What is not said needs a yes: ``require_approval`` is ``always`` where it is missing, and for each tool that none of
-   its filters names. A request can ask for more of it for a server of the file, never for less.
-3. A request names a server of the file by its label, or one of an allowed host by its URL; a label of the file with
-   another URL is refused, since the model and the user know servers by their labels.
+1. ``${NAME}`` and ``${env:NAME}`` stand for variables of the proxy's environment, so that it need not contain secrets.
+2. Approval is the default: ``require_approval`` is ``always`` if it is missing, and for each tool that none of its
+   filters names. For a server of the file, a request can demand approval for more tools, never for fewer.
+3. A request names a server of the file by its label, or one on an allowed host by its URL; a label of the file with
+   another URL is refused, since the model and the user identify servers by their labels.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_HEADERS = 32
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Some tools of a server: those of these ``names``, and those that say of themselves that they only read."""
+    """Some tools of a server: those with these ``names``, and those that declare themselves read-only (or not)."""
 
     names: frozenset[str] | None = None
     read_only: bool | None = None
@@ -56,7 +56,7 @@ EVERY, NONE = Filter(), Filter(frozenset())
 class Server:
     """One server, by ``command`` or ``url``.
 
-    ``allowed``: the filters that a tool has to fit, all of them; ``free``: those for calls without a yes, likewise.
+    ``allowed``: the filters that a tool has to match, all of them; ``free``: likewise for calls without approval.
     """
 
     label: str
@@ -71,25 +71,25 @@ class Server:
 
     @property
     def endpoint(self) -> Server:
-        """The server without what is decided about its tools: what a connection belongs to."""
+        """The server without the rules about its tools: one connection per endpoint."""
         return replace(self, allowed=(), free=())
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be repeated: values of its headers and of its environment."""
+        """What must not be repeated: the values of its headers and of its environment."""
         return tuple(value for _, value in (*self.headers, *self.environment) if len(value) > 2)
 
     def allows(self, tool: str, *, read_only: bool) -> bool:
         """Return whether a tool may be called at all."""
-        return all(each.fits(tool, read_only=read_only) for each in self.allowed)
+        return all(rule.fits(tool, read_only=read_only) for rule in self.allowed)
 
     def asks(self, tool: str, *, read_only: bool) -> bool:
-        """Return whether a call of a tool needs a yes."""
-        return not self.free or not all(each.fits(tool, read_only=read_only) for each in self.free)
+        """Return whether a call of a tool needs approval."""
+        return not self.free or not all(rule.fits(tool, read_only=read_only) for rule in self.free)
 
 
 def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
-    """Read the operator's file. Raises ValueError, in words for people, that name no value of it."""
+    """Read the operator's file. Raises ValueError, whose message quotes no value of the file."""
     document = parse_object(text.encode())
     if document is None:
         raise ValueError("it is no JSON object")
@@ -97,9 +97,9 @@ def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
     if not isinstance(declared, dict):
         raise ValueError('expected an object "mcpServers", which has a member for each server')
     return tuple(
-        _server(label, each, environment)
-        for label, each in declared.items()
-        if not (isinstance(each, dict) and each.get("disabled") is True)
+        _server(label, value, environment)
+        for label, value in declared.items()
+        if not (isinstance(value, dict) and value.get("disabled") is True)
     )
 
 
@@ -140,12 +140,12 @@ def _strings(
     value: Mapping[str, Any], key: str, param: str, known: Callable[[str], str] = str
 ) -> tuple[tuple[str, str], ...]:
     given = optional(value, key, dict, param) or {}
-    for name, each in given.items():
-        if not isinstance(each, str) or re.search(r"[\r\n\0]", name + each) or not name:
+    for name, text in given.items():
+        if not isinstance(text, str) or re.search(r"[\r\n\0]", name + text) or not name:
             raise BadRequest(f"Invalid '{param}.{key}': expected strings of one line each.", f"{param}.{key}")
     if len(given) > _MAX_HEADERS and key == "headers":
         raise BadRequest(f"Invalid '{param}.{key}': expected at most {_MAX_HEADERS}.", f"{param}.{key}")
-    return tuple((name, known(each)) for name, each in given.items())
+    return tuple((name, known(text)) for name, text in given.items())
 
 
 def _filter(value: Any, param: str) -> Filter:
@@ -184,7 +184,7 @@ def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 
 def _check_url(url: str, param: str) -> str:
-    """Return the host and port of a URL. Raises BadRequest if it is none of HTTP."""
+    """Return the host and port of a URL. Raises BadRequest if it is not one of HTTP."""
     parts = urlsplit(url)
     try:
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -212,7 +212,7 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         if url is not None and url != own.url:
             message = f"'{label}' is a server of this proxy's own: leave 'server_url' out, or choose another label."
             raise BadRequest(message, f"{param}.server_url", "invalid_value")
-        # Both have to agree: what the client says can only narrow what the operator says.
+        # Both have to agree: the client can only narrow what the operator allows.
         stricter = own.free
         if declared.get("require_approval") is not None:
             stricter = (*own.free, *free) if own.free and free else ()

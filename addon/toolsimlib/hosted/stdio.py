@@ -1,9 +1,9 @@
-"""A server as a process of this machine, which speaks lines of JSON; bounded in what it may say.
+"""A server as a process of this machine, which reads and writes lines of JSON; what it may write is bounded.
 
-The package's own transport reads a line of any length into memory, again and again from its beginning. Here a line of
-more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since it was last asked something, ends the server.
-It gets a session of its own, so that it is ended with its children, and of the environment only what a program needs
-and what the operator gives it. What it says on its standard error is kept for the log, without its secrets.
+The package's own transport reads a line of any length into memory, again and again from its beginning. Here a server
+that writes a line of more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since its last request, is
+killed. It gets its own session, so that its children are killed with it, and only the part of the environment that a
+program needs, and what the operator adds. Its standard error is kept for the log, without its secrets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsimlib.hosted.servers import Server
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_BETWEEN_BYTES = 8 * 1024 * 1024
-"""What a server may say between two questions, notifications and noise included."""
+"""What a server may write between two requests, including notifications and noise."""
 MAX_BETWEEN_MESSAGES = 2_000
 
 _PIECE = 64 * 1024
@@ -39,26 +39,26 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 
 class Flood(Exception):
-    """A server said more than it may."""
+    """A server sent more than it may."""
 
 
 class Meter:
-    """Counts what a server says since it was last asked something."""
+    """Counts what a server has sent since its last request."""
 
     def __init__(self) -> None:
-        self._said = self._messages = 0
+        self._bytes = self._messages = 0
 
     def asked(self) -> None:
-        """Note a question."""
-        self._said = self._messages = 0
+        """Note a request."""
+        self._bytes = self._messages = 0
 
     def add(self, size: int, messages: int = 0) -> None:
         """Count bytes and messages. Raises Flood beyond the limit."""
-        self._said += size
+        self._bytes += size
         self._messages += messages
         if self._messages > MAX_BETWEEN_MESSAGES:
             raise Flood(f"it said more than {MAX_BETWEEN_MESSAGES} things between two questions")
-        if self._said > MAX_BETWEEN_BYTES:
+        if self._bytes > MAX_BETWEEN_BYTES:
             raise Flood(f"it said more than {MAX_BETWEEN_BYTES} bytes between two questions")
 
 
@@ -70,7 +70,7 @@ class Lines:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that are whole now."""
+        """Return the lines that are complete now."""
         *whole, rest = data.split(b"\n")
         lines = []
         for end in whole:
@@ -89,12 +89,10 @@ class Lines:
 
 
 @asynccontextmanager
-async def run_server(
-    server: Server, cut: Callable[[str], None], said: Callable[[str], None]
-) -> AsyncGenerator[Streams]:
-    """Start a server, and end it on leaving. Raises OSError.
+async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[str], None]) -> AsyncGenerator[Streams]:
+    """Start a server, and stop it on leaving. Raises OSError.
 
-    ``cut`` gets the reason why it was cut off, ``said`` its last words on its standard error.
+    ``cut`` is called with the reason why it was cut off, ``log`` with the end of its standard error.
     """
     process = await asyncio.create_subprocess_exec(
         *server.command,
@@ -112,7 +110,7 @@ async def run_server(
     tasks = [
         asyncio.create_task(_listen(process, incoming, meter, cut)),
         asyncio.create_task(_speak(process, outgoing, incoming, meter)),
-        asyncio.create_task(_last_words(process, said)),
+        asyncio.create_task(_last_words(process, log)),
     ]
     try:
         yield read, write
@@ -121,7 +119,7 @@ async def run_server(
         with anyio.CancelScope(shield=True):
             read.close()
             await _end(process)
-            # What it said until then is read to its end, unless a child that got away still holds the pipe.
+            # What it wrote until then is read to the end, unless a child that escaped still holds the pipe.
             await asyncio.wait(tasks, timeout=_DRAIN_SECONDS)
             for task in tasks:
                 task.cancel()
@@ -145,7 +143,7 @@ async def _listen(
         except Flood as flood:
             cut(str(flood))
             _kill(process, signal.SIGKILL)
-    # Nobody listens any more; a pipe that is full would keep it from ending.
+    # Nobody reads any more, but a full pipe would keep it from exiting.
     while await process.stdout.read(_PIECE):
         pass
 
@@ -161,26 +159,26 @@ def _message(line: bytes) -> SessionMessage | Exception:
 async def _speak(process: asyncio.subprocess.Process, outgoing: Outgoing, incoming: Incoming, meter: Meter) -> None:
     assert process.stdin is not None
     try:
-        async for each in outgoing:
+        async for request in outgoing:
             meter.asked()
-            process.stdin.write(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+            process.stdin.write(request.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
     except OSError:
         # It has gone: whoever waits for an answer gets an error.
         incoming.close()
 
 
-async def _last_words(process: asyncio.subprocess.Process, said: Callable[[str], None]) -> None:
+async def _last_words(process: asyncio.subprocess.Process, log: Callable[[str], None]) -> None:
     assert process.stderr is not None
     words = b""
     while data := await process.stderr.read(_PIECE):
         words = (words + data)[-_KEPT_WORDS:]
     if words.strip():
-        said(words.decode("utf-8", "replace"))
+        log(words.decode("utf-8", "replace"))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process: by its input, by a request, by force; its children with it."""
+    """Stop a process and its children: by closing its input, by SIGTERM, by SIGKILL."""
     if process.stdin is not None:
         process.stdin.close()
     for sign in (None, signal.SIGTERM, signal.SIGKILL):
@@ -189,7 +187,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _END_SECONDS)
             break
-    # Children that outlived it, and still hold its pipes.
+    # Children may have outlived it, and still hold its pipes.
     _kill(process, signal.SIGKILL)
 
 

@@ -1,9 +1,9 @@
-"""A server over HTTP: by streamable HTTP, or by the older SSE; bounded in what it may say, and where it may lead.
+"""A server over HTTP: by streamable HTTP, or by the older SSE; what it may send, and where it may lead, is bounded.
 
-1. Every request goes to the server's own origin, whatever a redirect or an event of it says.
-2. An answer is read as it comes: one that is compressed, which may be a thousand times as large as what arrives, is
-   refused, and so is one that says more than a local server may (see ``stdio``).
-3. No proxy of the environment, no cookie jar, no file of passwords takes part.
+1. Every request goes to the server's own origin, whatever its redirects or events say.
+2. An answer is read as it comes. A compressed one, which may be a thousand times as large as what arrives, is refused,
+   and so is one that is longer than a local server's may be (see ``stdio``).
+3. Proxies of the environment, cookie jars and password files are not used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A body of which no more than ``limit`` bytes are read (0: only so many between two questions)."""
+    """A body of which at most ``limit`` bytes are read; 0: as many as the meter allows between two requests."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, meter: Meter, limit: int) -> None:
         self._stream, self._meter, self._limit = stream, meter, limit
@@ -75,7 +75,7 @@ class _Counted(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def connect(server: Server, seconds: float) -> AsyncGenerator[Any]:
-    """Connect to a server; ``seconds``: for what takes no tool."""
+    """Connect to a server; ``seconds``: the timeout of everything that does not run a tool."""
     headers = {"accept-encoding": "identity", **dict(server.headers)}
 
     def client(
