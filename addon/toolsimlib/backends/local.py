@@ -80,17 +80,17 @@ class LocalBackend:
         chunks: asyncio.Queue[str | Exception | None] = asyncio.Queue()
         has_left = threading.Event()
 
-        def tell(chunk: str | Exception | None) -> bool:
+        def enqueue(chunk: str | Exception | None) -> bool:
             with contextlib.suppress(RuntimeError):  # The event loop is closed.
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             return has_left.is_set()
 
         def ask() -> None:
             try:
-                server.handle_chat_completions(body, tell)
+                server.handle_chat_completions(body, enqueue)
             except Exception as problem:
-                tell(problem)
-            tell(None)
+                enqueue(problem)
+            enqueue(None)
 
         work = loop.run_in_executor(None, ask)
         reader = CHAT.reader()

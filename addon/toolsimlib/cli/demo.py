@@ -1,7 +1,7 @@
-"""``toolsim demo``: one turn of each kind through the proxy, so that the log and mitmweb are full at once.
+"""``toolsim demo``: plays one turn of each kind through the proxy, so that the log and mitmweb have content at once.
 
-The turns are data. They go to the proxy's own listener over HTTP, as a client's would, and nothing of the answers is
-looked at but their status: what became of each, the log says.
+The turns are data. They go to the proxy's own listener over HTTP, like a client's. Only the status of each answer is
+checked; the log shows the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
 
 logger = logging.getLogger(__name__)
 
-# Until the built-in backend is up, which the proxy may be before it.
+# The proxy may be up before the built-in backend is.
 _START_SECONDS = 20.0
 _TURN_SECONDS = 60.0
 _PAUSE = 0.5
@@ -31,7 +31,7 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One question. ``items``: what came before it, in the API's form; ``status``: of the answer, if all goes well."""
+    """One question. ``items``: the history before it, in the API's shape; ``status``: the expected one."""
 
     text: str
     api: Api = CHAT
@@ -78,7 +78,7 @@ _TWO_CITIES = "What is the weather in Bonn and in Paris?"
 
 
 def _history(**outputs: str) -> tuple[dict[str, Any], ...]:
-    """Return what a chat client sends back: the assistant's calls, one a city, and their outputs."""
+    """Return what a chat client sends back: the assistant's calls, one per city, and their outputs."""
     calls, answers = [], []
     for number, (city, output) in enumerate(outputs.items(), 1):
         call = {"name": "get_weather", "arguments": json.dumps({"city": city})}
@@ -106,9 +106,9 @@ TURNS = (
 
 
 class Player:
-    """An addon that plays ``turns`` once the proxy is up, and then ends it if it is for ``once``.
+    """An addon that plays ``turns`` when the proxy is up; with ``once`` it then shuts the proxy down.
 
-    ``failed``: turns that were not answered as foreseen; None until all have been played.
+    ``failed``: how many turns were not answered as expected; None until all have been played.
     """
 
     def __init__(self, turns: Sequence[Turn] = TURNS, *, once: bool = False) -> None:
@@ -118,7 +118,7 @@ class Player:
         self.failed: int | None = None
 
     def running(self) -> None:
-        """Begin."""
+        """Start."""
         self._task = asyncio.get_running_loop().create_task(self._play())
 
     def done(self) -> None:
@@ -137,8 +137,8 @@ class Player:
                 status = await _post(url + turn.api.ending, turn.body())
                 failed += status != turn.status
         self.failed = failed
-        told = f"; {failed} not as it should have been" if failed else ""
-        logger.info("played %d turns%s. Your turn: base URL %s, model %s", len(self._turns), told, url, MODEL)
+        remark = f"; {failed} not as it should have been" if failed else ""
+        logger.info("played %d turns%s. Your turn: base URL %s, model %s", len(self._turns), remark, url, MODEL)
         if self._once:
             ctx.master.shutdown()  # type: ignore[no-untyped-call]
 
@@ -161,7 +161,7 @@ async def _post(url: str, body: object) -> int:
 
 
 async def _fetch(url: str, **request: Any) -> int:
-    """Return the status of an answer that has been read to its end, 0 if there was none."""
+    """Return the status of an answer, which is read to its end; 0 if there is none."""
     headers = {"content-type": "application/json"}
     if key := ctx.options.toolsim_api_key:
         headers["authorization"] = f"Bearer {key}"

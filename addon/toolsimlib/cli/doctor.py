@@ -1,8 +1,8 @@
-"""``toolsim doctor URL``: what a server can, and the line that serves it.
+"""``toolsim doctor URL``: what a server supports, and the command that serves it.
 
-Four questions, each of which may end the visit: is anybody there (``/models``), which APIs (an empty body, which costs
-nothing: an API that is there refuses it with another status than 404), which models, and does one of them call tools
-by itself (one short question with one tool)?
+Four questions, each of which may end the examination: does anything answer (``/models``), which APIs are there (an
+empty body costs nothing: an existing API refuses it with a status other than 404), which models, and does one of them
+call tools by itself (one short question with one tool)?
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Sick(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found: the base URL that answered, the APIs that are there, the models' names."""
+    """What was found: the base URL that answered, the APIs there, and the names of the models."""
 
     url: str
     apis: tuple[Api, ...]
@@ -73,7 +73,7 @@ def main(args: Namespace) -> int:
 
 
 def examine(url: str, key: str) -> Finding:
-    """Return what is at a base URL, or at its ``/v1`` where it has no path. Raises _Sick."""
+    """Return what is at a base URL, or below its ``/v1`` if it has no path. Raises _Sick."""
     path = url.partition("://")[2].partition("/")[2]
     # Some servers have the list of models in two places, and the API only under /v1.
     places = [url] if path.endswith("v1") else [f"{url}/v1", url] if not path else [url, f"{url}/v1"]
@@ -88,26 +88,26 @@ def examine(url: str, key: str) -> Finding:
         if answer.status in (401, 403):
             raise _Sick(_about_key(place, answer, key))
     place, answer = answers[0]
-    if not any(each.is_page for _, each in answers) and answer.status in (404, 405) and (found := _apis(place, key)):
+    has_page = any(other.is_page for _, other in answers)
+    if not has_page and answer.status in (404, 405) and (found := _apis(place, key)):
         return Finding(place, found, ())
-    if any(each.is_page for _, each in answers):
+    if has_page:
         raise _Sick(f"{url} answers with a web page, not with an API: is this the right port and path?")
-    told = f": {printable(answer.problem, _MAX_CHARS)}" if answer.problem else ""
-    raise _Sick(f"{place}/models answers with HTTP {answer.status}{told}")
+    raise _Sick(f"{place}/models answers with HTTP {answer.status}{_reason(answer)}")
 
 
 def calls_by_itself(found: Finding, model: str, key: str) -> str:
-    """Return whether a model calls a tool that it is offered, in words that begin with yes or no. Raises _Sick."""
+    """Return whether a model calls a tool that it is offered, in words that start with yes or no. Raises _Sick."""
     api = found.apis[0]
     answer = _ask(found.url + api.ending, key, _question(api, model), _TURN_SECONDS)
     if answer.status in (401, 403):
         raise _Sick(_about_key(found.url, answer, key))
-    told = printable(answer.problem, _MAX_CHARS)
     if answer.status != 200 or answer.body is None:
-        if "tool" in told.lower():
-            return f"no, it refuses tools ({told})"
-        return f"it cannot say (HTTP {answer.status}{f': {told}' if told else ''})"
-    calls, text = _said(answer.body)
+        problem = printable(answer.problem, _MAX_CHARS)
+        if "tool" in problem.lower():
+            return f"no, it refuses tools ({problem})"
+        return f"it cannot say (HTTP {answer.status}{_reason(answer)})"
+    calls, text = _contents(answer.body)
     if TOOL in calls:
         return "yes"
     if TOOL in text:
@@ -129,7 +129,7 @@ def _ask(url: str, key: str, body: object = None, seconds: float = 10.0) -> Answ
 
 
 def _apis(url: str, key: str) -> tuple[Api, ...]:
-    """Return the APIs at a base URL, chat first. Raises _Sick where there is none, or a key is wanted."""
+    """Return the APIs at a base URL, chat first. Raises _Sick if there is none, or if a key is required."""
     found = []
     for api in (CHAT, RESPONSES):
         answer = _ask(url + api.ending, key, {})
@@ -143,10 +143,13 @@ def _apis(url: str, key: str) -> tuple[Api, ...]:
 
 
 def _about_key(url: str, answer: Answer, key: str) -> str:
-    told = f": {printable(answer.problem, _MAX_CHARS)}" if answer.problem else ""
     if key:
-        return f"{url} refuses the key (HTTP {answer.status}{told})"
+        return f"{url} refuses the key (HTTP {answer.status}{_reason(answer)})"
     return f"{url} wants a key (HTTP {answer.status}): name the variable that holds it, --key-env NAME"
+
+
+def _reason(answer: Answer) -> str:
+    return f": {printable(answer.problem, _MAX_CHARS)}" if answer.problem else ""
 
 
 def _question(api: Api, model: str) -> dict[str, Any]:
@@ -159,7 +162,7 @@ def _question(api: Api, model: str) -> dict[str, Any]:
     return {"model": model, "input": [message], "tools": tools, "max_output_tokens": _MAX_TOKENS, "store": False}
 
 
-def _said(body: Mapping[str, Any]) -> tuple[list[str], str]:
+def _contents(body: Mapping[str, Any]) -> tuple[list[str], str]:
     """Return the names of the calls and the text of an answer of either API."""
     calls, texts = [], []
     for choice in mappings(body.get("choices")):

@@ -1,8 +1,8 @@
-"""``toolsim``: one command for those who do not want to know mitmproxy's.
+"""``toolsim``: one command for those who do not want to learn mitmproxy's.
 
-What needs mitmproxy is imported where it is needed, so that a package that is missing is one line. Each command is a
-function that takes parsed arguments; ``eval`` and ``replay`` have parsers of their own. Exit codes: 0
-when all is well, 1 when a server or a recording is not as it should be, 2 for a wrong command line, 130 after Ctrl-C.
+What needs mitmproxy is imported where it is used, so that a missing package is reported in one line. Each command is a
+function of parsed arguments; ``eval`` and ``replay`` have their own parsers. Exit codes: 0 if all is well, 1 if a
+server or a recording is not as it should be, 2 for a wrong command line, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _run(words: list[str]) -> int:
         return demo.run(start, once=args.once)
     if args.command == "record":
         settings = (*start.settings, f"toolsim_capture={args.folder}")
-        # What a recording refers to would not be there when it is replayed.
+        # A replay would not have the stored answers that a recording refers to.
         start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
     return serve.run(start)
 
@@ -107,8 +107,8 @@ def parser() -> Parser:
         type=usage.recorded_backend,
         help="the backend's base URL, a model file, codex or scripted",
     )
-    for each in (serve, codex, demo, record):
-        _add_listener(each)
+    for command in (serve, codex, demo, record):
+        _add_listener(command)
 
     commands.add_parser("replay", help="replay recorded exchanges and compare", add_help=False)
     doctor = commands.add_parser(

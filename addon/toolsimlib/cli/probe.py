@@ -1,4 +1,4 @@
-"""One HTTP request to a server that may be anything: up, down, a web page, or an API that wants a key."""
+"""One HTTP request to a server that may be anything: up, down, a web page, or an API that requires a key."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 
 class Unreachable(Exception):
-    """Nobody answers, or not with HTTP; the message says why, in one line."""
+    """Nothing answers, or not over HTTP; the message says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; ``body`` is None where it is no JSON object."""
+    """What came back; ``body`` is None if it is not a JSON object."""
 
     status: int
     content_type: str
@@ -38,11 +38,11 @@ class Answer:
 
     @property
     def problem(self) -> str:
-        """The words of an error, "" if there are none."""
+        """The message of an error, "" if there is none."""
         if self.body is None:
             return ""
-        told = read_error(self.body).message
-        return "" if told == NO_WORDS.message else " ".join(told.split())
+        message = read_error(self.body).message
+        return "" if message == NO_WORDS.message else " ".join(message.split())
 
 
 class _NoRedirect(HTTPRedirectHandler):

@@ -1,8 +1,8 @@
-"""Starting mitmdump or mitmweb with the addon, in this process.
+"""Starts mitmdump or mitmweb with the addon, in this process.
 
-The command line that is made here is one that anybody could type: ``mitmdump -s …/toolsim.py --mode reverse:…``. What
-is added is checks beforehand, so that a mistake is one line, and silence: mitmproxy's own lines at the start say what
-the greeting says better.
+The command line that is built here is one that anybody could type: ``mitmdump -s …/toolsim.py --mode reverse:…``. In
+addition, mistakes are found beforehand and reported in one line, and mitmproxy's own lines at startup are silenced: the
+greeting has the same information.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsimlib.cli.usage import MODEL_SUFFIX, check_known, check_settings
 from toolsimlib.command_line import UsageError
 from toolsimlib.proxy.address import parse_url, url_host
 
-# What they log below a warning is in the greeting, or of no interest to those who did not type the line themselves.
+# What they log below a warning is in the greeting, or of no interest to people who did not type the command themselves.
 _TALKERS = ("mitmproxy.addons.script", "mitmproxy.proxy.mode_servers", "toolsimlib.proxy.builtin")
 WEB_PORT = 8081
 
@@ -35,7 +35,7 @@ WEB_PORT = 8081
 class Start:
     """What to start: ``backend`` is codex, scripted, a URL or a model file; ``settings`` are ``NAME=VALUE``.
 
-    ``remembers``: answers are kept in the user's state folder, unless the settings name a store.
+    ``remembers``: answers are stored in the user's state folder, unless the settings name a store.
     """
 
     backend: str
@@ -47,7 +47,7 @@ class Start:
 
 
 def script() -> str:
-    """Return the path of the addon, as ``-s`` wants it."""
+    """Return the path of the addon, for ``-s``."""
     spec = importlib.util.find_spec("toolsim")
     if spec is None or spec.origin is None:
         raise UsageError("toolsim's script is not installed beside its package: install it anew")
@@ -65,17 +65,17 @@ def arguments(start: Start) -> list[str]:
     else:
         target = parse_url(start.backend)
         words += ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
-        if target.path and not any(each.startswith("toolsim_upstream=") for each in settings):
+        if target.path and not any(given.startswith("toolsim_upstream=") for given in settings):
             settings.insert(0, f"toolsim_upstream={start.backend}")
-    if start.remembers and not any(each.startswith("toolsim_store=") for each in settings):
+    if start.remembers and not any(given.startswith("toolsim_store=") for given in settings):
         settings.append(f"toolsim_store=sqlite:{state_folder() / 'answers.sqlite'}")
-    for each in settings:
-        words += ["--set", each]
+    for given in settings:
+        words += ["--set", given]
     return words
 
 
 def state_folder() -> Path:
-    """Return the folder of what programs keep for this user, where toolsim's is."""
+    """Return toolsim's folder among those where programs keep the state of this user."""
     local = os.environ.get("LOCALAPPDATA", "") if os.name == "nt" else ""
     return Path(os.environ.get("XDG_STATE_HOME") or local or Path.home() / ".local" / "state") / "toolsim"
 
@@ -93,7 +93,7 @@ def run(start: Start, *addons: object) -> int:
     base = WebMaster if start.web else DumpMaster
 
     class Started(base):  # type: ignore[misc, valid-type]
-        """mitmproxy's own, with the names of all options checked as soon as they are known."""
+        """mitmproxy's own class, which also checks the names of all options as soon as they are known."""
 
         def __init__(self, options: Options) -> None:
             super().__init__(options)
@@ -112,9 +112,9 @@ def run(start: Start, *addons: object) -> int:
 
 
 def check_free(host: str, port: int, remedy: str) -> None:
-    """Raise UsageError if nobody can listen there; ``remedy``: what sets another port, to which its number is added.
+    """Raise UsageError if that address is taken; ``remedy``: how to set another port, whose number is appended.
 
-    A port may still be taken a moment later; mitmproxy says so then.
+    A port may still be taken a moment later; mitmproxy reports that.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -127,5 +127,5 @@ def check_free(host: str, port: int, remedy: str) -> None:
 
 
 def _web_port(settings: Sequence[str]) -> int:
-    given = [each.partition("=")[2] for each in settings if each.startswith("web_port=")]
+    given = [setting.partition("=")[2] for setting in settings if setting.startswith("web_port=")]
     return int(given[-1]) if given and given[-1].isdigit() else WEB_PORT

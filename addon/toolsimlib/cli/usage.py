@@ -1,4 +1,4 @@
-"""What the command's arguments have to be, and the options among them, before mitmproxy sees them."""
+"""Checks the command's arguments, and the options among them, before mitmproxy sees them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from toolsimlib.proxy.options import table
 
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
 MODEL_SUFFIX = ".gguf"
-"""By which a model file is known."""
+"""The ending that identifies a model file."""
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
-# -- types of arguments; argparse prints what they raise as "argument NAME: …"
+# -- types of arguments; argparse prints their errors as "argument NAME: …"
 
 
 def backend_url(text: str) -> str:
@@ -92,18 +92,18 @@ def check_settings(given: Iterable[str], *, host: str) -> None:
 
 
 def check_known(manager: Options, given: Iterable[str]) -> None:
-    """Raise UsageError for the first name that no addon has an option for, or a value that it does not take.
+    """Raise UsageError for the first name that is no addon's option, or for a value that its option refuses.
 
     ``manager``: mitmproxy's options, with those of its own addons. Ours are not among them yet.
     """
-    for each in given:
-        name = each.partition("=")[0]
+    for pair in given:
+        name = pair.partition("=")[0]
         if name.startswith(table.PREFIX):
             continue
         if name not in manager:
             known = [*manager.keys(), *(option.full_name for option in table.OPTIONS)]  # type: ignore[no-untyped-call]
             raise UsageError(f"{name}: no such option{nearest(name, known)}")
         try:
-            manager.set(each)
+            manager.set(pair)
         except Exception as problem:
             raise UsageError(str(problem)) from problem

@@ -1,1 +1,1 @@
-"""The way of a request: client body to backend body, and the plan for its answer."""
+"""The path of a request: client body to backend body, and the plan for its answer."""

@@ -13,7 +13,7 @@ MAX_TRIES = 20
 
 
 class StoreError(Exception):
-    """An operation of the store failed; the message tells operators why."""
+    """An operation of the store failed; the message is for operators."""
 
 
 class Conflict(StoreError):

@@ -93,7 +93,7 @@ def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """Return what the user has said since the assistant last spoke, without manifest, reminder, records and context."""
+    """Return the user's words since the assistant's last ones, without manifest, reminder, records and context."""
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
