@@ -100,7 +100,7 @@ def is_sound(case: Case, outcome: Outcome) -> bool:
 
 @pytest.mark.parametrize("form", ["auto", "gbnf"])
 def test_demanded_calls(form: str) -> None:
-    """Every answer that ends by itself is a call that fits its tool's schema; a cut one says so."""
+    """Every answer that ends by itself is a call that fits its tool's schema; one cut off is marked as such."""
     asked = list(cases())
     with (
         Mitmdump(SERVER, toolsim_backend="chat", toolsim_constrain=form, toolsim_idle_timeout=1800) as proxy,

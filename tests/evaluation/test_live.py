@@ -142,7 +142,7 @@ def labels(out: Path) -> dict[tuple[str, str], str]:
 
 
 def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> None:
-    """Wrong key, model gone, no JSON, a hang, a rate limit: labelled, through the proxy and without it; exit code 0."""
+    """Wrong key, missing model, no JSON, hang, rate limit: labelled, through the proxy and without it; exit code 0."""
     models = ["locked", "gone", "garbled", "hanging", "limited", "good"]
     done = evaluate(
         tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", ",".join(models),

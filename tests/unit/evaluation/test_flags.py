@@ -46,7 +46,7 @@ def test_a_variable_changes_the_default(flag: object) -> None:
     ],
 )
 def test_a_bad_variable_is_named(name: str, value: str) -> None:
-    """The message says which one it was."""
+    """The message names the variable."""
     with pytest.raises(ValueError, match=f"OPENROUTER_{name}"):
         parser({f"OPENROUTER_{name}": value})
 
@@ -62,10 +62,10 @@ def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) 
     """--help is the documentation."""
     with pytest.raises(SystemExit):
         parser({}).parse_args(["--help"])
-    told = " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
     for flag in FLAGS:
-        assert f"--{flag.name}" in told
-        assert not flag.env or flag.env in told
+        assert f"--{flag.name}" in text
+        assert not flag.env or flag.env in text
 
 
 def test_words() -> None:

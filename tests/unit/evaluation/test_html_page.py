@@ -98,7 +98,7 @@ def test_all_right() -> None:
 
 
 def test_a_flood_is_cut() -> None:
-    """Thousands of failures, or an endless text, still make a page that opens; it says what is left out."""
+    """Thousands of failures, or an endless text, still make a page that opens; it states what is left out."""
     wrong = run(ok=False)
     endless = replace(wrong, steps=({**wrong.steps[0], "wrote": "x" * 10 * MAX_TEXT},))
     text = page([endless, *[replace(wrong, trial=number) for number in range(1, MAX_FAILURES + 5)]], planned=205).text

@@ -63,7 +63,7 @@ def test_the_last_part_counts_where_two_have_the_same_run() -> None:
 
 
 def test_a_part_can_have_another_name() -> None:
-    """An older toolsim, asked as if it were the server, stands beside the current one."""
+    """An older toolsim, asked as if it were the server, is shown beside the current one."""
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
     assert (only.cell.way, only.cell.setting) == ("toolsim", "0.1.0")
     with pytest.raises(ValueError, match="begins with toolsim, native, prompt"):
@@ -75,8 +75,8 @@ def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     today = folder(tmp_path / "today", [*runs("toolsim", "ab"), *runs("native", "ab")])
     before = folder(tmp_path / "before", runs("native", "abc"))
     out = tmp_path / "out"
-    told = ["--target", "llama.cpp", "--note", "Made in parts.", "--slim"]
-    assert command.main(["join", str(out), today, before, "--name", f"{before}=toolsim 0.1.0", *told]) == 0
+    options = ["--target", "llama.cpp", "--note", "Made in parts.", "--slim"]
+    assert command.main(["join", str(out), today, before, "--name", f"{before}=toolsim 0.1.0", *options]) == 0
     assert "6 of 7 runs" in capsys.readouterr().out
     kept = read_runs(out)
     assert len(kept) == 6

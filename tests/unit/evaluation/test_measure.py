@@ -67,7 +67,7 @@ async def test_a_run_is_the_verdict_and_what_it_took() -> None:
     ],
 )
 async def test_whatever_goes_wrong_is_the_runs(problem: Exception, label: Label) -> None:
-    """A failure has its label and says what it was; the evaluation continues."""
+    """A failure has its label and its message; the evaluation continues."""
     made = await run(job(), Direct(problem), 5)
     assert (made.ok, made.label) == (False, label)
     assert str(problem) in made.detail

@@ -28,10 +28,10 @@ USER = ("user", "Scenario one. Go.")
 async def test_it_counts_its_own_turns() -> None:
     """The number of assistant messages selects the reply; the last one serves all later questions."""
     script: list[Reply] = ["first", lambda shown: shown[-4:], ApiError("Out.")]
-    said = ("assistant", "…")
+    reply = ("assistant", "…")
     assert await ask(script, ("system", "Rules"), USER) == "first"
-    assert await ask(script, USER, said, ("user", "an output")) == "tput"
-    for more in ([said, said], [said, said, said]):
+    assert await ask(script, USER, reply, ("user", "an output")) == "tput"
+    for more in ([reply, reply], [reply, reply, reply]):
         assert await ask(script, USER, *more) == "error Out."
 
 

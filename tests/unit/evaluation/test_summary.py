@@ -16,8 +16,8 @@ def test_the_schema_of_report_json() -> None:
     assert (report["planned"], report["settings"]) == (9, {"seed": 1})
     assert (report["tools"]["runs"], report["chat"]["runs"]) == (5, 2)
     first = report["cells"][0]
-    told = ("suite", "model", "profile", "way", "api", "runs", "ok", "p50_ms", "p95_ms")
-    assert {name: first[name] for name in told} == {
+    named = ("suite", "model", "profile", "way", "api", "runs", "ok", "p50_ms", "p95_ms")
+    assert {name: first[name] for name in named} == {
         "suite": "scenarios", "model": "qwen", "profile": "default", "way": "toolsim", "api": "chat",
         "runs": 3, "ok": 2, "p50_ms": 100.0, "p95_ms": 300.0,
     }  # fmt: skip
@@ -29,7 +29,7 @@ def test_the_schema_of_report_json() -> None:
 
 
 def test_scenarios_count_alone_and_benchmarks_together() -> None:
-    """A benchmark's single cases say little."""
+    """A benchmark's single cases mean little."""
     assert list(by_case(RUNS)) == ["happy_path", "chat_only", "bfcl:multiple"]
 
 

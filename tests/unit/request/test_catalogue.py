@@ -37,7 +37,7 @@ AFTER = {"held": {"r1": FIRST}, "previous_response_id": "r1"}
 
 
 def test_the_same_catalogue_is_not_sent_again() -> None:
-    """The model is reminded of it instead, and the context holds it as before; a call is numbered as ever."""
+    """The model gets a reminder instead, the plan still has the catalogue and its tools, and so does the next turn."""
     made = rewritten(**AFTER)
     assert not is_shown(made)
     assert reminder(made.plan.choice, sentinel="tool_call") in json.loads(made.body)["input"][-1]["content"][0]["text"]
@@ -64,7 +64,7 @@ def test_the_same_catalogue_is_not_sent_again() -> None:
     ids=str,
 )
 def test_a_changed_catalogue_is_sent_again(changes: dict[str, Any]) -> None:
-    """A tool, the choice, the answer format, an option: and the context holds the new catalogue from then on."""
+    """A tool, the choice, the answer format, an option: from then on the context holds the new catalogue."""
     made = rewritten(**AFTER, **changes)
     assert is_shown(made)
     assert made.plan.held not in (None, FIRST)
@@ -86,7 +86,7 @@ def test_a_changed_catalogue_is_sent_again(changes: dict[str, Any]) -> None:
     ids=str,
 )
 def test_in_doubt_the_catalogue_is_sent(changes: dict[str, Any]) -> None:
-    """Another answer, or none, one that is forgotten, a context that may have lost its beginning or is others' too."""
+    """Another answer, or none, a forgotten one, a context that may have lost its beginning or is shared."""
     assert is_shown(rewritten(**{**AFTER, **changes}))
 
 
@@ -94,18 +94,18 @@ def test_in_doubt_the_catalogue_is_sent(changes: dict[str, Any]) -> None:
     "changes", [{"store": False}, {"truncation": "auto"}, {"context_management": [{}]}, {"conversation": "c"}], ids=str
 )
 def test_what_may_not_stay_is_not_remembered(changes: dict[str, Any]) -> None:
-    """A context that is not stored, or not complete."""
+    """A context that is not stored, or may be incomplete."""
     assert rewritten(**changes).plan.held is None
 
 
 def test_over_a_chat_backend_nothing_is_held() -> None:
-    """It stores nothing; and a backend that takes tools itself gets no catalogue."""
+    """It stores nothing; and a backend with native tools gets no catalogue."""
     assert rewritten(policy=Policy(backend="chat")).plan.held is None
     assert rewritten(policy=Policy(mode="native")).plan.held is None
 
 
 def test_a_round_gets_the_catalogue_each_time() -> None:
-    """Of several turns of the model the client knows only one."""
+    """The client knows only one of the model's several turns."""
     body = json.dumps({"model": "m", "input": "x", "tools": [TOOL], "previous_response_id": "r1"}).encode()
     made = rewrite_request(
         "responses", "/r", body, Policy(), output_mode=None, report=Report(), is_round=True, held={"r1": FIRST}
@@ -115,7 +115,7 @@ def test_a_round_gets_the_catalogue_each_time() -> None:
 
 
 def test_a_recording_shows_what_was_sent() -> None:
-    """Nothing else knows it when it is replayed."""
+    """At replay, only the recording knows it."""
     body = json.dumps({"model": "m", "input": "x", "tools": [TOOL], "previous_response_id": "r1"}).encode()
     made = rewrite_request(
         "responses", "/v1/responses", body, Policy(), output_mode=None, report=Report(), was_held=True
@@ -125,7 +125,7 @@ def test_a_recording_shows_what_was_sent() -> None:
 
 
 def test_digests() -> None:
-    """They tell texts and roles apart; without tools there is no text."""
+    """They distinguish texts and roles; without tools there is no text."""
     assert len({digest_of(text, role) for text in "ab" for role in ("user", "system")}) == 4
     made = rewritten(tool_choice="none")
     assert catalogue_of(made.plan) == ""

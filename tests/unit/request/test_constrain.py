@@ -67,14 +67,14 @@ def test_the_name_comes_first() -> None:
     ],
 )
 def test_where_a_form_is_enforced(kind: Any, choice: Choice, type_: str | None) -> None:
-    """A whole answer is forced to be a call only if it must be one; a tag leaves text free."""
+    """A whole answer is forced to be a call only if a call is required; a tag leaves text free."""
     form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
     assert (form and form["type"]) == type_
 
 
 @pytest.mark.parametrize("required", [True, False])
 def test_structural_tags(required: bool) -> None:
-    """Behind the sentinel's tag comes a call of a tool on offer, by its schema; begin, content and end are a block."""
+    """A call of an offered tool, by its schema, follows the sentinel's tag; begin, content and end form a block."""
     choice = Choice("required" if required else "auto")
     form = constraint(ALL, choice, policy=Policy(constrain="structural_tag", sentinel="acme"), one_call=True)
     assert form is not None
@@ -97,7 +97,7 @@ def test_structural_tags(required: bool) -> None:
     ],
 )
 def test_objects_hold_what_they_name(keywords: dict[str, Any], closed: bool) -> None:
-    """No property is invented, at any depth, unless the schema provides for more than it names."""
+    """Objects get no other properties, at any depth, unless the schema allows more than it names."""
     inner = {"type": "object", "properties": {"a": {"type": "string"}}, **keywords}
     outer = {"type": "object", "properties": {"list": {"type": "array", "items": inner}}}
     schema = call_schema([Tool("f", "f", parameters=outer)])["properties"]["arguments"]
@@ -116,7 +116,7 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
     [
         ("Hello.", True, False, True),
         (BONN, True, True, True),
-        # Where a call is demanded this engine takes no words before it.
+        # If a call is demanded, this engine allows no words before it.
         (f"Let me see. {BONN}", True, False, True),
         (f"{BONN}{ANY}", True, True, False),
         (ANY, True, True, True),
@@ -127,8 +127,8 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
         (TREES, False, False, False),
     ],
 )
-def test_what_an_engine_makes_of_a_structural_tag(text: str, free: bool, required: bool, one_call: bool) -> None:
-    """The engine of vLLM and SGLang lets through text and sound calls, as many as may be, and no others."""
+def test_an_engine_accepts_the_structural_tag(text: str, free: bool, required: bool, one_call: bool) -> None:
+    """The engine of vLLM and SGLang accepts text and valid calls, up to the allowed number, and nothing else."""
     for choice, single, accepted in (("auto", False, free), ("required", False, required), ("auto", True, one_call)):
         form = constraint(
             [WEATHER, TIME, PLANT], Choice(choice), policy=Policy(constrain="structural_tag"), one_call=single
@@ -151,7 +151,7 @@ def test_what_an_engine_makes_of_a_structural_tag(text: str, free: bool, require
     ],
 )
 def test_where_several_calls_may_be_enforced(engine: Any, named: bool, one_call: bool, several: bool) -> None:
-    """Not for a named function, nor if one call is the limit, nor if a schema's root may have to be an object."""
+    """Not for a named function, nor with one call as the limit, nor if a schema's root may have to be an object."""
     choice = Choice("required", frozenset({"get_weather"}) if named else None)
     policy = Policy(constrain="json_schema", engine=engine, tool_block_max=2)
     form = constraint([WEATHER, TIME], choice, policy=policy, one_call=one_call)
@@ -174,15 +174,15 @@ def test_where_several_calls_may_be_enforced(engine: Any, named: bool, one_call:
     ],
 )
 def test_a_schema_of_several_calls(calls: Any, most: int, fits: bool) -> None:
-    """One or more, each by its tool's schema, references included; an engine lets the same through."""
+    """One or more, each by its tool's schema, references included; an engine accepts the same values."""
     validator = jsonschema.Draft202012Validator(calls_schema(ALL, most))
     validator.check_schema(validator.schema)
     assert validator.is_valid(calls) is fits
     assert engine_grammar.json_schema(calls_schema(ALL, most))(json.dumps(calls)) is fits
 
 
-def test_what_an_engine_makes_of_a_call_schema() -> None:
-    """It lets through one call in JSON."""
+def test_an_engine_accepts_the_call_schema() -> None:
+    """It accepts one call in JSON."""
     accepts = engine_grammar.json_schema(call_schema([WEATHER, PLANT]))
     assert accepts('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     assert not accepts('{"name": "get_weather", "arguments": {}}')
@@ -191,7 +191,7 @@ def test_what_an_engine_makes_of_a_call_schema() -> None:
 
 @pytest.mark.parametrize("required", [True, False])
 def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
-    """With that form the answer has no other; it is the tools' grammar under the operator's tag."""
+    """Then there is no other constraint; the field is the tools' grammar under the operator's tag."""
     choice = Choice("required" if required else "auto")
     policy = Policy(constrain="gbnf", sentinel="acme")
     assert constraint(ALL, choice, policy=policy, one_call=False) is None
@@ -202,7 +202,7 @@ def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
 
 
 def test_no_grammar() -> None:
-    """Where another form was chosen, nothing is on offer, or the tools are too many for one."""
+    """If another form was chosen, nothing is on offer, or there are too many tools for a grammar."""
     assert grammar_fields(ALL, Choice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}
     assert grammar_fields((), Choice(), policy=Policy(constrain="gbnf"), one_call=False, untagged=True) == {}
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}

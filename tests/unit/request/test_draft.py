@@ -1,4 +1,4 @@
-"""Drafts of histories that are continued: the messages and the report are those of a history written from scratch."""
+"""Drafts of continued histories: messages and report equal those of a history written from scratch."""
 
 from dataclasses import replace
 
@@ -50,15 +50,15 @@ SETTINGS = st.fixed_dictionaries({"keep_hosted": st.booleans(), "records": st.bo
 
 @given(st.lists(ITEMS, max_size=12), st.lists(st.tuples(st.integers(0, 12), st.lists(ITEMS, max_size=4), SETTINGS)))
 def test_a_continued_history_is_written_as_one_from_scratch(items, others):
-    """Histories begin alike and branch off anywhere, also inside a message that is still open, with any setting."""
+    """Histories start alike and branch off anywhere, even inside a message that is still open, with any setting."""
     assert written(items) == from_scratch(items)
     for count, more, settings in others:
         history = [*items[:count], *more]
         assert written(history, **settings) == from_scratch(history, **settings)
 
 
-def test_what_is_known_is_not_written_again(monkeypatch):
-    """Only new items are written, also if the client builds its history anew."""
+def test_what_is_cached_is_not_written_again(monkeypatch):
+    """Only new items are written, even if the client rebuilds its history."""
     seen = []
     add = transcript._add
     monkeypatch.setattr(transcript, "_add", lambda item, *rest: (seen.append(item), add(item, *rest)))
@@ -73,7 +73,7 @@ def test_what_is_known_is_not_written_again(monkeypatch):
 
 
 def test_the_longest_beginning_is_continued(monkeypatch):
-    """Also if a shorter one, from which another history branched off, was used later."""
+    """Even if a shorter one, from which another history branched off, was used later."""
     written(TURN * 4)
     written([*TURN * 2, Thought("another way")])
     written(TURN * 2)
@@ -85,7 +85,7 @@ def test_the_longest_beginning_is_continued(monkeypatch):
 
 
 def test_messages_are_the_callers_own():
-    """A caller that changes the list it got changes nothing for the next one."""
+    """A caller that changes the returned list changes nothing for the next caller."""
     first = written(TURN)[0]
     expected = list(first)
     first.clear()
@@ -103,7 +103,7 @@ def test_a_message_that_stays_open_is_not_shared():
 
 
 def test_what_is_cached_is_bounded(drafts, monkeypatch):
-    """Short histories, large ones, and ones with more than text are not cached; of the others the latest are."""
+    """Histories that are short, large, or more than text are not cached; of the others, the latest are."""
     monkeypatch.setattr(room, "_MIN_ITEMS", 2)
     monkeypatch.setattr(room, "_MAX_CHARS", 200)
     monkeypatch.setattr(room, "_MAX_DRAFTS", 3)

@@ -14,7 +14,7 @@ from toolsimlib.wire.dialect import CHAT, RESPONSES
 AUTO = Policy(engine="unknown", sentinel="auto", constrain="auto", mode="auto")
 TOOL = Tool("f", "f")
 
-# What each server is known to answer.
+# The known answers of each server.
 PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
     "llama.cpp": {"/props": (200, {"server": "llama.cpp"}, {"default_generation_settings": {}, "total_slots": 1})},
     "llama.cpp with a key": {"/props": (401, {"server": "llama.cpp"}, {"error": {"code": 401}})},
@@ -37,7 +37,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("server", PAGES)
 def test_servers_are_distinguished_by_their_pages(server: str) -> None:
-    """Each server is recognised by one page at least, and by none as another."""
+    """Each server is recognised by at least one page, and mistaken for another by none."""
     missing: tuple[int, dict[str, str], dict[str, Any]] = (404, {}, {})
     found = {engine_of(probe, *PAGES[server].get(probe.path, missing)) for probe in PROBES} - {None}
     name = server.partition(":")[0].split()[0]
@@ -63,7 +63,7 @@ def request(model: str = "m", *, required: bool = False, strict: bool = False) -
     ],
 )
 def test_the_tag(engine: Any, model: str, tag: str) -> None:
-    """A private one if Ollama's own parser would read the usual one, and fail; a configured name always counts."""
+    """A private one if Ollama's own parser would read the usual one, and fail; a configured name takes precedence."""
     settled, _ = settle(replace(AUTO, engine=engine), request(model), CHAT, ())
     assert settled.sentinel == tag
     assert settled.manifest == "auto"
@@ -85,7 +85,7 @@ def test_a_demanded_call_is_enforced(engine: Any) -> None:
     ("engine", "kind"), [("vllm", "structural_tag"), ("sglang", "structural_tag"), ("ollama", "off")]
 )
 def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
-    """Where a grammar can be switched on within text; the Responses API has no word for structural tags."""
+    """If a grammar can be switched on within text; the Responses API has no field for structural tags."""
     policy = replace(AUTO, engine=engine, mode="inject")
     assert settle(policy, request(strict=True), CHAT, ())[0].constrain == kind
     over_responses = settle(policy, request(strict=True), RESPONSES, ())[0].constrain
@@ -93,13 +93,13 @@ def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
 
 
 def test_nothing_is_presumed_of_an_unknown_server() -> None:
-    """Calls are asked for in words, and without attempts the policy is the default one."""
+    """Calls are requested in words, and without attempts the policy is the default one."""
     settled, attempts = settle(replace(AUTO, mode="inject"), request(required=True), CHAT, ())
     assert (settled, attempts) == (Policy(), frozenset())
 
 
 def test_what_was_refused_is_not_attempted_again() -> None:
-    """For that model; the operator's choice is sent all the same, and is not an attempt."""
+    """For that model only; the operator's choice is still sent, and is not an attempt."""
     policy = replace(AUTO, engine="llama.cpp")
     refused = {("m", "tools"), ("m", "constraint")}
     settled, attempts = settle(policy, request(required=True), CHAT, refused)
@@ -112,12 +112,12 @@ def test_what_was_refused_is_not_attempted_again() -> None:
 
 
 def test_native_tools_need_a_backend_of_the_same_api() -> None:
-    """A request that is translated carries its tools as text."""
+    """A translated request carries its tools as text."""
     assert settle(AUTO, request(), RESPONSES, ())[0].mode == "inject"
 
 
 @pytest.mark.parametrize(
-    ("engine", "model", "kept"),
+    ("engine", "model", "preserved"),
     [
         ("vllm", "moonshotai/Kimi-K2-Instruct", True),
         ("sglang", "google/gemma-4-12b-it", True),
@@ -128,9 +128,9 @@ def test_native_tools_need_a_backend_of_the_same_api() -> None:
         ("unknown", "Kimi-K2", False),
     ],
 )
-def test_special_tokens(engine: str, model: str, kept: bool) -> None:
-    """They are kept for models that write their calls between them, on servers that would drop them."""
-    assert engine_fields(engine, model) == ({"skip_special_tokens": False} if kept else {})
+def test_special_tokens(engine: str, model: str, preserved: bool) -> None:
+    """They are preserved for models that write their calls between them, on servers that would drop them."""
+    assert engine_fields(engine, model) == ({"skip_special_tokens": False} if preserved else {})
 
 
 REFUSALS = [
@@ -159,11 +159,11 @@ OTHERS = [
 
 @pytest.mark.parametrize(("feature", "status", "message"), REFUSALS)
 def test_refusals(feature: Any, status: int, message: str) -> None:
-    """The errors of servers that cannot do it, in their own words."""
+    """Errors of servers that lack the feature, in their own words."""
     assert is_refusal(feature, status, message)
 
 
 @pytest.mark.parametrize(("feature", "status", "message"), OTHERS)
 def test_other_errors(feature: Any, status: int, message: str) -> None:
-    """An error about anything else is the client's."""
+    """Errors about anything else are passed to the client."""
     assert not is_refusal(feature, status, message)

@@ -1,4 +1,4 @@
-"""The estimate of tokens, held to a real tokenizer's counts."""
+"""The estimate of tokens, compared with a real tokenizer's counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolsimlib.request.estimate import estimated_tokens
 
-# Tokens that Qwen2.5's tokenizer makes of each text.
+# The number of tokens that Qwen2.5's tokenizer produces for each text.
 COUNTED: dict[str, tuple[int, str]] = {
     "prose": (
         45,
@@ -52,14 +52,14 @@ def message(content: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_it_is_near_a_real_count(name: str) -> None:
-    """Within a fifth; numbers come out somewhat higher, since not every tokenizer takes digits one by one."""
+    """Within a fifth; numbers are overestimated, since not every tokenizer splits them into digits."""
     count, text = COUNTED[name]
     estimated = estimated_tokens({"messages": [message(text)]}) - 4
     assert 0.8 * count <= estimated <= (1.35 if name == "numbers" else 1.2) * count
 
 
 def test_both_apis_are_read() -> None:
-    """The same conversation is about the same in any form; instructions and demands count too."""
+    """A conversation has the same estimate in any form; instructions and formats count too."""
     text = COUNTED["prose"][1]
     whole = estimated_tokens({"messages": [message(text)]})
     assert whole == estimated_tokens({"input": text})
@@ -73,6 +73,6 @@ def test_both_apis_are_read() -> None:
     st.sampled_from(["content", "text", "output", "name", "role"]), inner
 )))  # fmt: skip
 def test_anything_has_a_number(value: Any) -> None:
-    """Whatever a request holds, more of it is never less."""
+    """Whatever a request contains, more of it never lowers the estimate."""
     once, twice = estimated_tokens({"input": [value]}), estimated_tokens({"input": [value, value]})
     assert 4 <= once <= twice

@@ -45,7 +45,7 @@ def test_anything_but_an_object_gives_no_arguments(schema):
 
 
 def test_recursive_schemas_end():
-    """A schema that refers to itself, also many times over, gives a small example."""
+    """A schema that refers to itself, even many times, has a small example."""
     schema = {"properties": {name: {"$ref": "#"} for name in "abcdefghij"}, "required": list("abcdefghij")}
     assert len(json.dumps(example_arguments(schema))) < 2_000
 
@@ -78,6 +78,6 @@ junk = st.recursive(
 @example({"minLength": -(2**63) - 1})
 @example({"properties": {"a": {"minLength": 2**64, "maxLength": 2**64}}})
 def test_any_schema_gives_an_object_that_json_can_hold(schema):
-    """Any schema that a client declares gets an example without an exception."""
+    """Any schema that a client declares has an example, and nothing raises."""
     json.dumps(example_arguments(schema), allow_nan=False)
     assert isinstance(example_arguments(schema), dict)

@@ -1,4 +1,4 @@
-"""The grammar's own words are held against an engine that reads this notation, and its values against jsonschema."""
+"""The grammar's syntax is tested with an engine that reads this notation, and its values with jsonschema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CITY = {
 
 
 def accepts(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return whether the grammar lets a call of ``f`` with these arguments through."""
+    """Return whether the grammar accepts a call of ``f`` with these arguments."""
     tool = Tool("f", "f")
     engine = engine_grammar.gbnf(call_grammar([(tool, schema)], "t", required=True, untagged=True, limit=1))
     return lambda arguments: engine(f'<t>{{"name": "f", "arguments": {json.dumps(arguments, ensure_ascii=False)}}}</t>')
@@ -36,7 +36,7 @@ def closed(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-# What a schema allows, and values of both kinds. The grammar must agree with jsonschema about each.
+# A schema, and values that fit or not. The grammar must agree with jsonschema on each.
 SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "strings": (CITY, [{"city": "Bonn"}, {"city": 'a"\\\n\u0000é😀'}, {"city": ""}, {"city": 1}, {}, {"town": "Bonn"}]),
     "order and what may be left out": (
@@ -116,7 +116,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_a_grammar_says_what_its_schema_says(kind: str) -> None:
+def test_a_grammar_accepts_what_its_schema_accepts(kind: str) -> None:
     """For each kind of schema it accepts the values that fit, and no others."""
     schema, values = SCHEMAS[kind]
     validator = jsonschema.Draft202012Validator(schema)
@@ -139,8 +139,8 @@ def test_a_grammar_says_what_its_schema_says(kind: str) -> None:
         {"type": "object", "properties": {"s": True}, "patternProperties": {"^x": {}}},
     ],
 )
-def test_what_a_grammar_cannot_say_is_left_open(schema: dict[str, Any]) -> None:
-    """It lets through more than the schema does, never less."""
+def test_what_a_grammar_cannot_express_is_left_open(schema: dict[str, Any]) -> None:
+    """It accepts more than the schema does, never less."""
     assert accepts(schema)({"s": "a"})
 
 
@@ -156,7 +156,7 @@ def engine(*, required: bool = False, untagged: bool = True, limit: int = 0) -> 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_is_free_up_to_a_call(text: str) -> None:
-    """Any text, before a call or alone; none if a call is demanded; never after a call."""
+    """Any text is accepted, alone or before a call; none if a call is demanded; none after a call."""
     free, demanded = engine(), engine(required=True)
     assert free(text)
     assert free(text + WEATHER)
@@ -165,8 +165,8 @@ def test_text_is_free_up_to_a_call(text: str) -> None:
     assert free(WEATHER + text) == (text == "")
 
 
-def test_what_stands_in_a_tag_is_a_call() -> None:
-    """Of a tool on offer, by its own schema, and nothing else."""
+def test_a_tag_contains_a_call() -> None:
+    """It must be a call of an offered tool, by its schema."""
     accepted = engine()
     assert accepted(TIME)
     for wrong in ("<tool_call>", "<tool_call>{}</tool_call>", WEATHER.replace("get_weather", "other"), WEATHER[:-1]):
@@ -177,7 +177,7 @@ def test_what_stands_in_a_tag_is_a_call() -> None:
 
 @pytest.mark.parametrize("between", ["", "\n"])
 def test_several_calls(between: str) -> None:
-    """One after the other, and as a list in one block, up to the limit."""
+    """One after another, or as a list in one block, up to the limit."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     two, listed = f"{WEATHER}{between}{TIME}", f"<tool_call>\n[{call},{between}{time}]\n</tool_call>"
     for text in (two, listed):
@@ -197,7 +197,7 @@ def test_several_calls(between: str) -> None:
 
 @pytest.mark.parametrize("around", ["{}", "{}\n", "```\n{}\n```", "```json\n{}\n```\n"])
 def test_a_demanded_call_without_the_tag(around: str) -> None:
-    """The model may choose its form, if calls without the tag count: a list, objects on separate lines, a fence."""
+    """If untagged calls count, the model may choose the form: a list, objects on separate lines, a fence."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     for calls, number in ((call, 1), (f"[{call}]", 1), (f"[{call}, {time}]", 2), (f"{time}\n{call}", 2)):
         text = around.format(calls)
@@ -209,7 +209,7 @@ def test_a_demanded_call_without_the_tag(around: str) -> None:
 
 
 def test_whitespace_of_a_call() -> None:
-    """As models write it, on one line or indented, and never without end."""
+    """As models write it, on one line or indented, but bounded."""
     spread = json.dumps({"name": "get_weather", "arguments": {"city": "Bonn"}}, indent=4)
     assert engine()(f"<tool_call>\n{spread}\n</tool_call>")
     assert not engine()(WEATHER.replace('{"city"', '{  "city"'))
@@ -219,20 +219,20 @@ def test_whitespace_of_a_call() -> None:
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
 def test_any_text_without_the_tag(text: str) -> None:
-    """Anything without the opening tag is text; anything with it is not, unless it is a call."""
+    """Anything without the opening tag is text; anything with it must be a call."""
     assert engine()(text) == ("<tool_call>" not in text)
 
 
 @pytest.mark.parametrize("tag", ["x-call", "a_b.c", "ttt"])
 def test_other_tags(tag: str) -> None:
-    """A private name of any spelling works the same."""
+    """A private name works the same, however it is spelled."""
     accepted = engine_grammar.gbnf(call_grammar(TOOLS, tag, required=False, untagged=True, limit=0))
     assert accepted(f"<{tag[:-1]}> " + WEATHER.replace("tool_call", tag))
     assert not accepted(f"<{tag}>")
 
 
 def test_a_catalogue_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raises, in place of a grammar that no server takes."""
+    """It raises, instead of producing a grammar that no server accepts."""
     monkeypatch.setattr(gbnf_rules, "_MAX_RULES", 10)
     with pytest.raises(TooLarge):
         call_grammar(TOOLS, "tool_call", required=True, untagged=True, limit=1)

@@ -1,4 +1,4 @@
-"""The notation is held against an engine that reads it."""
+"""The notation is tested with an engine that reads it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_literal_is_its_text(text: str, other: str) -> None:
 
 @given(st.text(CHARS, min_size=1, max_size=8), CHARS)
 def test_none_of_these(chars: str, char: str) -> None:
-    """One character, which is none of those."""
+    """It matches exactly one character, which is none of these."""
     accepts = engine_grammar.gbnf(f"root ::= {none_of(chars)}\n")
     assert accepts(char) == (char not in chars)
     assert not accepts("")

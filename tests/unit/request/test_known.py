@@ -12,8 +12,8 @@ def tools(count: int = 3, **schema: object) -> list[Tool]:
     return [Tool(f"f{at}", f"f{at}", parameters={"type": "object", **schema}, strict=True) for at in range(count)]
 
 
-def test_what_is_known_is_not_written_again() -> None:
-    """The very same tools are written once, in any list; equal tools that are other objects are written again."""
+def test_what_is_cached_is_not_written_again() -> None:
+    """The very same tools are written once, in any list; equal tools that are different objects are written again."""
     written: list[str] = []
 
     def write(tool: Tool, sentinel: str) -> str:
@@ -39,7 +39,7 @@ def test_no_tool_is_taken_for_one_that_is_gone() -> None:
 
 
 def test_a_bad_schema_is_reported_each_time() -> None:
-    """With the first tool that has it; tools that are not strict may have any."""
+    """With the first tool that has it; tools that are not strict may have any schema."""
     good, bad = tools(1), tools(1, properties={"a": {"$ref": "#/gone"}})
     for _ in range(2):
         check_strict(good, MAX_SCHEMA_BYTES)
@@ -52,7 +52,7 @@ def test_a_bad_schema_is_reported_each_time() -> None:
 
 
 def test_the_patterns_of_strict_tools_count_together() -> None:
-    """Each tool's are within the limit of one schema; all of them would block everyone for a second."""
+    """Each tool's patterns are within the limit of one schema; all of them would block everyone for a second."""
     for strict, count, problem in ((True, 4, False), (True, 8, True), (False, 8, False)):
         named = [{"properties": {"a": {"pattern": f"^(?:{count}{at}{strict}){{600}}"}}} for at in range(count)]
         offered = [Tool(f"f{at}", "f", parameters=schema, strict=strict) for at, schema in enumerate(named)]

@@ -46,7 +46,7 @@ def test_demand(tools, choice, one_call, demand):
 
 
 def test_answer_format():
-    """Structured output, which the backend cannot enforce beside calls, is asked for in words."""
+    """Structured output, which the backend cannot enforce beside calls, is requested in words."""
     wanted = {"type": "json_schema", "name": "x", "schema": {"type": "object", "title": "X"}}
     assert write(WEATHER, answer_format=wanted).endswith('to this schema:\n{"type":"object"}')
     assert "must be one JSON object and nothing else" in write(WEATHER, answer_format={"type": "json_object"})
@@ -117,7 +117,7 @@ def test_what_is_no_manifest(text):
     )
 )
 def test_any_lines(lines):
-    """Whatever looks like a manifest, nothing raises and the place is inside of the text."""
+    """Whatever resembles a manifest, nothing raises and the position is within the text."""
     text = "\n".join(lines)
     found = find_catalog(text)
     assert found is None or 0 <= found.start < found.end <= len(text)

@@ -1,4 +1,4 @@
-"""A catalogue that begins with names: when it does, what it shows, and the answer to a look-up."""
+"""A catalogue that starts with names: when it does, what it shows, and the answer to a look-up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUDGET = Policy(catalog_budget=500)
 
 
 def test_names_come_first_beyond_the_budget() -> None:
-    """Not without a budget, not below it, not for one tool, and not if the client has such a tool itself."""
+    """Not without a budget, not below it, not for one tool, and not if the client has a tool of the finder's name."""
     assert only_named(TOOLS, (), BUDGET) == {tool.name for tool in TOOLS}
     assert only_named(TOOLS, (), Policy()) == frozenset()
     assert only_named(TOOLS, (), Policy(catalog_budget=100_000)) == frozenset()
@@ -36,14 +36,14 @@ def test_names_come_first_beyond_the_budget() -> None:
 
 
 def test_what_was_called_before_is_shown_whole() -> None:
-    """What an earlier answer looked up is no part of the conversation, its calls are."""
+    """Earlier look-ups are not part of the conversation, but its calls are."""
     items = (Message("user", ()), Call("call_001", "tool_3", "{}"))
     assert only_named(TOOLS, items, BUDGET) == {tool.name for tool in TOOLS} - {"tool_3"}
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_catalogue(form: str) -> None:
-    """Complete entries as before, one line per other tool that no description can leave; entries are parsed back."""
+    """Complete entries, and one line per other tool, which no description can break; entries are parsed back."""
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
     tools = (FINDER, *TOOLS, long)
     named = frozenset(tool.name for tool in tools) - {FINDER.name, "tool_3"}
@@ -60,7 +60,7 @@ def test_the_catalogue(form: str) -> None:
 
 
 def test_a_lookup_answers_with_entries() -> None:
-    """For the names in the call, in any case, and it lists those that do not exist."""
+    """For the names in the call, in any case; unknown ones are listed."""
     text = looked_up(TOOLS, '{"names": ["tool_3", "TOOL_4", "tool_3", "nothing"]}', BUDGET)
     assert text.count("tool_3_value") == text.count("tool_4_value") == 1
     assert "tool_5" not in text
@@ -68,7 +68,7 @@ def test_a_lookup_answers_with_entries() -> None:
 
 
 def test_a_lookup_is_bounded_by_the_budget() -> None:
-    """What is left over is named; one entry comes even if it alone is too large."""
+    """What does not fit is named; one entry is returned even if it alone is too large."""
     every = json.dumps({"names": [tool.name for tool in TOOLS]})
     text = looked_up(TOOLS, every, BUDGET)
     assert "tool_0_value" in text
@@ -85,7 +85,7 @@ def body(**more: Any) -> bytes:
 
 
 def test_the_request_offers_the_finder() -> None:
-    """It is on offer beside all tools; the report tells of the client's own."""
+    """It is on offer beside all tools; the report only lists the client's own."""
     report = Report()
     rewritten = rewrite_request("chat", "/v1", body(), BUDGET, output_mode=None, report=report)
     assert rewritten is not None
@@ -98,7 +98,7 @@ def test_the_request_offers_the_finder() -> None:
 
 
 def test_a_backend_that_takes_tools_itself_gets_all_of_them() -> None:
-    """There is no catalogue in text then."""
+    """Then there is no catalogue in text."""
     policy = replace(BUDGET, mode="native")
     rewritten = rewrite_request("chat", "/v1", body(), policy, output_mode=None, report=Report())
     assert rewritten is not None

@@ -1,4 +1,4 @@
-"""Arguments with slots: what a template shows of a schema, and that it can be parsed."""
+"""Arguments with slots: what a template shows of a schema, and that it can be parsed back."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_template(schema: dict[str, Any], written: str) -> None:
         ({"type": "nothing"}, False),
     ],
 )
-def test_what_a_template_cannot_say(schema: dict[str, Any], expressible: bool) -> None:
+def test_what_a_template_cannot_express(schema: dict[str, Any], expressible: bool) -> None:
     """References, conditions and rules for names are reported as beyond the notation."""
     assert Shown(schema).is_all is expressible
 
 
-def test_descriptions_stand_below_by_path() -> None:
-    """Each described property has a line; further lines are indented deeper; only here an object is optional."""
+def test_descriptions_are_listed_below_by_path() -> None:
+    """Each described property has a line; further lines are indented deeper; optional objects are marked here."""
     inner = an_object(["q"], q={"type": "number", "description": "Quantity.\nWhole."})
     schema = an_object(
         ["city"],
@@ -88,7 +88,7 @@ def test_descriptions_stand_below_by_path() -> None:
 
 
 def test_notes_follow_the_template() -> None:
-    """The path of a note leads to a value of the template, even if a schema is an object and a list at once."""
+    """The path of a note leads to a value of the template, even if a schema is both an object and a list."""
     q = {"type": "number", "description": "Quantity"}
     shown = Shown(an_object(["a"], a=an_object(["q"], q=q) | {"items": an_object(p=q)}))
     assert shown.template == '{"a": {"q": <number>}}'
@@ -107,9 +107,9 @@ PLAIN = st.sampled_from([{"type": "string"}, {"type": "array", "items": {"type":
 SCHEMAS = st.recursive(
     st.one_of(SCALARS, PLAIN.map(lambda items: {"type": "array", "items": items})),
     lambda inner: st.one_of(
-        st.dictionaries(st.text(max_size=3), inner, max_size=3).map(lambda each: an_object(list(each), **each)),
+        st.dictionaries(st.text(max_size=3), inner, max_size=3).map(lambda fields: an_object(list(fields), **fields)),
         st.dictionaries(st.text(max_size=3), inner, max_size=2).map(
-            lambda each: {"type": "array", "items": an_object(list(each), **each)}
+            lambda fields: {"type": "array", "items": an_object(list(fields), **fields)}
         ),
     ),
     max_leaves=6,
@@ -118,7 +118,7 @@ SCHEMAS = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=4), SCHEMAS, max_size=4), st.data())
 def test_a_template_is_read_back(properties: dict[str, Any], data: st.DataObject) -> None:
-    """What was written for a schema of plain types, objects and lists tells that very schema."""
+    """The template of a schema of plain types, objects and lists parses back to that very schema."""
     scalars = [name for name, schema in properties.items() if Shown(an_object(a=schema)).template.startswith('{"a": <')]
     optional = data.draw(st.sets(st.sampled_from(scalars))) if scalars else set()
     schema = an_object([name for name in properties if name not in optional], **properties)
@@ -130,13 +130,13 @@ def test_a_template_is_read_back(properties: dict[str, Any], data: st.DataObject
 
 @given(st.text(alphabet='{}[]<>":, .a|\\', max_size=40))
 def test_no_text_raises(text: str) -> None:
-    """Whatever a line holds, it is a template or it is none."""
+    """Any line is a template or None."""
     assert read_template(text) is None or isinstance(read_template(text), dict)
 
 
 @pytest.mark.parametrize("depth", [3, 50, 5000])
 def test_depth_is_bounded(depth: int) -> None:
-    """A schema of any depth has a template, and no depth of brackets is followed for ever."""
+    """A schema of any depth has a template, and parsing gives up beyond a depth of brackets."""
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(min(depth, 300)):
         schema = an_object(["a"], a=schema)
@@ -147,6 +147,6 @@ def test_depth_is_bounded(depth: int) -> None:
 
 @pytest.mark.parametrize("schema", [{"type": 7}, {"type": ["string", 7]}, {"enum": []}, {"anyOf": [7]}, {"items": 7}])
 def test_schemas_of_no_sense_have_a_type(schema: dict[str, Any]) -> None:
-    """A client's mistake is a slot like any other."""
+    """A client's mistake is shown as a slot."""
     assert re.fullmatch(r"[a-z0-9 |]+", slot_type(schema))
     assert json.dumps(Shown(an_object(a=schema)).template)

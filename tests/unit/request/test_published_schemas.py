@@ -1,8 +1,8 @@
-"""What we ask of vLLM and SGLang, held against the request models in their own packages.
+"""What we ask of vLLM and SGLang, validated by the request models of their own packages.
 
-Neither package can be installed without a GPU's worth of dependencies, so their models are cut out of the source: of an
-installed package, or of a folder in ``TOOLSIM_ENGINE_SOURCES`` (paths like ``PATH``'s) that holds an unpacked wheel of
-sglang or sdist of vllm. Last run against vllm 0.33.0 and sglang 0.5.23.
+Neither package can be installed without a GPU's worth of dependencies, so their models are extracted from the source:
+of an installed package, or of a folder in ``TOOLSIM_ENGINE_SOURCES`` (paths like ``PATH``'s) that contains an unpacked
+wheel of sglang or sdist of vllm. Last run against vllm 0.33.0 and sglang 0.5.23.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsimlib.plan import Policy
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 
-# By package: the file of its models, by version, and what its chat request's ``response_format`` may be.
+# By package: the file of its models, by version, and the possible types of its chat request's ``response_format``.
 PUBLISHED = {
     "vllm": (
         ("entrypoints/generate/base/protocol.py", "entrypoints/openai/protocol.py"),
@@ -78,11 +78,11 @@ def response_format(package: str) -> Any:
         if (isinstance(node, ast.ImportFrom) and node.module in (*_IMPORTS, "__future__"))
         or needed & set(defined(node))
     ]
-    # A module of its own: pydantic looks there for what annotations name.
+    # It has to be a module: pydantic looks there for what annotations name.
     module = ModuleType(f"published_{package}")
     sys.modules[module.__name__] = module
     logger = logging.getLogger(package)
-    # What comes from other files: the base of vllm's models, which keeps unknown fields, and the engine's own model.
+    # Definitions from other files: the base of vllm's models, which keeps unknown fields, and the engine's own model.
     base = pydantic.create_model("OpenAIBaseModel", __config__=pydantic.ConfigDict(extra="allow"))
     module.__dict__.update(logger=logger, OpenAIBaseModel=base, StructuralTag=engine_grammar.structural_tag_model())
     exec(compile(ast.Module(body=body, type_ignores=[]), package, "exec"), module.__dict__)
@@ -119,7 +119,7 @@ def asked(constrain: Any, *, required: bool) -> dict[str, Any]:
     ],
 )
 def test_forms_fit_the_published_models(package: str, constrain: str, required: bool, kind: str) -> None:
-    """Each form of an answer is one that the server's own model takes, without losing a word of it."""
+    """The server's own model accepts each form, without losing any of it."""
     form = asked(constrain, required=required)["response_format"]
     read = pydantic.TypeAdapter(response_format(package)).validate_python(form)
     assert kind in type(read).__name__
@@ -129,7 +129,7 @@ def test_forms_fit_the_published_models(package: str, constrain: str, required: 
 
 @pytest.mark.parametrize("package", PUBLISHED)
 def test_the_models_refuse_other_forms(package: str) -> None:
-    """The oracle itself: anything that is not a form of theirs is refused."""
+    """A check of the oracle itself: it refuses anything but its own forms."""
     adapter = pydantic.TypeAdapter(response_format(package))
     for wrong in ({"type": "gbnf"}, {"type": "json_schema", "json_schema": {"schema": {}}}, {"type": "structural_tag"}):
         with pytest.raises(pydantic.ValidationError):

@@ -20,7 +20,7 @@ from toolsimlib.request.record import (
     value_line,
 )
 
-# Everything that some reader takes for the end of a line.
+# Everything that some reader treats as the end of a line.
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 texts = st.text(st.one_of(st.sampled_from(f'[]{{}}",:\\ 0e.{LINE_ENDS}\ud800é'), st.characters()))
@@ -40,20 +40,20 @@ def numbers_as_text(text):
 @example("[" * 100_000)
 @example("9" * 5_000)
 def test_any_text_becomes_one_line(text):
-    """A value is on one line, for every reader's idea of a line."""
+    """A value is on one line, by every reader's definition of a line."""
     assert len(json_line(text).splitlines()) == 1
 
 
 @given(json_values, st.integers(0, 4), spaces, spaces)
 def test_json_keeps_its_value_and_the_text_of_its_numbers(value, indent, before, after):
-    """Compacting changes nothing but idle white space: the same value, each number with the same digits."""
+    """Compacting only changes insignificant whitespace: the value, and the digits of its numbers, stay the same."""
     text = before + json.dumps(value, indent=indent, ensure_ascii=False) + after
     assert numbers_as_text(json_line(text)) == numbers_as_text(text)
 
 
 @given(texts)
 def test_other_text_becomes_a_json_string(text):
-    """What is no JSON is read back from a JSON string, byte for byte."""
+    """What is not JSON is read back from a JSON string, byte for byte."""
     try:
         json.loads(text)
     except ValueError:
@@ -80,12 +80,12 @@ def test_other_text_becomes_a_json_string(text):
     ],
 )
 def test_json_line(text, line):
-    """The cases that a decoder and encoder in a row would change."""
+    """Cases that decoding and encoding again would change."""
     assert json_line(text) == line
 
 
 def test_deep_nesting_is_text():
-    """JSON too deep to parse is kept as text, not refused."""
+    """JSON too deep to parse is treated as text, not refused."""
     text = "[" * 100_000 + "]" * 100_000
     assert json.loads(json_line(text)) == text
 
@@ -115,7 +115,7 @@ def test_output_record():
 
 @given(call_id=texts, item_id=texts, name=texts, arguments=texts, output=texts)
 def test_values_are_read_back_from_records(call_id, item_id, name, arguments, output):
-    """No value can end its record or begin another one: all are read back, from one line each."""
+    """No value can end its record or start another one: all are read back, from one line each."""
     call = Call(call_id, name, arguments, item_id=item_id)
     one, two = call_record(call), output_record(call_id, output)
     assert len(one.splitlines()) == len(two.splitlines()) == 1
@@ -185,7 +185,7 @@ LINES = st.lists(
 
 @given(LINES)
 def test_no_line_of_a_user_is_a_record(text):
-    """Whatever a user writes, no line of it parses as a record; one backslash less, and it is the user's text."""
+    """Whatever a user writes, no line of it parses as a record; without the added backslash it is the user's text."""
     escaped = as_text(text)
     for line in escaped.splitlines():
         assert read_call_record(line) is None
@@ -200,19 +200,19 @@ def test_no_line_of_a_user_is_a_record(text):
     "text", ["", "see [function_call id=a", "[function_calls ]", "[function_call_outputs x", "> [function_call id=a"]
 )
 def test_all_other_text_stays(text):
-    """Only a line that begins as a record does is touched."""
+    """Only a line that starts like a record is changed."""
     assert as_text(text) is text
 
 
 @pytest.mark.parametrize("line", ["", "[function_call]", "[function_call_output call_id=x]", "see [function_call id=a"])
 def test_what_is_no_record(line):
-    """A line that only looks like a record is none."""
+    """A line that only resembles a record is none."""
     assert read_call_record(line) is None
     assert read_output_record(line) is None
 
 
 def test_a_tools_schema_is_written_once():
-    """The text of a tool for the model is the same each time, and another tool has another, copied from it or not."""
+    """A tool's text for the model is computed once, and a copy of the tool with another schema has its own."""
     tool = Tool("f", "f", parameters={"type": "object", "title": "é"})
     assert parameters_line(tool) == value_line(tool.shown_parameters)
     assert parameters_line(tool) is parameters_line(tool)

@@ -81,14 +81,14 @@ def param_of(make, *arguments, **fields):
     ],
 )
 def test_not_ours(dialect, body):
-    """A body that is not a JSON object, or has no tools and no calls, passes untouched, whatever else is wrong."""
+    """A body that is not a JSON object, or has no tools and no calls, passes unchanged, whatever else is wrong."""
     report = Report()
     assert rewrite(dialect, body, report=report) is None
     assert report == Report()
 
 
 def test_responses_request():
-    """Tools become a manifest, history lines of text, and the plan has everything that the answer needs."""
+    """Tools become a manifest, the history becomes lines of text, and the plan has all that the answer needs."""
     report = Report()
     rewritten = responses(
         tools=[F, G, SEARCH],
@@ -126,7 +126,7 @@ def test_responses_request():
 
 
 def test_chat_request():
-    """The same for chat: the manifest closes the system message, calls and outputs are lines."""
+    """The same for chat: the manifest ends the system message, calls and outputs are lines."""
     call = {"id": "call_3", "type": "function", "function": {"name": "g", "arguments": "{}"}}
     messages = [
         {"role": "system", "content": "Be good."},
@@ -145,7 +145,7 @@ def test_chat_request():
 
 
 def test_history_alone():
-    """A history of calls without tools is flattened, and no manifest is written."""
+    """A history of calls without tools becomes text, and no manifest is written."""
     rewritten = responses(input=[USER, CALL, OUTPUT], text={"format": {"type": "json_object"}})
     assert [role for role, _ in texts(rewritten)] == ["user", "assistant", "user"]
     assert "CATALOG" not in rewritten.body.decode()
@@ -185,7 +185,7 @@ def test_offered_and_masked(choice, policy, offered):
 
 
 def test_any_strict_counts_masked_tools():
-    """A strict tool makes an unknown name a failure, also when it is not on offer."""
+    """A strict tool makes an unknown name a failure, even if it is not on offer."""
     assert responses(Policy(tool_denylist=frozenset({"g"})), tools=[F, G]).plan.any_strict
 
 
@@ -198,7 +198,7 @@ def test_any_strict_counts_masked_tools():
     ],
 )
 def test_a_demand_that_the_operator_denies(make, fields, param):
-    """A call that is demanded but masked is a 400: it could only end in a lie."""
+    """A demanded but masked call is a 400: the demand could never be met."""
     assert param_of(make, Policy(tool_denylist=frozenset({"f"})), **fields) == param
 
 
@@ -216,7 +216,7 @@ def test_a_demand_that_the_operator_denies(make, fields, param):
     ],
 )
 def test_strict_schemas_must_compile(tools, param):
-    """A strict promise over a schema that cannot be used is a 400; without the promise it is no fault."""
+    """A strict promise over an unusable schema is a 400; without the promise it is accepted."""
     assert param_of(responses, tools=tools) == param
     lenient = json.loads(json.dumps(tools).replace('"strict": true', '"strict": false'))
     assert responses(tools=lenient) is not None
@@ -388,7 +388,7 @@ def test_stored_history_over_chat():
     ],
 )
 def test_first_number(ids, number):
-    """Numbers continue after the highest that we can have assigned, in calls, outputs and references."""
+    """Numbers continue after the highest that we may have assigned, in calls, outputs and references."""
     items = [
         item
         for call_id in ids
@@ -485,14 +485,14 @@ def test_no_model(model):
     assert responses(tools=[F], model=model).plan.form.model == ""
 
 
-def test_text_is_kept():
-    """Text travels as itself; a lone surrogate, which UTF-8 cannot hold, is no text and becomes U+FFFD."""
+def test_text_is_unchanged():
+    """Text arrives unchanged; a lone surrogate, which UTF-8 cannot represent, becomes U+FFFD."""
     assert "é 🌍".encode() in responses(tools=[F], input="é 🌍").body
     assert texts(responses(tools=[F], input="\ud800"))[-1] == ("user", "\ufffd")
 
 
 def test_deep_nesting():
-    """A body too deep to walk is a 400; if nothing of a schema has to be left out, nothing walks it."""
+    """A body too deep to walk is a 400; if no keyword of a schema has to be removed, it is not walked."""
     deep = b'{"a":' * 3_000 + b"1" + b"}" * 3_000
     for title, is_walked in ((b'"title":"T",', True), (b"", False)):
         body = b'{"tools":[{"type":"function","name":"f","parameters":{' + title + b'"properties":' + deep + b"}}],"
@@ -540,7 +540,7 @@ junk = st.recursive(
 
 
 def nearly(*values):
-    """Make good values with one field, or none, replaced by junk, so that most get past the first check."""
+    """Generate valid values with at most one field replaced by junk, so that most pass the first check."""
     change = st.just({}) | st.dictionaries(keys, junk, max_size=1)
     return st.builds(lambda value, changed: {**value, **changed}, st.sampled_from(values), change)
 
@@ -570,7 +570,7 @@ fields = st.fixed_dictionaries(
     role=st.sampled_from(["auto", "developer", "system", "user"]),
 )
 def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role):
-    """Whatever JSON a client sends: a body for the backend, a 400, or untouched; never another exception."""
+    """Whatever JSON a client sends, the result is a body for the backend, a 400, or None; nothing else is raised."""
     policy = Policy(backend=backend, history=history, manifest_role=role)
     try:
         rewritten = rewrite(dialect, body, policy)
@@ -585,7 +585,7 @@ def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role)
 @pytest.mark.parametrize("make", [responses, chat], ids=["responses", "chat"])
 @pytest.mark.parametrize("backend", ["responses", "chat"])
 def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
-    """The form of a call takes the place of the client's own structured output in the backend's API."""
+    """The form of a call replaces the client's own structured output, in the backend's API."""
     own = {"type": "json_schema", "name": "mine", "schema": {"type": "object"}}
     fields = {"text": {"format": own, "verbosity": "low"}} if make is responses else {"response_format": own}
     policy = Policy(constrain="json_schema", backend=backend)
@@ -603,7 +603,7 @@ def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
 
 @pytest.mark.parametrize("dialect", PATHS)
 def test_native_tools(dialect):
-    """A backend that takes tools itself gets the very bytes; the plan still has the tools, to read its answer."""
+    """A backend with native tools gets the very same bytes; the plan still has the tools, to read the answer."""
     body = {"model": "m", "input": [USER, CALL, OUTPUT], "messages": [USER], "tools": [F, G, SEARCH]}
     content = json.dumps(body, indent=2).encode()
     rewritten = rewrite(dialect, content, Policy(mode="native"))
@@ -642,8 +642,8 @@ def test_a_call_without_an_output_is_reported():
         (responses, Policy(stop_after_tools="on"), "burst"),
     ],
 )
-def test_what_would_end_the_turn_is_reported(make, policy, mode):
-    """As it applies to this request, whatever the single options are."""
+def test_what_may_end_the_turn_is_reported(make, policy, mode):
+    """The effective mode is reported, whatever the single options are."""
     report = Report()
     make(policy, tools=[F], report=report)
     assert report.stop_after_tools_mode == mode
@@ -695,7 +695,7 @@ def test_how_many_calls_are_enforced(fields, root):
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("tools", [[], [F]])
 def test_background_that_was_not_seen_is_refused(stream, backend, tools):
-    """Nobody would make the answer then, whatever the backend; false changes nothing."""
+    """Nobody would produce the answer then, whatever the backend; false changes nothing."""
     body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
     policy, kept = Policy(backend=backend), Kept("resp_1")
 

@@ -43,28 +43,28 @@ def native(*names: str) -> dict[str, Any]:
 
 
 def test_nothing_is_changed_unasked() -> None:
-    """Without a transform a native body goes as it came."""
+    """Without a transform a native body is passed on unchanged."""
     assert native() == BODY
     for name in BUILT_IN:
         assert native(name) == BODY
 
 
 def test_blank_content_is_null() -> None:
-    """Beside calls alone."""
+    """But only beside calls."""
     _, called, _, spoke = native("assistant_tool_calls_content_null_if_blank")["messages"]
     assert called == {"role": "assistant", "content": None, "tool_calls": [CALL]}
     assert spoke == BODY["messages"][3]
 
 
 def test_missing_reasoning_is_empty() -> None:
-    """DeepSeek demands it beside calls; an existing one is unchanged."""
+    """DeepSeek requires it beside calls; an existing one is unchanged."""
     _, called, _, spoke = native("assistant_tool_calls_reasoning_content_empty_if_missing")["messages"]
     assert called["reasoning_content"] == ""
     assert "reasoning_content" not in spoke
 
 
 def test_missing_signatures_are_skipped() -> None:
-    """Gemini demands one for each call; one that is there stays."""
+    """Gemini requires one per call; an existing one is unchanged."""
     name = "assistant_tool_calls_signature_skip_validator_if_missing"
     google = {"google": {"thought_signature": "skip_thought_signature_validator"}}
     assert native(name)["messages"][1]["tool_calls"] == [CALL | {"extra_content": google}]
@@ -75,7 +75,7 @@ def test_missing_signatures_are_skipped() -> None:
 
 @pytest.mark.parametrize("mode", ["native", "inject"])
 def test_descriptions_are_left_out(mode: str) -> None:
-    """In the client's own tools and in the manifest alike."""
+    """Both from the client's own tools and from the manifest."""
     assert "Does it." in json.dumps(sent(mode=mode))
     assert "Does it." not in json.dumps(sent(mode=mode, transforms=["openai_tools_strip_function_descriptions"]))
 
@@ -101,7 +101,7 @@ def test_outputs_are_compact(mode: str, dialect: Dialect) -> None:
     ],
 )
 def test_compact(output: str, written: str) -> None:
-    """Only an envelope is one; anything else stays letter by letter."""
+    """Only an envelope is compacted; anything else stays verbatim."""
     assert compact(output) == written
 
 
@@ -113,7 +113,7 @@ def test_presets_are_known_names(preset: str) -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    """With those that there are."""
+    """The error lists the known ones."""
     with pytest.raises(ValueError, match="got 'x', expected one of openai_compatible_reliability"):
         expand(["openai_compatible_reliability", "x"])
     assert expand(()) == frozenset()
@@ -138,7 +138,7 @@ def test_the_operators_fields_reach_the_backend() -> None:
     ids=BUILT_IN,
 )
 def test_what_is_built_in(message: dict[str, Any]) -> None:
-    """Each way in which answers of such backends come is read as a call, without being asked for."""
+    """Every known format of such backends' answers is read as a call, without any option."""
     plan = make_plan("chat", "chat", False, [Tool("f", "f")])
     answer = {"choices": [{"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}]}
     rewriter = ResponseRewriter(plan, Report(), content_type="application/json")

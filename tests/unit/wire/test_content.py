@@ -89,7 +89,7 @@ def test_translate_item_unchanged(item):
 
 
 def test_chat_content():
-    """All text is one string, which every backend takes; anything else makes an array."""
+    """Text alone is one string, which every backend accepts; anything else makes an array."""
     assert chat_content(()) == ""
     assert chat_content((Text("a"), Text("b"))) == "a\nb"
     assert chat_content((Text("a"), Image("u"), Image("v", "low"), Raw("chat", AUDIO))) == [

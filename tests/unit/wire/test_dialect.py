@@ -24,7 +24,7 @@ def test_api_of_path(path, api):
 
 @pytest.mark.parametrize(("body", "api"), [({"messages": []}, CHAT), ({"input": "hi"}, RESPONSES), ({}, RESPONSES)])
 def test_api_of_request(body, api):
-    """A request's body tells its API."""
+    """A request's body identifies its API."""
     assert api_of_request(body) is api
 
 
@@ -33,7 +33,7 @@ def test_api_of_request(body, api):
     [({"choices": []}, CHAT), ({"object": "response"}, RESPONSES), ({"output": []}, RESPONSES), ({"error": {}}, None)],
 )
 def test_api_of_answer(body, api):
-    """A whole answer tells its API, unless it is a bare error."""
+    """A whole answer identifies its API, unless it is a bare error."""
     assert api_of_answer(body) is api
 
 
@@ -55,7 +55,7 @@ def test_api_of_event(event, data, api):
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
 def test_an_answer_form_needs_no_sound_body(api):
-    """How an answer is wanted can be read off a body of which everything else is wrong."""
+    """The desired form of an answer can be read even if everything else in the body is wrong."""
     form = api.answer_form({"stream": "yes", "model": 3, "stream_options": 1, "text": 7, "tools": {}})
     assert (form.stream, form.model) == (False, "")
     assert api.answer_form({"stream": True, "model": "m"}).stream

@@ -31,7 +31,7 @@ def test_read_error(error: object, expected: ApiError) -> None:
 
 
 def test_no_answer() -> None:
-    """The error holds what the backend sent in place of an answer; if it sent nothing, what was expected."""
+    """The error contains what the backend sent instead of an answer, or else what was expected."""
     assert no_answer({"object": "error", "message": "out", "code": 400}, "choices").message == "out"
     assert no_answer({"detail": "out"}, "choices").message == "out"
     error = no_answer({"output": []}, "choices")

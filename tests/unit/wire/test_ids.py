@@ -6,11 +6,11 @@ from toolsimlib.wire.ids import chat_call_id, highest_number, responses_call_id
 @pytest.mark.parametrize("kind", ["function", "custom"])
 @pytest.mark.parametrize("number", [1, 999, 1000])
 def test_our_own_ids_are_recognised(call_id, kind, number):
-    """Every id that we make counts when it comes back in a history."""
+    """Every id that we make is recognised when it comes back in a history."""
     assert highest_number([call_id(kind, number), "x"]) == number
 
 
 @pytest.mark.parametrize("ids", [[], ["call_abc"], ["fc_"], ["xfc_3"], ["fc_3x"], ["call_" + "9" * 16]])
 def test_other_ids_do_not_count(ids):
-    """Ids of other makers, and numbers that we never reach, leave ours alone."""
+    """Ids of other origin, and numbers that we never reach, do not affect ours."""
     assert highest_number(ids) == 0

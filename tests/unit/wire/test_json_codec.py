@@ -35,14 +35,14 @@ def test_a_value(value: dict[str, object]) -> None:
     )
 )
 def test_a_value_is_encoded_as_by_json_itself(value: object) -> None:
-    """The cached encoder writes the same as a new one: big numbers, floats, halves and all."""
+    """The cached encoder has the same output as a new one: big numbers, floats, halves and all."""
     expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     assert encode(value) == expected
     assert dump(value) == whole_text(expected)
 
 
 def test_what_is_no_json_is_refused() -> None:
-    """As ``json`` refuses it: a type that it does not know, and values without end."""
+    """As ``json`` refuses it: an unknown type, and values without end."""
     with pytest.raises(TypeError, match="set is not JSON serializable"):
         encode({"a": {1}})
     endless: list[object] = []
@@ -74,7 +74,7 @@ def test_whole_text(text: str, whole: str) -> None:
     ],
 )
 def test_parse_object(data: bytes, value: object) -> None:
-    """An object is read, its text whole; anything else is none."""
+    """An object is parsed, its text complete; anything else is None."""
     assert parse_object(data) == value
 
 

@@ -1,4 +1,4 @@
-"""A cached array is found by its source, or by the very array, and by nothing else."""
+"""A cached array is found by its source, or by its identity, and by nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_nothing_is_kept_that_stood_elsewhere(document: dict[str, object]) -> No
 
 
 def test_the_latest_are_kept() -> None:
-    """So many of them: one that is used again is the latest, and the one used longest ago is forgotten."""
+    """A bounded number: using one makes it the latest, and the one unused for longest is dropped."""
     store, arrays = KeptArrays(3, 1, 99), [kept(f"[{number}]") for number in range(4)]
     for entry in (*arrays[:3], arrays[0], arrays[3]):
         keep(store, entry)
@@ -89,7 +89,7 @@ def test_what_is_empty_is_not_kept() -> None:
 
 
 def test_only_the_array_itself_is_known() -> None:
-    """An equal one is another one."""
+    """An equal one is a different one."""
     store, array = KeptArrays(9, 1, 9), kept("[1]")
     keep(store, array)
     assert store.of(list(array.array)) is store.of(None) is None

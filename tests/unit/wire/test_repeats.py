@@ -75,7 +75,7 @@ def test_byte_by_byte(api: Dialect) -> None:
 
 
 def test_reasoning_calls_and_several_choices_repeat_too() -> None:
-    """Each kind of frame is learned for itself."""
+    """Each kind of frame is learned separately."""
     answer = ChatAnswer()
     frames = [frame for text in TEXTS * 4 for frame in answer.add_reasoning(text)]
     frames += [chat_frame(text, index=index) for text in TEXTS * 20 for index in (0, 1)]
@@ -90,7 +90,7 @@ def test_reasoning_calls_and_several_choices_repeat_too() -> None:
 
 
 HIDDEN = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"usage":null,"obfuscation":"aX3"}\n\n'
-# A Pydantic model tells its fields in the order of its class: those of the OpenAI SDK, in whose shape vLLM tells them.
+# A Pydantic model emits its fields in the order of its class: those of the OpenAI SDK, whose shape vLLM uses.
 VLLM = (
     b"event: response.output_text.delta\ndata: %s\n\n"
     % ResponseTextDeltaEvent(
@@ -105,7 +105,7 @@ VLLM = (
     .model_dump_json()
     .encode()
 )
-# Frames that are nearly repeats of each other: another envelope, another spelling, broken in one place.
+# Frames that nearly repeat each other: with another envelope, another spelling, or broken in one place.
 ENVELOPES = (
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"created":17}\n\n',
@@ -147,7 +147,7 @@ INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd",
     st.lists(st.integers(1, 200)),
 )
 def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: list[int]) -> None:
-    """Runs of frames that are alike, nearly alike or broken: both readers return the same events as without repeats."""
+    """Runs of frames that are equal, similar or broken: both readers return the same events as without repeats."""
     body = b"".join(
         (envelope % inside if b"%" in envelope else envelope)
         for envelope, count, insides in runs
@@ -176,7 +176,7 @@ def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: by
 
 
 def test_all_at_once() -> None:
-    """Frames that arrive together are returned together, if all of them are repeats, and there is nothing else."""
+    """Frames that arrive together are returned together, if all of them are repeats and there is nothing else."""
     for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN, VLLM):
         template = learned(envelope.replace(b"%s", b"Hel"))
         assert template is not None
@@ -191,14 +191,14 @@ def test_all_at_once() -> None:
 
 
 def still(document: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a document without the values that may change from repeat to repeat."""
+    """Return a document without the values that may change between repeats."""
     assert document is not None
     return {key: value for key, value in document.items() if key not in ("sequence_number", "obfuscation")}
 
 
 @pytest.mark.parametrize("envelope", [ENVELOPES[13], VLLM], ids=["before the text", "behind it"])
 def test_numbers_may_change(envelope: bytes) -> None:
-    """The number of an event is no other kind of frame; a number that JSON does not have is."""
+    """An event's number makes no other kind of frame; a number that JSON does not allow does."""
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
     frame = envelope.replace(b"%s", b"lo")
@@ -211,7 +211,7 @@ def test_numbers_may_change(envelope: bytes) -> None:
 
 
 def test_the_latest_repeat_is_tried_first() -> None:
-    """Of several kinds of frame, the one that came last is recognised at once."""
+    """Of several kinds of frame, the latest one is recognised at once."""
     decoder = RepeatDecoder()
     kinds = [envelope.replace(b"%s", b"a") for envelope in (ENVELOPES[0], ENVELOPES[7])]
     for frame in kinds * 10:
@@ -241,7 +241,7 @@ def test_numbers_that_go_on_are_read_as_those_that_do_not(writes: list[tuple[lis
 
 @pytest.mark.parametrize("key", [b"obfuscation", b"p"])
 def test_the_word_that_hides_a_length_may_change(key: bytes) -> None:
-    """OpenAI and Mistral send letters behind each text, as many as they like; more than a word is no repeat."""
+    """OpenAI and Mistral append letters to each text, of varying number; more than a word is not a repeat."""
     envelope = HIDDEN.replace(b"obfuscation", key)
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
@@ -258,7 +258,7 @@ def test_the_word_that_hides_a_length_may_change(key: bytes) -> None:
 
 
 def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
-    """A clock in each frame, as llama.cpp and Ollama have it, costs a few frames of each second."""
+    """A clock in each frame, as in llama.cpp and Ollama, costs a few full reads per second."""
     frames = [ENVELOPES[1].replace(b"17", b"%d" % (at // 50)).replace(b"%s", b"a") for at in range(2000)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)
@@ -266,7 +266,7 @@ def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
 
 
 def test_a_stream_without_repeats_is_left_alone() -> None:
-    """Frames that are never alike are read in full, all of them."""
+    """Frames that never resemble each other are all read in full."""
     frames = [ChatAnswer(id=str(number)).add_text("a")[0] for number in range(300)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)

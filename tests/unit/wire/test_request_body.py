@@ -38,7 +38,7 @@ def known() -> list[Any]:
     ],
 )
 def test_the_same_tools_are_the_same_object(body: str) -> None:
-    """A cached source behind the body's own key gives the very same array; everything else is parsed."""
+    """A cached source after the body's own key gives the very same array; everything else is parsed."""
     tools = known()
     data = (body % SOURCE).encode()
     read = read_body(data)
@@ -110,7 +110,7 @@ def test_a_bounded_number_is_kept() -> None:
 
 
 def test_only_the_first_arrays_of_a_name_are_tried() -> None:
-    """A body's own behind more of them is parsed like any other."""
+    """The body's own array is parsed as usual if it comes after more of them."""
     tools, other = known(), '{"tools": []}'
     for count, is_same in ((request_body._MAX_KEYS - 1, True), (request_body._MAX_KEYS, False)):
         body = read_body(f'{{"input": [{", ".join([other] * count)}], "tools": {SOURCE}}}'.encode())

@@ -54,7 +54,7 @@ def test_case_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_case_byte_by_byte(name: str) -> None:
-    """So does a stream fed byte by byte, inside of characters and line ends too."""
+    """So does a stream fed byte by byte, even within characters and line ends."""
     stream, events = CASES[name]
     assert decode([stream[i : i + 1] for i in range(len(stream))]) == events
 
@@ -81,7 +81,7 @@ def test_frames_against_httpx_sse(events: list[tuple[str, str]]) -> None:
     seen = list(httpx_sse.EventSource(answer).iter_sse())
     expected = [(event, data) for event, data in events]
     assert decode([stream]) == expected
-    # httpx-sse drops an event with empty data and no name, and says "message" for an unnamed one.
+    # httpx-sse drops an event with empty data and no name, and reports "message" for an unnamed one.
     assert [(e.event, e.data) for e in seen if e.data] == [
         (event or "message", data) for event, data in expected if data
     ]
@@ -112,7 +112,7 @@ def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: s
     pieces = [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=iter(pieces))
     seen = [(event.event, event.data) for event in httpx_sse.EventSource(answer).iter_sse()]
-    # It also tells of events without data, where they have a name or an id.
+    # It also reports events without data, if they have a name or an id.
     read = [(event or "message", data) for event, data in decode(pieces)]
     assert [event for event in read if event[1]] == [event for event in seen if event[1]]
 
@@ -144,5 +144,5 @@ def test_an_event_of_too_many_values_is_cut_off(inside: bytes, whole: bool) -> N
     event, behind = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\ndata: ok\n\n")
     assert event.whole is whole
     assert (parse_object(event.data.encode()) is not None) is whole
-    # What is cut off says nothing of the events that came with it.
+    # The truncated event does not affect those that came with it.
     assert behind == ServerSentEvent("", "ok")

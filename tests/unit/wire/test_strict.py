@@ -34,7 +34,7 @@ def test_expect_says_what_was_expected_and_got():
 
 
 def test_a_boolean_is_no_integer():
-    """JSON tells true from 1, Python's isinstance does not."""
+    """JSON distinguishes true from 1, Python's isinstance does not."""
     assert expect(1, int, "n") == 1
     assert expect(True, bool, "stream") is True
     with pytest.raises(BadRequest):

@@ -48,7 +48,7 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_read_choice(value, choice):
-    """Every shape of tool_choice gives its Choice, with the model's names."""
+    """Every shape of tool_choice has its Choice, with the model's names."""
     assert read_choice(value, TOOLS, hosted=False, param="tool_choice") == (choice, [])
 
 
@@ -70,7 +70,7 @@ def test_read_choice(value, choice):
     ],
 )
 def test_ignored_choices_are_noted(value, choice, notes):
-    """The part of a choice about tools that are not the client's own is ignored, and noted."""
+    """The part of a choice about tools other than the client's is ignored, and noted."""
     assert read_choice(value, TOOLS, hosted=True, param="tool_choice") == (choice, notes)
 
 
@@ -149,6 +149,6 @@ def test_required_without_tools():
         ),
     ],
 )
-def test_what_a_choice_says_of_hosted_tools(choice, left):
+def test_a_choice_of_hosted_tools(choice, left):
     """The backend handles it; the part about the client's tools is put into words."""
     assert hosted_choice(choice) == left

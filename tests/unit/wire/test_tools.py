@@ -96,7 +96,7 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_read_tools(body, tools):
-    """Every shape of declaration gives the same Tool, at any of its places."""
+    """Every shape of declaration gives the same Tool, wherever it is declared."""
     assert read_tools(body)[0] == tools
 
 

@@ -12,7 +12,7 @@ PAIR: Called = (Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text("t
 
 
 def test_a_conversation_is_known_by_all_of_its_messages() -> None:
-    """By their words and by whose they are; the key of the whole is that before the next message."""
+    """By their words and roles; the key of the whole is the one before the next message."""
     keys = list(conversations([USER, ANSWER], "me"))
     assert len(set(keys)) == 3
     assert whole_key({"messages": [USER]}, "me") == keys[1]
@@ -22,7 +22,7 @@ def test_a_conversation_is_known_by_all_of_its_messages() -> None:
 
 
 def test_hidden_calls_stand_before_their_answer() -> None:
-    """And nowhere else; the request itself stays as it is."""
+    """And nowhere else; the request itself is unchanged."""
     body: dict[str, Any] = {"model": "m", "messages": [USER, ANSWER, USER, ANSWER]}
     known = {whole_key({"messages": [USER]}, "me"): [PAIR]}
     shown = with_hidden(body, "me", lambda key: known.get(key, []))

@@ -63,7 +63,7 @@ def test_the_end_without_done() -> None:
     assert stream() == []
 
 
-def test_a_second_finish_says_nothing() -> None:
+def test_a_second_finish_is_ignored() -> None:
     """Some servers repeat the finish reason with the counts."""
     assert stream(chunk("stop"), chunk("stop"), "[DONE]") == [Finished("stop"), Closed()]
 
@@ -118,7 +118,7 @@ def test_whole() -> None:
 
 @pytest.mark.parametrize("body", [{"error": {"message": "out", "code": 429}}, {"error": "out"}])
 def test_failures(body: dict[str, Any]) -> None:
-    """An error is the end, streamed or whole; a numeric code becomes text."""
+    """An error ends the answer, streamed or whole; a numeric code becomes text."""
     for emitted in (stream(chunk(content="a"), body, chunk(content="b"), "[DONE]")[1:], ChatReader().whole(body)):
         (failed,) = emitted
         assert isinstance(failed, Failed)
@@ -136,7 +136,7 @@ def test_a_bare_error_in_a_stream(body: dict[str, Any]) -> None:
 
 
 def test_garbage() -> None:
-    """A chunk that is not JSON fails the answer, unless the stream's end cut it; oddities are passed over."""
+    """A chunk that is not JSON fails the answer, unless it was truncated by the stream's end; oddities are ignored."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ChatReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert isinstance(ChatReader().event(ServerSentEvent("error", '{"message":"out"}'))[0], Failed)
@@ -149,7 +149,7 @@ def call(name: str, arguments: Any, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("place", [{"index": 0}, {}], ids=["all at index 0", "without an index"])
 def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
-    """Some backends give every call of an answer the first index: a new name with a new id is another call."""
+    """Some backends send the first index with every call of an answer: a new name with a new id is another call."""
     one, two = call("f", '{"a":1}', id="x", **place), call("f", '{"a":2}', id="y", **place)
     more = {**place, "id": "y", "function": {"arguments": " "}}
     emitted = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk("tool_calls", tool_calls=[more]))
@@ -165,7 +165,7 @@ def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
     ids=["another name", "the same name"],
 )
 def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], calls: list[StructuredCall]) -> None:
-    """No call gets the arguments of another: without ids, another name is another call, the same one a repetition."""
+    """No call gets another's arguments: without ids, another name is another call, and the same name a repetition."""
     one, two = (call(name, f'{{"a":{number}}}', index=0) for number, name in enumerate(names, 1))
     assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
 
@@ -195,7 +195,7 @@ def test_arguments_that_are_an_object() -> None:
 
 
 def test_a_call_that_was_cut_off() -> None:
-    """Where the answer was cut, the last call may not be whole."""
+    """If the answer was cut off, the last call may not be complete."""
     calls = [call("f", '{"a":1}', index=0), call("f", '{"a":2', index=1)]
     emitted = stream(chunk("length", tool_calls=calls))
     assert emitted[:2] == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2', whole=False)]
@@ -224,7 +224,7 @@ def test_a_body_that_is_no_completion(body: dict[str, Any]) -> None:
 
 
 def test_a_first_chunk_without_a_time() -> None:
-    """Azure's first chunk tells of filters, and its time is 0: that is no time."""
+    """Azure's first chunk is about filters, and its time is 0, which counts as none."""
     first = {"choices": [], "created": 0, "id": "", "model": "", "prompt_filter_results": []}
     assert ChatReader().event(ServerSentEvent("", json.dumps(first))) == [Opened()]
 
@@ -277,14 +277,14 @@ def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
 
 
 def test_halves_of_a_character() -> None:
-    """A pair that is cut between two deltas is joined; half a one at the end is U+FFFD, before the finish."""
+    """A pair that is split between two deltas is joined; a half at the end becomes U+FFFD, before the finish."""
     chunks = ({"choices": [{"delta": {"content": text}}]} for text in ("a\ud83d", "\ude00b", "\ud83d"))
     emitted = stream(*chunks, {"choices": [{"delta": {}, "finish_reason": "stop"}]})
     assert [event.text for event in emitted if isinstance(event, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
 def test_a_call_after_the_finish_reason_is_emitted() -> None:
-    """Whoever reads the events decides over it, with the terminator and without."""
+    """With the terminator and without; the consumer of the events decides about it."""
     late = chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}])
     call = StructuredCall("f", "{}", call_id="c")
     assert stream(chunk("stop"), late, "[DONE]") == [Finished("stop"), call, Closed()]

@@ -298,7 +298,7 @@ def test_tools_without_a_conversation():
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thoughts(field):
-    """An assistant's thoughts come before the calls that followed from them; a field of another shape is none."""
+    """An assistant's thoughts precede the calls that followed from them; a field of another shape is ignored."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     assistant = {"role": "assistant", "content": None, "tool_calls": [call]}
     items = read_request({"messages": [{**assistant, field: "hm"}, {**assistant, field: {"x": 1}}]}).items

@@ -55,7 +55,7 @@ def call(number: int, choice: int = 0, **fields: Any) -> list[ClientEvent]:
 
 
 def test_order_of_a_stream() -> None:
-    """Role once and first, text, each call's id and name once, fragments, one finish, ``[DONE]``, nothing behind it."""
+    """Role once and first, text, each call's id and name once, fragments, one finish, ``[DONE]``; one shared head."""
     chunks, done, _ = write([Opened(None, 5, "m"), TextDelta("Hi"), *call(3), *call(4), Ended({0: "tool_calls"})])
     assert deltas(chunks) == [
         {"role": "assistant", "content": "", "refusal": None},
@@ -85,7 +85,7 @@ def test_order_of_a_stream() -> None:
 
 
 def test_usage_only_when_asked() -> None:
-    """If requested, usage is null in every chunk and comes in its own chunk; it is never made up."""
+    """If requested, usage is null in every chunk and has its own chunk; it is never invented."""
     asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3
@@ -105,7 +105,7 @@ def test_choices() -> None:
     assert deltas(chunks, 2) == [{"role": "assistant", "content": "", "refusal": None}, {}]
 
 
-def test_an_answer_that_says_nothing() -> None:
+def test_an_empty_answer() -> None:
     """Even an empty answer has a role, a finish and an end."""
     chunks, done, _ = write([Ended()])
     assert deltas(chunks) == [{"role": "assistant", "content": "", "refusal": None}, {}]
@@ -160,7 +160,7 @@ def test_custom_calls() -> None:
 
 
 def test_failed() -> None:
-    """An error object, and nothing behind it; the client raises it."""
+    """An error object comes last, without ``[DONE]``; the client raises it."""
     chunks, done, writer = write([TextDelta("a"), Failed(ApiError("out", code="c"))])
     assert chunks[-1] == {"error": {"message": "out", "type": "server_error", "param": None, "code": "c"}}
     assert not done
@@ -181,7 +181,7 @@ PARTS = st.lists(st.text(min_size=1, max_size=5) | st.none(), max_size=6)
 
 @given(PARTS, st.booleans())
 def test_any_answer(parts: list[str | None], usage: bool) -> None:
-    """Any text with calls between: chunks and completion are of the generated types, and equivalent."""
+    """Any text with calls in between: chunks and completion are of the generated types, and have the same text."""
     events: list[ClientEvent] = []
     for number, part in enumerate(parts, 1):
         events += [TextDelta(part)] if part else call(number)
@@ -207,14 +207,14 @@ def test_any_answer(parts: list[str | None], usage: bool) -> None:
         ([Ended()], ""),
     ],
 )
-def test_the_first_chunk_says_how_the_answer_begins(events: list[ClientEvent], content: str | None) -> None:
+def test_the_first_chunk_shows_how_the_answer_begins(events: list[ClientEvent], content: str | None) -> None:
     """Null before a call, as in a whole answer; "" before text, to which a client adds."""
     chunks, _, _ = write(events)
     assert deltas(chunks)[0] == {"role": "assistant", "content": content, "refusal": None}
 
 
 def test_a_filtered_answer_without_text() -> None:
-    """What a filter took is null, not an empty text."""
+    """What a filter removed is null, not an empty text."""
     _, _, writer = write([Ended({0: "content_filter"})], dataclasses.replace(FORM, stream=False))
     assert writer.body is not None
     assert writer.body["choices"][0]["message"]["content"] is None

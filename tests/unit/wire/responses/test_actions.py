@@ -50,7 +50,7 @@ def compacted(text: str, messages: list[dict[str, Any]] | None = None) -> dict[s
     ],
 )
 def test_paths(path: str, action: Any, turn: str) -> None:
-    """The path of an action and that of its turn lead to each other."""
+    """The path of an action and that of its turn can be derived from each other."""
     assert action_of(path) == action
     assert turn_path(path) == turn
     assert action_of(action_path(turn, action)) == action
@@ -58,17 +58,17 @@ def test_paths(path: str, action: Any, turn: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/compact_1", "/v1/compact", "/responses/compact/x"])
 def test_other_paths(path: str) -> None:
-    """What only looks like one is none."""
+    """What only resembles one is none."""
     assert action_of(path) is None
 
 
 def test_a_backend_is_asked_with_the_fields_that_it_knows() -> None:
-    """What only a turn has would be an error."""
+    """Fields that only a turn has would be an error."""
     assert countable({"model": "m", "input": [], "stream": False, "store": False}) == {"model": "m", "input": []}
 
 
-def test_an_estimate_says_that_it_is_one() -> None:
-    """The real SDK reads it, and keeps fields that it does not know."""
+def test_an_estimate_is_marked() -> None:
+    """The real SDK parses it, and keeps the unknown field."""
     read = InputTokenCountResponse.model_validate_json(estimate(5))
     assert (read.input_tokens, read.object, read.model_extra) == (5, "response.input_tokens", {"estimated": True})
 
@@ -87,12 +87,12 @@ def test_an_estimate_says_that_it_is_one() -> None:
         (500, {}, None),
     ],
 )
-def test_who_has_counted(status: int, body: dict[str, Any], expected: bool | None) -> None:
-    """An endpoint that is not there is no error of the request's; anything else is for the client to know."""
+def test_whether_the_backend_has_counted(status: int, body: dict[str, Any], expected: bool | None) -> None:
+    """A missing endpoint is no error of the request's; any other result is for the client."""
     assert has_counted(status, json.dumps(body).encode()) is expected
 
 
-def test_a_summary_is_asked_for_behind_the_conversation() -> None:
+def test_a_summary_is_requested_after_the_conversation() -> None:
     """With the request's fields about its model, and nothing that only a turn has."""
     turn = summary_request({"model": "m", "input": "Hello", "instructions": "Be brief.", "tools": [{}], "stream": True})
     assert turn == {
@@ -114,7 +114,7 @@ def test_what_cannot_be_compacted(body: dict[str, Any]) -> None:
 
 
 def test_messages_of_all_but_the_model_remain() -> None:
-    """In order and complete; calls, outputs and the model's own messages go."""
+    """In order and complete; calls, outputs and the model's own messages are dropped."""
     picture = {"role": "user", "content": [{"type": "input_image", "image_url": "u"}], "id": "msg_1"}
     items = [
         {"role": "developer", "content": "Be kind."},
@@ -133,7 +133,7 @@ def test_messages_of_all_but_the_model_remain() -> None:
 
 
 def test_what_a_client_gets() -> None:
-    """The real SDK reads it: the messages, then the item, and counts even of a backend that counts nothing."""
+    """The real SDK parses it: the messages, then the item, and usage even if the backend counts nothing."""
     made = compacted("All of it.", remaining({"input": [HELLO]}))
     read = CompactedResponse.construct(**made)
     assert (read.object, read.usage.total_tokens) == ("response.compaction", 0)
@@ -148,14 +148,14 @@ def test_what_a_client_gets() -> None:
     "body", [answer("Half of", status="incomplete"), answer(" "), b"{}", b"no", answer("x", status="failed")]
 )
 def test_no_whole_summary_is_an_error(body: bytes) -> None:
-    """Nobody may lose a conversation to half of a summary."""
+    """Nobody may lose a conversation to half a summary."""
     assert compaction(body, b"[]") is NO_SUMMARY
     assert isinstance(NO_SUMMARY, ApiError)
 
 
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
 def test_an_item_holds_the_summary(text: str) -> None:
-    """Whatever it was, a later request shows it to the model as words of the user's."""
+    """Whatever it contains, a later request shows it to the model as the user's words."""
     item = compacted(text)["output"][-1]
     shown = with_summaries({"input": [HELLO, item]})["input"]
     assert shown[0] == HELLO
@@ -176,7 +176,7 @@ def test_an_item_holds_the_summary(text: str) -> None:
     ],
 )
 def test_other_items_are_left_alone(item: Any) -> None:
-    """A request without an item of ours is the very same."""
+    """A request without our items is the very same object."""
     body = {"input": [item]}
     assert with_summaries(body) is body
     assert with_summaries({"input": "x"}) == {"input": "x"}

@@ -22,5 +22,5 @@ from toolsimlib.wire.responses.context import continued_context, is_kept_whole, 
     ],
 )
 def test_contexts(body: dict[str, Any], history: str | None, context: str, is_kept: bool) -> None:
-    """Whatever may have lost something, or is others' too, is not counted on."""
+    """Any that may have lost something, or is shared, is not relied on."""
     assert (stored_history(body), continued_context(body), is_kept_whole(body)) == (history, context, is_kept)

@@ -23,7 +23,7 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 @given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
 def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
-    """By one counter from 0, whether they are made one by one or together, and however often they are taken."""
+    """By one counter from 0, whether made one by one or together, and however often they are fetched."""
     events = EventStream(is_on=True)
     events.start_deltas(deltas_of("d", {"item_id": "m"}, ',"logprobs":[]'))
     frames: list[bytes] = []

@@ -123,7 +123,7 @@ def test_output_by_name():
     ],
 )
 def test_unknown_items(item, read_as, note):
-    """Unknown items are kept as text or dropped, always noted, never fatal."""
+    """Unknown items become text or are dropped, always noted, never fatal."""
     request = read(item)
     assert request.items == (() if read_as is None else (read_as,))
     assert request.notes == (note,)
@@ -140,7 +140,7 @@ def test_unknown_items(item, read_as, note):
     ],
 )
 def test_what_hosted_tools_left_stays_as_sent(item):
-    """Only a backend of the same API may take it; the reader does not decide that."""
+    """Only a backend of the same API may accept it, which the reader does not decide."""
     assert read(item).items == (HostedItem(item),)
     assert read(item).notes == ()
 
@@ -168,7 +168,7 @@ def test_bare_parts_are_messages():
 
 @pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])
 def test_items_that_declare_tools(kind):
-    """They are no part of the conversation, and nothing of them is lost."""
+    """They are not part of the conversation, and nothing of them is lost."""
     request = read({"role": "user", "content": "hi"}, {"type": kind, "tools": [F]})
     assert [tool.name for tool in request.tools] == ["f"]
     assert (request.items, request.notes) == ((say("user", "hi"),), ())

@@ -61,7 +61,7 @@ def test_what_a_request_refers_to(body: dict[str, Any], expected: References) ->
 
 
 def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
-    """Inputs with their outputs behind them, the oldest first, then its own items, with the references resolved."""
+    """Inputs followed by their outputs, the oldest first, then its own items, with the references resolved."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {
         "model": "m",
@@ -90,7 +90,7 @@ def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
 
 @pytest.mark.parametrize("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
 def test_damaged_records_raise_nothing(wrong: bytes) -> None:
-    """What cannot be read is nothing, and an item that it should hold is not found."""
+    """What cannot be parsed is ignored, and an item that it should contain is not found."""
     body = {"input": [{"type": "item_reference", "id": "x"}]}
     assert resolve({"input": "hi"}, Recalled(References("r"), (wrong,))).body["input"][-1]["role"] == "user"
     with pytest.raises(BadRequest, match="Item with id 'x' not found") as caught:
@@ -123,7 +123,7 @@ def events(frames: bytes) -> list[Any]:
     return [json.loads(line) for line in data]
 
 
-def test_an_answer_that_is_not_kept_says_so() -> None:
+def test_an_answer_that_is_not_kept_is_marked() -> None:
     """Nothing else changes, streamed or whole; a stored one is unchanged, byte for byte."""
     for stream in False, True:
         data, body = answer(stream=stream)
@@ -137,7 +137,7 @@ def test_an_answer_that_is_not_kept_says_so() -> None:
 
 
 def test_an_answer_that_is_lost_fails() -> None:
-    """Its stream ends as any that fails: an error, flat and nested, then the failed response, counted on."""
+    """Its stream ends like any failed one: an error, flat and nested, then the failed response; numbers go on."""
     data, body = answer(stream=True)
     *before, error, last = events(with_outcome(data, LOST))
     assert before == events(data)[:-1]
@@ -149,7 +149,7 @@ def test_an_answer_that_is_lost_fails() -> None:
 
 
 def test_ids_of_items() -> None:
-    """Items without one get one of their kind; the names of an answer are those of its output, if it did not fail."""
+    """Items without an id get one of their kind; an answer's names are those of its output, unless it failed."""
     made = [kept.kept_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
     assert [item["id"].partition("_")[0] for item in made] == ["msg", "fc", "rs", "item"]
     assert len({item["id"] for item in made}) == 4
@@ -161,7 +161,7 @@ def test_ids_of_items() -> None:
 
 @pytest.mark.parametrize("status", ["queued", "in_progress", "failed", "cancelled"])
 def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
-    """An answer in the background that is not over, or is over without an answer; in a conversation it is not there."""
+    """An unfinished background answer, or one that ended without a result; an incomplete one can be continued."""
     value = json.dumps({"response": {"id": "r", "status": status}, "input": []}).encode()
     with pytest.raises(BadRequest, match=f"its status is '{status}'") as caught:
         resolve({"input": "x"}, Recalled(References("r"), (value,)))
@@ -183,5 +183,5 @@ def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
     ],
 )
 def test_what_may_refer_to_something(body: bytes, expected: bool) -> None:
-    """Only such a request has to be read twice."""
+    """Only such a request must be read twice."""
     assert mentions_kept(body) is expected

@@ -50,7 +50,7 @@ def delta(text: str, output_index: int = 0, **fields: Any) -> dict[str, Any]:
 
 
 def test_text_is_emitted_once() -> None:
-    """A text that came in deltas is not repeated for any of the events and objects that hold it whole."""
+    """Text that came in deltas is not repeated for the events and objects that contain it whole."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Hi"}
     item = {"type": "response.output_item.done", "output_index": 0, "item": MESSAGE}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE]}}
@@ -205,7 +205,7 @@ def test_finish(response: dict[str, Any], reason: str) -> None:
 
 
 def test_usage() -> None:
-    """Counts are taken as given; a missing total is the sum, and no counts are no usage."""
+    """Counts are passed on as given; a missing total is the sum, and without counts there is no usage."""
     usage = {"input_tokens": 3, "output_tokens": 4, "output_tokens_details": {"reasoning_tokens": 2}, "x": None}
     done = {"type": "response.completed", "response": {"usage": usage}}
     assert stream(done)[0] == Counted(Usage(3, 4, 7, 0, 2))
@@ -223,7 +223,7 @@ def test_usage() -> None:
     ],
 )
 def test_failures(event: dict[str, Any]) -> None:
-    """An error of any shape is the end, with the backend's own words."""
+    """An error of any shape ends the answer, with the backend's own words."""
     (failed,) = stream(event, delta("more"), DONE)
     assert isinstance(failed, Failed)
     assert (failed.error.message, failed.error.code, failed.error.status) == ("out", "c", 502)

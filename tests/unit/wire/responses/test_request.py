@@ -210,7 +210,7 @@ def test_background_needs_a_stream():
         adopt(read_request({"input": "hi", "tools": [F], **fine}))
 
 
-# The Open Responses specification requires all of these of a Response, beside what the answer itself gives.
+# The Open Responses specification requires all of these in a Response, besides what the answer itself provides.
 FROM_REQUEST = {
     "background", "instructions", "max_output_tokens", "max_tool_calls", "model", "parallel_tool_calls",
     "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store",
@@ -287,7 +287,7 @@ def test_a_tool_is_chosen_by_its_type(kind):
 
 
 def test_a_request_beside_the_conversation() -> None:
-    """The same model with the same settings, and with its own question, which nobody stores."""
+    """The same model with the same settings, but its own question, which is not stored."""
     body = {
         "model": "m",
         "input": "hi",

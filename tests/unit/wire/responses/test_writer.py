@@ -57,7 +57,7 @@ DELTAS = (
 
 
 def write(events: Sequence[ClientEvent], stream: bool = True) -> tuple[list[dict[str, Any]], ResponsesWriter]:
-    """Return the events that the frames hold, each frame held against its form, and the writer."""
+    """Return the events that the frames contain, each frame checked against its form, and the writer."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     sent = []
     for event in events:
@@ -76,7 +76,7 @@ def call(number: int, text: str = '{"a":1}', **fields: Any) -> list[ClientEvent]
 
 
 def check(sent: list[dict[str, Any]]) -> None:
-    """Hold a stream against the API's rules: numbers, order, ids, deltas that add up, and the generated types."""
+    """Check a stream against the API's rules: numbers, order, ids, deltas that add up, and the generated types."""
     assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
     assert [event["type"] for event in sent[:2]] == ["response.created", "response.in_progress"]
     assert sent[0]["response"]["output"] == []
@@ -148,7 +148,7 @@ def test_a_sign_of_life_may_come_first() -> None:
 
 
 def test_a_long_text_takes_little_more_room_than_itself() -> None:
-    """The text of the open item is kept for its end, but not as the thousands of deltas of which it consists."""
+    """The text of the open item is stored for its end, but not as the thousands of deltas of which it consists."""
     _, writer = write([Opened("resp_1")])
     tracemalloc.start()
     try:
@@ -161,7 +161,7 @@ def test_a_long_text_takes_little_more_room_than_itself() -> None:
 
 
 def test_ids() -> None:
-    """A call's id is its call_id, made from its number; the backend's response id is kept."""
+    """A call's id is its call_id, made from its number; the backend's response id is unchanged."""
     _, writer = write([Opened("resp_1"), *call(7), *call(8, kind="custom"), Ended({0: "tool_calls"})])
     assert writer.body is not None
     assert writer.body["id"] == "resp_1"
