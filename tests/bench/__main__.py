@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
             before = pace()
             for row in known[name](quick):
                 after = pace()
-                rows.append(replace(row, pace=(before + after) / 2))
+                rows.append(row if row.pace is not None else replace(row, pace=(before + after) / 2))
                 before = after
                 print(rows[-1].line(), flush=True)
     save(rows, BUILD)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from bench.machine import pace
 from bench.table import Row
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.jobs import LOOP_BYTES
@@ -87,25 +88,29 @@ def first_time(tool_count: int, item_count: int, rounds: int) -> float:
     return statistics.median(cost(body(tool_count, item_count, -2 - salt)) for salt in range(rounds))
 
 
-def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[float, float, float]:
-    """Return the costs of a conversation's first request, of the same one again, and of those that continue it."""
-    first, again, further = [], [], []
+def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[float, ...]:
+    """Return the costs of a conversation's first request, of the same one again, and of those that continue it.
+
+    Then, measured by turns with these, the cost of the body's JSON alone, and the pace of the machine.
+    """
+    figures = []
     for salt in range(rounds):
         data = body(tool_count, item_count, salt)
-        first.append(cost(data))
-        again.append(min(cost(data) for _ in range(3)))
-        further.append(min(cost(body(tool_count, item_count + 2 * more, salt)) for more in (1, 2, 3)))
-    return statistics.median(first), statistics.median(again), statistics.median(further)
+        first = cost(data)
+        again = min(cost(data) for _ in range(3))
+        further = min(cost(body(tool_count, item_count + 2 * more, salt)) for more in (1, 2, 3))
+        figures.append((first, again, further, json_alone(data), pace(1)))
+    return tuple(map(statistics.median, zip(*figures, strict=True)))
 
 
 def measure(quick: bool) -> Iterator[Row]:
     """Yield the costs of one size, and how they grow."""
     cost(body(128, 2, -1))
-    first, again, further = first_and_again(128, 200, 5)
-    alone = statistics.median(json_alone(body(128, 200, salt)) for salt in range(5))
-    yield Row(GROUP, "128 tools, 200 items, first", first, "ms", 3.0, first, alone, "reference: its JSON alone")
-    yield Row(GROUP, "128 tools, 200 items, again", again, "ms", 1.0)
-    yield Row(GROUP, "128 tools, 200 items, two items more each time", further, "ms", 1.0)
+    first, again, further, alone, now = first_and_again(128, 200, 25)
+    name, note = "128 tools, 200 items", "reference: its JSON alone"
+    yield Row(GROUP, f"{name}, first", first, "ms", 3.0, first, alone, note, now)
+    yield Row(GROUP, f"{name}, again", again, "ms", 1.0, pace=now)
+    yield Row(GROUP, f"{name}, two items more each time", further, "ms", 1.0, pace=now)
     for name, smaller, larger in (
         ("2,000 tools over 1,000, first", (1_000, 2), (2_000, 2)),
         ("100,000 items over 50,000", (1, 50_000), (1, 100_000)),

@@ -29,7 +29,7 @@ class Row:
     ours: float | None = None
     reference: float | None = None
     note: str = ""
-    pace: float = 1.0
+    pace: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -39,14 +39,15 @@ class Row:
         if self.value <= self.goal:
             return "ok"
         is_time = self.unit.startswith(("ms", "µs"))
-        return "scaled" if is_time and self.value <= self.goal * self.pace else "MISSED"
+        return "scaled" if is_time and self.value <= self.goal * (self.pace or 1) else "MISSED"
 
     def line(self) -> str:
         goal = "" if self.goal is None else f"≤ {self.goal:g}"
+        pace = "" if self.pace is None else f"{self.pace:.2f}"
         ours, reference = ("" if cost is None else f"{cost:.3g}" for cost in (self.ours, self.reference))
         return (
             f"{self.group:<9} {self.name:<58} {self.value:>9.3g} {self.unit:<9} {goal:>8} {self.verdict:<7}"
-            f"{ours:>8} {reference:>10} {self.pace:>6.2f}  {self.note}"
+            f"{ours:>8} {reference:>10} {pace:>6}  {self.note}"
         ).rstrip()
 
 

@@ -63,7 +63,7 @@ def run(addon: ToolSim, flow: HTTPFlow, answer: object = ANSWER) -> HTTPFlow:
 
 
 def test_whole_turn(addon: ToolSim) -> None:
-    """A request is rewritten, its answer too; the flow tells of it and the exchange is forgotten."""
+    """A request and its answer are rewritten; the flow reports it, and the exchange is dropped."""
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
     flow = run(addon, asked(body))
     assert b"CLIENT TOOL CATALOG" in (flow.request.content or b"")
@@ -80,7 +80,7 @@ def test_whole_turn(addon: ToolSim) -> None:
 
 @pytest.mark.parametrize("body", [b"not json", {"messages": []}, [1], {"messages": [], "tools": []}])
 def test_not_ours(body: object, addon: ToolSim) -> None:
-    """Such a flow is signed, and not touched otherwise; all that is told is that there were no tools."""
+    """Such a flow only gets a Via header; its comment merely says that there were no tools."""
     flow = asked(body)
     before, headers = flow.request.raw_content, flow.request.headers.copy()
     run(addon, flow)
@@ -109,8 +109,8 @@ def test_other_paths_stream(addon: ToolSim) -> None:
     assert not answered.response.stream
 
 
-def test_told_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
-    """However many hooks tell of the end, there is one line and one count."""
+def test_a_turn_is_reported_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
+    """However many hooks report the end, there is one line and one count."""
     with caplog.at_level("INFO"):
         flow = run(addon, asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}))
         addon.error(flow)
@@ -122,7 +122,7 @@ def test_told_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("end", ["error", "client_disconnected"])
 def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
-    """An exchange that ends without an answer is forgotten, and told of as aborted."""
+    """An exchange that ends without an answer is dropped, and logged as aborted."""
     flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)
@@ -139,7 +139,7 @@ def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogC
 
 
 def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception while rewriting is a 500: unrewritten, the request must not go on."""
+    """An exception while rewriting is a 500: the request must not be passed on unrewritten."""
 
     def bug(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
@@ -160,7 +160,7 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("options", "expected"), STRATEGIES)
 def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any) -> None:
-    """Connections are made lazily where a dead target would otherwise end the client's before we hear of it."""
+    """Connections are lazy where a dead target would otherwise end the client's connection before we see a request."""
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == expected
 
@@ -173,7 +173,7 @@ def loopback(addon: ToolSim) -> Iterator[Loopback]:
 
 
 def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: Loopback) -> None:
-    """Whichever way leads to the codex backend, other machines and foreign web pages need a key."""
+    """However a request gets to the codex backend, other machines and foreign web pages are refused without a key."""
     addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
     for peer, origin, status in (
         ("10.0.0.9", "", 403),
@@ -190,7 +190,7 @@ def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: L
 
 
 def test_reload_keeps_exchanges(addon: ToolSim) -> None:
-    """An exchange that one instance began is finished by the next."""
+    """An exchange that one instance started is finished by the next."""
     flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)
@@ -203,18 +203,18 @@ def test_reload_keeps_exchanges(addon: ToolSim) -> None:
 
 
 async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
-    """One that another one replaces, and the one that is there at the end: nothing of theirs stays open."""
+    """A replaced store, and the last one at shutdown: none of their files stays open."""
     for name in "one", "two":
         addon.context.configure(addon, toolsim_store=f"sqlite:{tmp_path / name}")
         assert await addon._memory.keep(Turn("p", own=b"[]"), b"{}", []) is True
         assert (tmp_path / f"{name}-wal").exists()
     await addon.done()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["one", "two"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
 
 
 @pytest.mark.parametrize("hook", [ToolsimKeepHook, ToolsimTurnHook])
 async def test_what_a_stream_waits_for_concerns_nobody_else(hook: type, addon: Any) -> None:
-    """It ends with the one that does it: going on to every other addon would take longer than the work itself."""
+    """The hook stops at the addon that implements it: asking all others would take longer than the work itself."""
     asked_for: list[str] = []
 
     class Other:
@@ -228,11 +228,11 @@ async def test_what_a_stream_waits_for_concerns_nobody_else(hook: type, addon: A
     plan, clocks = Plan("responses", "responses", AnswerForm(stream=True)), Clocks(limits)
     answer = StreamedAnswer(plan, Report(), limits=limits, clocks=clocks, recorder=BodyRecorder())
     await manager.handle_lifecycle(hook(answer))
-    assert set(asked_for) <= {"addons"}  # Who there is has to be known.
+    assert set(asked_for) <= {"addons"}  # It needs to know which addons there are.
 
 
 def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
-    """mitmproxy calls any attribute that carries a hook's name."""
+    """mitmproxy calls any attribute with a hook's name."""
     from mitmproxy.hooks import all_hooks
 
     hooks = {name for name in all_hooks if hasattr(addon, name)}

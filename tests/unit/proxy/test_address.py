@@ -1,4 +1,4 @@
-"""Which hosts are this machine."""
+"""Which hosts are this machine, and how the URL of a backend is parsed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def test_loopback(address: str) -> None:
 
 @pytest.mark.parametrize("address", ELSEWHERE)
 def test_not_loopback(address: str) -> None:
-    """None of these certainly does."""
+    """None of these is certain to."""
     assert not is_loopback(address)
 
 
 def test_listener() -> None:
-    """A target is the listener if its port is, and its name certainly means this machine."""
+    """A target is the listener if the port matches and its name certainly means this machine."""
     sockname = ("192.168.1.5", 8080)
     for host in ("localhost", "LocalHost", "127.0.0.1", "127.1", "0.0.0.0", "::", "192.168.1.5", socket.gethostname()):
         assert is_listener(host, 8080, sockname)
@@ -45,7 +45,7 @@ def test_listener() -> None:
     ],
 )
 def test_a_url_is_a_backend(url: str, expected: Upstream) -> None:
-    """Its port is the scheme's unless it says another, and its path has no slash at the end."""
+    """The port defaults to the scheme's, and the path has no slash at the end."""
     assert parse_url(url) == expected
 
 
@@ -53,7 +53,7 @@ def test_a_url_is_a_backend(url: str, expected: Upstream) -> None:
     "url", ["", "h", "ftp://h", "http://", "http://[::1", "http://h:x", "http://h/?a", "http://a b"]
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
-    """With what was got; where only the scheme is missing, with what may be meant."""
+    """The message quotes it; if only the scheme is missing, it suggests the URL."""
     with pytest.raises(ValueError, match=r"^got '.*', expected a URL such as") as refused:
         parse_url(url)
     assert str(refused.value).endswith("; did you mean http://h?") == (url == "h")
@@ -64,5 +64,5 @@ def test_what_is_no_url_is_refused(url: str) -> None:
     [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("", "127.0.0.1"), ("::1", "[::1]"), ("10.0.0.1", "10.0.0.1")],
 )
 def test_the_host_of_a_url(host: str, shown: str) -> None:
-    """An address that stands for all is this machine's."""
+    """A wildcard address becomes this machine's."""
     assert url_host(host) == shown

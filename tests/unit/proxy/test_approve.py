@@ -1,4 +1,4 @@
-"""The operator's yes and no."""
+"""The operator's approval or refusal of a call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from toolsimlib.hosted.approvals import Question
 from toolsimlib.proxy.approve import WAITS, Approve
 
 
-async def test_an_answer_waits_and_says_so() -> None:
-    """Its flow names the call without its arguments; the commands take that flow, or one of its rounds."""
+async def test_an_answer_waits_and_its_flow_shows_it() -> None:
+    """Its flow names the call without its arguments; the commands accept that flow, or one of its rounds."""
     approve = Approve()
     with taddons.context(approve) as context:
         for of_round in (False, True):
@@ -32,7 +32,7 @@ async def test_an_answer_waits_and_says_so() -> None:
 
 
 async def test_a_persons_comment_stays() -> None:
-    """And a flow that is gone waits all the same."""
+    """A call whose flow is gone waits all the same."""
     approve = Approve()
     flow = tflow.tflow()
     flow.comment = "mine"

@@ -1,4 +1,4 @@
-"""What an error of the backend's makes of a request that attempted something."""
+"""What a backend's error changes in a request with attempted features."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def made(job: RequestJob | None) -> Rewritten:
     return rewritten
 
 
-def refused(status: int, said: bytes, **headers: str) -> HTTPFlow:
+def refused(status: int, content: bytes, **headers: str) -> HTTPFlow:
     flow = tflow.tflow()
-    flow.response = Response.make(status, said, {name.replace("_", "-"): value for name, value in headers.items()})
+    flow.response = Response.make(status, content, {name.replace("_", "-"): value for name, value in headers.items()})
     return flow
 
 
 def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
-    """Tools are refused, then the schema: what is sent in the end asks in words, and each was logged once."""
+    """Tools are refused, then the schema: the last request asks in words, and each refusal was logged once."""
     request = read()
     first = made(request.job)
     assert first.plan.attempts == {"tools"}
@@ -69,7 +69,7 @@ def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_compressed_refusal_is_read() -> None:
-    """The error counts as decoded."""
+    """The error is decoded before it is read."""
     request = read()
     first = made(request.job)
     flow = refused(400, b"", content_encoding="gzip")
@@ -79,18 +79,18 @@ def test_a_compressed_refusal_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(400, b"the context is full"), (200, b"no tools supported"), (500, b"\xff")]
+    ("status", "content"), [(400, b"the context is full"), (200, b"no tools supported"), (500, b"\xff")]
 )
-def test_other_answers_change_nothing(status: int, said: bytes) -> None:
-    """They are the client's, and nothing is remembered."""
+def test_other_answers_change_nothing(status: int, content: bytes) -> None:
+    """The client gets them, and nothing is remembered."""
     request = read()
     first = made(request.job)
-    assert request.without_refused(refused(status, said), first.plan, again=True) is None
+    assert request.without_refused(refused(status, content), first.plan, again=True) is None
     assert request.backend.refused == set()
 
 
 def test_what_cannot_be_sent_again_is_remembered() -> None:
-    """The client gets this error, and the next request goes without."""
+    """The client gets this error, and the next request leaves the feature out."""
     request = read()
     first = made(request.job)
     assert request.without_refused(refused(400, b"no support: does not support tools"), first.plan, again=False) is None
@@ -98,7 +98,7 @@ def test_what_cannot_be_sent_again_is_remembered() -> None:
 
 
 def test_a_missed_call_is_remembered() -> None:
-    """A native answer that held a call as text: its model's calls are asked for as text from then on."""
+    """A native answer contained a call as text: from then on that model's calls are requested as text."""
     request = read()
     first = made(request.job)
     block = {"choice": 0, "start": 0, "end": 1, "verdicts": ["text UNKNOWN_TOOL"], "repairs": []}

@@ -1,4 +1,4 @@
-"""The built-in backends: which one runs, and who reaches it."""
+"""The built-in backends: which one runs, and who can reach it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def builtin() -> AsyncIterator[BuiltinBackend]:
 
 
 async def test_its_life(builtin: BuiltinBackend) -> None:
-    """It listens on a port of its own while it runs; only settings that concern it start it anew."""
+    """It listens on its own port while it runs; only a change in its own settings restarts it."""
     port = builtin.port
     assert port is not None
     with socket.create_connection(("127.0.0.1", port)):
@@ -71,19 +71,19 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     ],
 )
 async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody who is not asked, nor a Codex that may not be there."""
+    """It does not claim that a backend answers if it gets no requests, or if it is a Codex that may be missing."""
     port = free_port()
     caplog.set_level(logging.INFO)
     settings = Settings(builtin=backend, scripted_port=port, codex_port=port, codex_command=("no-such-codex",))
     builtin = BuiltinBackend()
     await builtin.start(settings, [ProxyMode.parse(mode.format(port=port))])
     await builtin.stop()
-    [said] = [text for record in caplog.records if (text := record.getMessage()).startswith("toolsim: ")]
-    assert said.startswith(f"toolsim: {line.format(port=port)}")
+    [logged] = [text for record in caplog.records if (text := record.getMessage()).startswith("toolsim: ")]
+    assert logged.startswith(f"toolsim: {line.format(port=port)}")
 
 
 async def test_admission(builtin: BuiltinBackend) -> None:
-    """It answers those who were let in, by whatever name they found it, and nobody else."""
+    """It answers requests that were admitted, under any address of its own, and no others."""
     assert builtin.port is not None
     assert builtin.is_at("127.1", builtin.port)
     assert not builtin.is_at("127.0.0.1", builtin.port + 1)

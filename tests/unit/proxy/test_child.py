@@ -1,4 +1,4 @@
-"""The command line of a child mitmdump, and what its log says."""
+"""The command line of a child mitmdump, and how its log is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsimlib.proxy import child
 
 
 def test_the_command_line() -> None:
-    """The addon, any free port of this machine, and what was asked for."""
+    """The addon, a free port on this machine, and the given arguments."""
     line = child.command(["-S", "f"], ["a=1", "b=2"])
     assert line[0] == sys.executable
     script = Path(line[line.index("-s") + 1])

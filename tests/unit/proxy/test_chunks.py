@@ -1,4 +1,4 @@
-"""Bodies in chunks, in the very reader that mitmproxy uses, held against h11's own."""
+"""Chunked bodies, in the very reader that mitmproxy uses, compared with h11's own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _restore() -> Iterator[None]:
 
 
 def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
-    """Return what each read gives: the bytes of each piece, then how the body ended, if it did."""
+    """Return the result of each read: the bytes of each piece, then how the body ended, if it did."""
     buffer = ReceiveBuffer()
     found: list[list[Any]] = []
     for data in reads:
@@ -42,7 +42,7 @@ def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
 
 
 def joined(found: list[list[Any]]) -> list[list[Any]]:
-    """Return the same with the pieces of each read as one."""
+    """Return the same with the pieces of each read joined."""
     return [[b"".join(read)] if read and isinstance(read[0], bytes) else read for read in found]
 
 
@@ -57,7 +57,7 @@ def last_event(body: bytes) -> Any:
 
 
 def test_trailers_are_dropped() -> None:
-    """With them and without, a body ends in the same way; unloaded, mitmproxy reads them as it always did."""
+    """A body ends the same way with and without them; uninstalled, mitmproxy parses them as before."""
     with_trailers, without = b"1\r\na\r\n0\r\nX-T: 1\r\n\r\n", b"1\r\na\r\n0\r\n\r\n"
     assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
     chunks.install()
@@ -68,7 +68,7 @@ def test_trailers_are_dropped() -> None:
 
 
 def test_chunks_that_come_together_are_one_piece() -> None:
-    """However many whole chunks a read brings, they are one piece; part of a chunk does not wait for the rest."""
+    """All the whole chunks of a read are one piece; part of a chunk does not wait for the rest."""
     reads = [b"1\r\na\r\n2\r\nbc\r\n", b"1\r\nd", b"\r\n1\r\ne\r\n3\r\nfg", b"h\r\n0\r\n\r\n"]
     assert events(chunks.JoiningReader(), reads) == [[b"abc"], [b"d"], [b"e", b"fg"], [b"h"], ["end", b""]]
 
@@ -87,7 +87,7 @@ BODIES = (
 
 @pytest.mark.parametrize("body", BODIES)
 def test_each_cut_reads_as_h11_reads(body: bytes) -> None:
-    """In one piece, byte by byte and cut at each two places, each read gives the bytes that h11's reader gives."""
+    """In one piece, byte by byte, and cut at any two places, each read returns the bytes that h11's reader returns."""
     cuts = [[body], [body[at : at + 1] for at in range(len(body))]]
     cuts += [[body[:i], body[i:j], body[j:]] for i in range(1, len(body)) for j in range(i + 1, len(body))]
     for reads in cuts:
@@ -96,7 +96,7 @@ def test_each_cut_reads_as_h11_reads(body: bytes) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(1, 50)), st.binary(max_size=6))
 def test_random_bodies_read_as_h11_reads(pieces: list[bytes], steps: list[int], noise: bytes) -> None:
-    """Any chunks, cut anywhere and with anything behind them, give what h11's reader gives, read by read."""
+    """Any chunks, cut anywhere and followed by anything, give what h11's reader gives, read by read."""
     body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + noise + b"0\r\n\r\n"
     reads = []
     for step in steps:
@@ -109,7 +109,7 @@ def test_random_bodies_read_as_h11_reads(pieces: list[bytes], steps: list[int], 
     st.lists(st.binary(max_size=20)), st.integers(0, 80), st.sampled_from([b"", b"\r\n", b"0\r\n\r\n", b"1;x\r\na\r\n"])
 )
 def test_whole_chunks_hold_what_h11_reads(pieces: list[bytes], size: int, rest: bytes) -> None:
-    """A read that is just whole chunks gives the bytes that h11's reader gives; any other gives nothing."""
+    """A read of nothing but whole chunks returns the bytes that h11's reader returns; any other returns None."""
     whole = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + rest
     raw, reader = whole[:size], ChunkedReader()
     found, data = events(reader, [raw, b""]), chunks.whole_chunks(raw)
@@ -121,7 +121,7 @@ def test_whole_chunks_hold_what_h11_reads(pieces: list[bytes], size: int, rest: 
 
 
 def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another reader than h11's is left alone."""
+    """If mitmproxy does not use h11's reader, it is left alone."""
     monkeypatch.setattr(_http1, "ChunkedReader", None)
     chunks.install()
     assert _http1.ChunkedReader is None  # type: ignore[attr-defined]

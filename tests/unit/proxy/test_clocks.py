@@ -6,7 +6,7 @@ from toolsimlib.proxy.options.settings import Limits
 
 
 def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each clock counts from its own event, and a limit of 0 is none."""
+    """Each clock counts from its own event, and a limit of 0 means none."""
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     clocks, patient = Clocks(Limits(keepalive=10, connect_timeout=5, idle_timeout=12)), Clocks(Limits(idle_timeout=0))

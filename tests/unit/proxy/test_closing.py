@@ -1,4 +1,4 @@
-"""The end of an exchange: what is counted of it and left in its flow (`tests/proxy` sees the rest)."""
+"""The end of an exchange: what is counted, and what is left in its flow (`tests/proxy` covers the rest)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTT
     return flow, metrics.text(0)
 
 
-def test_a_turn_of_ours_is_counted_and_told() -> None:
+def test_a_turn_of_ours_is_counted_and_reported() -> None:
     """Its flow has a report and a comment; one that broke off is counted as aborted."""
     flow, metrics = closed(planned=True, status=200)
     assert flow.metadata[REPORT]["status"] == 200
@@ -42,7 +42,7 @@ def test_a_turn_of_ours_is_counted_and_told() -> None:
 
 
 async def test_what_was_left_is_done_at_the_end() -> None:
-    """A comment says what the request was about, though there was no time to look before; once, whatever else fails."""
+    """The comment has the topic even if it was deferred; deferred work runs once, whatever else fails."""
     exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
     exchange.plan = Plan("chat", "chat", AnswerForm())
     done: list[str] = []
@@ -67,8 +67,8 @@ async def test_what_was_left_is_done_at_the_end() -> None:
     assert done == ["located", "second"]
 
 
-def test_what_a_backend_was_told_is_remembered() -> None:
-    """By the id of its answer; but not of one round among several, of which the client does not know."""
+def test_what_a_backend_was_shown_is_remembered() -> None:
+    """It is stored under the id of the answer; but not for one of several rounds, which the client does not know."""
     for part, expected in ((None, {"r1": HeldCatalogue("digest", "r1")}), (Part(frozenset(), ""), {})):
         exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(), part=part)
         exchange.plan, exchange.holder = Plan("responses", "responses", held=HeldCatalogue("digest")), "r1"
@@ -78,7 +78,7 @@ def test_what_a_backend_was_told_is_remembered() -> None:
 
 
 def test_what_passed_is_not_counted() -> None:
-    """A request without tools leaves a remark and no report."""
+    """A request without tools leaves a comment and no report."""
     flow, metrics = closed(planned=False, status=200)
     assert REPORT not in flow.metadata
     assert flow.comment
@@ -86,12 +86,12 @@ def test_what_passed_is_not_counted() -> None:
 
 
 def test_a_persons_comment_stays() -> None:
-    """What somebody has written about a flow is not overwritten."""
+    """What a person wrote about a flow is not overwritten."""
     assert closed(planned=True, status=200, comment="mine")[0].comment == "mine"
 
 
 def test_a_flow_lets_go_of_its_exchange() -> None:
-    """What has read and written an answer goes with its end, and waits for no garbage collection."""
+    """What parsed and wrote an answer is freed at its end, without waiting for garbage collection."""
     for plan, sse in ((Plan("chat", "chat", AnswerForm(stream=True)), True), (None, False)):
         exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
         exchange.plan = plan

@@ -49,13 +49,13 @@ def add(tctx, *flows: HTTPFlow) -> None:
 
 
 def test_calls(tctx):
-    """Each call is a row: name, id, arguments; flows of other kinds add none."""
+    """Each call is a row: name, id, arguments; other kinds of flows add none."""
     add(tctx, exchanged(), tflow.tflow(resp=True), tflow.ttcpflow())
     assert run(tctx, "toolsim.calls @all") == [["f", "call_002", '{"a":1}'], ["patch", "call_003", "***"]]
 
 
 def test_transcript(tctx):
-    """Records are told apart, and the model's own words close the table."""
+    """Records are shown as calls and outputs, and the model's own words close the table."""
     add(tctx, exchanged())
     assert run(tctx, "toolsim.transcript @focus") == [
         ["system", "Be terse."],
@@ -66,7 +66,7 @@ def test_transcript(tctx):
 
 
 def test_transcript_without_the_backends_side(tctx):
-    """What was not kept is taken from the client's answer; an error is told."""
+    """What was not stored is taken from the client's answer; an error is shown."""
     flow, refused = exchanged(), exchanged()
     flow._backup = refused._backup = None
     refused.response = Response.make(429, b'{"error":{"message":"Slow down."}}')
@@ -77,7 +77,7 @@ def test_transcript_without_the_backends_side(tctx):
 
 
 def test_stats(tctx):
-    """Outcomes are counted, and everything that has a reason by its reason, without the tools' names."""
+    """Outcomes are counted, and everything with a reason is counted by reason, without the tools' names."""
     add(
         tctx,
         exchanged(calls=["f", "f", "g"], repairs=["TRAILING_COMMA:f"], seconds=2.0),
@@ -105,7 +105,7 @@ def test_stats(tctx):
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
 def test_completion(tctx, name):
-    """The names complete, and what they take is offered: flows by mark, filter or focus."""
+    """The names complete, and arguments are offered: flows by mark, filter or focus."""
     command = tctx.master.commands.commands[name]
     assert command.help
     assert command.signature_help() == f"{name} flows -> data[][]"
@@ -118,7 +118,7 @@ def test_completion(tctx, name):
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
 def test_nothing_to_show(tctx, name):
-    """Without a turn the command says so: an empty table would crash the console."""
+    """Without a turn the command raises an error: an empty table would crash the console."""
     add(tctx, tflow.tflow(resp=True))
     with pytest.raises(CommandError, match="nothing of that kind"):
         run(tctx, f"{name} @all")

@@ -1,4 +1,4 @@
-"""Connections that go in a circle, and connections that take for ever."""
+"""Connections that loop back, and connections that take forever."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server(sockname: tuple[str, int], to: tuple[str, int] = LISTENER) -> Server:
 
 
 def test_a_request_that_comes_back() -> None:
-    """A connection is known by the address it left with, for as long as it is open, through other listeners too."""
+    """A connection is recognised by the address it left from, while it is open, also through other listeners."""
     connections = Connections()
     outside, outgoing = client(("10.0.0.9", 1)), server(("127.0.0.1", 50000))
     assert not connections.is_circle(outside)
@@ -42,7 +42,7 @@ def test_a_request_that_comes_back() -> None:
 
 
 def test_a_client_with_the_port_of_another_connection() -> None:
-    """A system gives one port to several connections, if they lead elsewhere: only both ends together tell."""
+    """The system reuses a port for connections to different targets: only both ends together identify one."""
     connections = Connections()
     connections.opened(client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
     assert not connections.is_circle(client(("127.0.0.1", 50000)))
@@ -56,7 +56,7 @@ def test_addresses_of_dual_stack_sockets() -> None:
 
 
 async def test_a_connection_that_takes_too_long() -> None:
-    """The task that connects is cancelled with a reason; one that has connected is left alone."""
+    """The connecting task is cancelled with a reason; one that has connected is left alone."""
     connections, slow, quick = Connections(), server(("127.0.0.1", 1)), server(("127.0.0.1", 2))
 
     async def connect(to: Server, *, succeeds: bool) -> None:
@@ -71,7 +71,7 @@ async def test_a_connection_that_takes_too_long() -> None:
 
 
 async def test_the_handshake_counts_too() -> None:
-    """With TLS the clock runs until the handshake is over."""
+    """With TLS the clock runs until the handshake is done."""
     for over in (False, True):
         connections, secure = Connections(), server(("127.0.0.1", 1))
         secure.tls = True
@@ -89,7 +89,7 @@ async def test_the_handshake_counts_too() -> None:
 
 
 async def test_no_limit() -> None:
-    """0 waits for as long as it takes."""
+    """0 waits as long as it takes."""
     connections, slow = Connections(), server(("127.0.0.1", 1))
     connections.opening(slow, 0)
     await asyncio.sleep(0.02)

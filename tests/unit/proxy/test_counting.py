@@ -1,4 +1,4 @@
-"""Counts and summaries in the place of an answer, flow by flow."""
+"""Counts and summaries in place of an answer, flow by flow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolsimlib.wire.responses.actions import Action
 
 
 def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange, HTTPFlow]:
-    """Return a request for an action that has been rewritten."""
+    """Return a request for an action, after rewriting."""
     flow = tflow.tflow()
     flow.request.path = f"/v1/responses/{action}"
     flow.request.raw_content = json.dumps({"model": "m", "input": "Hello", **body}).encode()
@@ -31,18 +31,18 @@ def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange,
     return exchange, flow
 
 
-def told(flow: HTTPFlow) -> dict[str, Any]:
+def response_of(flow: HTTPFlow) -> dict[str, Any]:
     assert flow.response is not None
     answer: dict[str, Any] = json.loads(flow.response.content or b"")
     return answer
 
 
 def test_a_chat_backend_is_not_asked() -> None:
-    """There is nobody to ask: the estimate is the answer."""
+    """It has no such endpoint: the estimate is the answer."""
     exchange, flow = asked("input_tokens", "chat")
-    assert told(flow)["estimated"] is True
+    assert response_of(flow)["estimated"] is True
     take_count(exchange, flow)
-    assert told(flow)["estimated"] is True
+    assert response_of(flow)["estimated"] is True
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_chat_backend_is_not_asked() -> None:
     ],
 )
 def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, Any]) -> None:
-    """Its count or its error is the client's; where it has no such endpoint there is an estimate, at once from then."""
+    """The client gets its count or its error; without such an endpoint it gets an estimate, at once from then on."""
     exchange, flow = asked("input_tokens")
     assert flow.response is None
     assert flow.request.path == "/v1/responses/input_tokens"
@@ -63,12 +63,12 @@ def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, A
     exchange.begin(flow)
     assert flow.response.stream is False
     take_count(exchange, flow)
-    assert told(flow) == expected
+    assert response_of(flow) == expected
     assert exchange.backend.counts is (status != 404)
 
 
 def test_a_summary_takes_the_place_of_the_answer() -> None:
-    """An error stays what it is, and a turn is none of this."""
+    """An error stays as it is, and an ordinary turn is unaffected."""
     exchange, _ = asked("compact", "chat")
     content = [{"type": "output_text", "text": "Short."}]
     body = json.dumps({"status": "completed", "output": [{"type": "message", "content": content}]}).encode()

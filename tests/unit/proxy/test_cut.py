@@ -1,4 +1,4 @@
-"""Which streams mitmproxy makes; what they do is tested with a real mitmdump, in tests/proxy."""
+"""Which streams mitmproxy creates; their behaviour is tested with a real mitmdump, in tests/proxy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from toolsimlib.proxy.cut import EndableStream
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    cut.uninstall()  # Addons that other tests have loaded are not unloaded.
+    cut.uninstall()  # Addons loaded by other tests are not unloaded.
     yield
     cut.uninstall()
     assert http.HttpStream is HttpStream
 
 
 def test_install_and_uninstall() -> None:
-    """New streams are endable while the addon is loaded, twice as well as once, and mitmproxy's own after it."""
+    """New streams are endable while the addon is loaded, even twice, and are mitmproxy's own afterwards."""
     cut.install()
     cut.install()
     assert http.HttpStream is EndableStream
@@ -32,7 +32,7 @@ def test_install_and_uninstall() -> None:
 
 
 def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Where mitmproxy lacks what is needed, it stays as it is, with a warning that says what that means."""
+    """If mitmproxy lacks what is needed, it is left alone, with a warning that names the consequence."""
     monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
     with caplog.at_level(logging.WARNING):
         cut.install()

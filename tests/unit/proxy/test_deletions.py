@@ -1,4 +1,4 @@
-"""What a conversation was told is forgotten when an answer of it is deleted at its backend."""
+"""What a conversation was shown is forgotten when an answer of it is deleted at its backend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolsimlib.proxy.known import KnownBackends
     ],
 )
 def test_answers_that_are_deleted(method: str, path: str, is_forgotten: bool) -> None:
-    """That answer of that backend, and no other request."""
+    """Only for that answer of that backend, and only by a DELETE."""
     known = KnownBackends()
     backend = known.at("http", "backend", 80, "/api/v1")
     backend.held.note(backend.root, "r1", HeldCatalogue("digest"))

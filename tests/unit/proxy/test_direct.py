@@ -1,4 +1,4 @@
-"""The direct way, held against mitmproxy's own layers: each read of a backend's bytes tells the client the same."""
+"""The direct path, compared with mitmproxy's own layers: each read of the backend's bytes sends the client the same."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     chunks.install()
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    monkeypatch.setattr(turns, "TURN_SECONDS", 60)  # On a busy machine one way would take two turns, the other one.
+    monkeypatch.setattr(turns, "TURN_SECONDS", 60)  # On a busy machine one path would take two turns, the other one.
     yield
     chunks.uninstall()
     cut.uninstall()
@@ -104,7 +104,7 @@ class Proxy:
         self._give(DataReceived(self.client, head.encode() + body))
 
     def read(self, data: bytes) -> list[tuple[str, bytes]]:
-        """Give what has been read from the backend; return what is sent, and to whom."""
+        """Pass in data from the backend; return what is sent, and to whom."""
         self.sent = []
         turns, self._turns = self._turns, []
         self._give(DataReceived(self.server, data))
@@ -152,13 +152,13 @@ class Proxy:
 def frames_of(dialect: Dialect, text: str, step: int) -> list[bytes]:
     answer = (ChatAnswer if dialect == "chat" else ResponsesAnswer)(counts=usage(dialect, 3, 4))
     pieces = [text[at : at + step] for at in range(0, len(text), step)]
-    said = [frame for piece in pieces for frame in answer.add_text(piece)]
+    spoken = [frame for piece in pieces for frame in answer.add_text(piece)]
     thought = [
         frame
         for piece in ("Let", " me", " see", ".", " So", " be", " it", ".")
         for frame in answer.add_reasoning(piece)
     ]
-    return [*answer.begin(), *(thought if dialect == "chat" else []), *said, *answer.end()]
+    return [*answer.begin(), *(thought if dialect == "chat" else []), *spoken, *answer.end()]
 
 
 def chunked(pieces: Sequence[bytes]) -> list[bytes]:
@@ -168,10 +168,10 @@ def chunked(pieces: Sequence[bytes]) -> list[bytes]:
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def told(
+def sent_by(
     options: Options, dialect: Dialect, policy: Policy, reads: Sequence[bytes], *, long: bool
 ) -> tuple[list[list[tuple[str, bytes]]], int]:
-    """Return what is sent for each read, and how many reads came down to the layers."""
+    """Return what is sent for each read, and how many reads reached the layers."""
     reached = 0
 
     def reading(*arguments: Any) -> Any:
@@ -187,13 +187,13 @@ def told(
         proxy = Proxy(options, dialect, policy)
         proxy.ask()
         found = [proxy.read(data) for data in [HEAD, *reads, b"0\r\n\r\n"]]
-        # Whatever was put before the layers is gone.
+        # The handler that was put in front of the layers is gone.
         assert proxy.top.handle_event == MethodType(type(proxy.top).handle_event, proxy.top)
     return found, reached
 
 
 def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield ways in which the frames may come: one a read, several, in chunks of any size, cut anywhere."""
+    """Yield ways in which the frames may arrive: one per read, several, in chunks of any size, cut anywhere."""
     yield chunked(frames)
     yield [b"".join(chunked(frames[at : at + 5])) for at in range(0, len(frames), 5)]
     yield chunked([b"".join(frames[at : at + 5]) for at in range(0, len(frames), 5)])
@@ -202,7 +202,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
         choose = random.Random(seed)
         at, reads = 0, []
         while at < len(wire):
-            # Now and then a cut where a chunk ends, after one anywhere else.
+            # Mostly a cut at the end of a chunk, now and then one anywhere.
             step = choose.randint(1, 400)
             end = wire.find(b"\n\n\r\n", at + step) + 4 if choose.random() < 0.7 else at + step
             end = end if end > 3 else len(wire)
@@ -214,25 +214,25 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 @pytest.mark.parametrize("arguments", ["buffered", "incremental"])
 @pytest.mark.parametrize("case", TEXTS)
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
-def test_both_ways_tell_the_same(options: Options, dialect: Dialect, case: str, arguments: Any) -> None:
-    """However a stream's bytes come, each read of them sends what it always sent, to either side."""
+def test_both_paths_send_the_same(options: Options, dialect: Dialect, case: str, arguments: Any) -> None:
+    """However a stream's bytes arrive, each read sends the same as through the layers, to either side."""
     policy = Policy(stream_arguments=arguments)
     for reads in reads_of(frames_of(dialect, TEXTS[case], 4)):
-        short, _ = told(options, dialect, policy, reads, long=False)
-        assert short == told(options, dialect, policy, reads, long=True)[0]
+        short, _ = sent_by(options, dialect, policy, reads, long=False)
+        assert short == sent_by(options, dialect, policy, reads, long=True)[0]
         assert any(who == "client" for sent in short for who, _ in sent)
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 def test_most_reads_of_prose_never_reach_the_layers(options: Options, dialect: Dialect) -> None:
-    """Of a stream that comes frame by frame only its beginning and its end go the long way."""
+    """Of a stream that arrives frame by frame, only the beginning and the end take the long path."""
     reads = chunked(frames_of(dialect, TEXTS["prose"] * 4, 4))
-    _, reached = told(options, dialect, Policy(), reads, long=False)
+    _, reached = sent_by(options, dialect, Policy(), reads, long=False)
     assert reached < 35 < len(reads) / 4
 
 
 def test_a_backend_is_watched_once_it_has_its_request(options: Options) -> None:
-    """The clock of a backend's silence starts behind the request, which does not wait for it, and starts once."""
+    """The clock for the backend's silence starts after the request is sent, without delaying it, and starts once."""
     proxy = Proxy(options, "chat", Policy())
     proxy.ask()
     assert {who for who, _ in proxy.sent} == {"backend"}
@@ -240,14 +240,14 @@ def test_a_backend_is_watched_once_it_has_its_request(options: Options) -> None:
 
 
 def one_delta(size: int) -> bytes:
-    """Return a frame of so many bytes."""
+    """Return a frame of this many bytes."""
     answer = ChatAnswer(counts=usage("chat", 3, 4))
     (frame,) = answer.add_text("x" * (size - len(answer.add_text("")[0])))
     assert len(frame) == size
     return frame
 
 
-# A chunk that holds others, in two reads: the second is whole chunks, if one forgets the first.
+# A chunk that contains others, in two reads: the second looks like whole chunks if the first is forgotten.
 CHUNKS_IN_CHUNKS = {
     "within its data": (b"%x\r\n%s" % (655, one_delta(250)), b"190\r\n%s\r\n" % one_delta(400)),
     "within its size": (b"2", b"fa\r\n%s\r\n1f9\r\n%s\r\n" % (one_delta(250), one_delta(505))),
@@ -256,30 +256,30 @@ CHUNKS_IN_CHUNKS = {
 
 @pytest.mark.parametrize("case", CHUNKS_IN_CHUNKS)
 def test_the_rest_of_a_chunk_is_no_chunk(options: Options, case: str) -> None:
-    """What came of a chunk counts with its rest, even if that looks like chunks of plain deltas."""
+    """The start of a chunk counts with its rest, even if the rest looks like chunks of plain deltas."""
     wire, (begun, rest) = chunked(frames_of("chat", TEXTS["prose"], 4)), CHUNKS_IN_CHUNKS[case]
     assert chunks.whole_chunks(begun + rest) is not None
     assert chunks.whole_chunks(rest) is not None
     reads = [*wire[:40], begun, rest, *wire[40:]]
-    short, _ = told(options, "chat", Policy(), reads, long=False)
-    assert short == told(options, "chat", Policy(), reads, long=True)[0]
+    short, _ = sent_by(options, "chat", Policy(), reads, long=False)
+    assert short == sent_by(options, "chat", Policy(), reads, long=True)[0]
 
 
 def test_nothing_passes_what_waits_for_its_turn(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a stream lets others have their turn, what its backend says goes behind what it has said."""
+    """While a stream yields to others, the backend's new data queues behind the earlier data."""
     monkeypatch.setattr(turns, "TURN_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
-    short, _ = told(options, "chat", Policy(), reads, long=False)
-    assert short == told(options, "chat", Policy(), reads, long=True)[0]
-    assert [] in short  # A turn was taken.
+    short, _ = sent_by(options, "chat", Policy(), reads, long=False)
+    assert short == sent_by(options, "chat", Policy(), reads, long=True)[0]
+    assert [] in short  # It yielded once.
 
 
 @pytest.mark.parametrize("shortly", [True, False])
-def test_a_bug_that_cannot_be_told_ends_the_stream(
+def test_a_bug_that_cannot_be_reported_ends_the_stream(
     options: Options, monkeypatch: pytest.MonkeyPatch, shortly: bool
 ) -> None:
-    """Where even the error cannot be written, the answer is cut at once, whichever way the bytes came."""
+    """If even the error cannot be written, the answer is cut at once, whichever path the bytes took."""
 
     def bug(*_: Any) -> list[bytes]:
         raise ZeroDivisionError
@@ -299,7 +299,7 @@ def test_a_bug_that_cannot_be_told_ends_the_stream(
 
 @pytest.mark.parametrize("between", [0, 1])
 def test_there_is_none_around_another_layer(options: Options, between: int) -> None:
-    """With a layer between the topmost and HTTP, as TLS is, all bytes go through the layers."""
+    """With a layer between the topmost and HTTP, such as TLS, all bytes go through the layers."""
     proxy = Proxy(options, "chat", Policy())
     proxy.ask()
     proxy.read(HEAD)

@@ -1,4 +1,4 @@
-"""Hooks reach the same addons as over mitmproxy's own way, in the same order, whatever these do."""
+"""Hooks reach the same addons as through mitmproxy's own dispatch, in the same order, whatever the addons do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolsimlib.proxy.dispatch import Dispatch
 
 
 class _Addon:
-    """Says that it was called, then does what it was made for; with addons of its own, if there are any."""
+    """Records that it was called, then acts as it was configured; may have addons of its own."""
 
     def __init__(
         self, name: str, calls: list[str], act: Callable[[], Any] = lambda: None, addons: tuple[Any, ...] = ()
@@ -52,14 +52,14 @@ class _Static(_Plain):
 
 
 class _Deaf:
-    """Has no handler, but may hold those who have."""
+    """Has no handler, but may hold addons that do."""
 
     def __init__(self, name: str, *addons: Any) -> None:
         self.name, self.addons = name, addons
 
 
 class _Late(_Addon):
-    """Hears nothing until somebody gives it a handler."""
+    """Has no handler until it is given one."""
 
     request = None  # type: ignore[assignment]
 
@@ -73,7 +73,7 @@ def _halt() -> None:
 
 
 def _manager() -> tuple[AddonManager, list[str]]:
-    """Return mitmproxy's own with addons of all kinds, and where they say that they were called."""
+    """Return mitmproxy's own manager with all kinds of addons, and the list in which they record their calls."""
     calls: list[str] = []
     master = Master(Options(), with_termlog=False)
     manager = master.addons
@@ -94,7 +94,7 @@ def _manager() -> tuple[AddonManager, list[str]]:
         late,
         _Deaf("holder", _Deaf("inner", _Addon("deep", calls, wait))),
         _Addon("failing", calls, _fail, (_Addon("behind the failing one", calls),)),
-        SimpleNamespace(name="import", request=logging),  # A module of a hook's name is no handler.
+        SimpleNamespace(name="import", request=logging),  # A module with a hook's name is not a handler.
         SimpleNamespace(name="wrong", request=7),  # Nor is this one, which is an error.
         module,
         _Plain("plain", calls),
@@ -113,7 +113,7 @@ def _manager() -> tuple[AddonManager, list[str]]:
 
 
 async def test_all_is_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
-    """The same addons are called in the same order, and the same errors are logged, with the addon and without it."""
+    """The same addons are called in the same order, and the same errors logged, with the addon and without it."""
     addons, calls = _manager()
     flow = tflow.tflow()
 
@@ -145,7 +145,7 @@ async def test_all_is_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_nobody_is_entered_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hook that no addon has a handler for calls none of them."""
+    """If no addon has a handler for a hook, none of them is called."""
     addons, _ = _manager()
 
     async def entered(*_: object) -> None:
@@ -157,8 +157,8 @@ async def test_nobody_is_entered_for_nothing(monkeypatch: pytest.MonkeyPatch) ->
     await addons.trigger_event(UpdateHook([tflow.tflow()]))
 
 
-async def test_an_addon_that_cannot_be_looked_at_is_left_to_mitmproxy(caplog: pytest.LogCaptureFixture) -> None:
-    """What raises at a glance is logged in mitmproxy's words, and keeps nobody else from being called."""
+async def test_an_addon_that_cannot_be_inspected_is_left_to_mitmproxy(caplog: pytest.LogCaptureFixture) -> None:
+    """An error while inspecting it is logged in mitmproxy's words, and the other addons are still called."""
     calls: list[str] = []
 
     class Odd:
@@ -187,7 +187,7 @@ async def test_an_addon_that_cannot_be_looked_at_is_left_to_mitmproxy(caplog: py
     assert calls == ["behind", "update of 1"] * 3
 
 
-async def test_what_is_given_while_a_hook_is_under_way_is_heard_at_the_next() -> None:
+async def test_a_handler_given_during_a_hook_is_called_at_the_next() -> None:
     calls: list[str] = []
     plain = SimpleNamespace(name="plain")
 
@@ -202,8 +202,8 @@ async def test_what_is_given_while_a_hook_is_under_way_is_heard_at_the_next() ->
     assert calls == ["giving", "giving", "given"]
 
 
-async def test_a_handler_that_comes_later_is_heard() -> None:
-    """One that an addon is given itself, one in addons that it is given, one of an addon that is new in the chain."""
+async def test_a_handler_that_comes_later_is_called() -> None:
+    """One given to an addon, one inside the addons that it is given, and one of an addon new in the chain."""
     calls: list[str] = []
     plain, holder = SimpleNamespace(name="plain"), SimpleNamespace(name="holder")
     manager = Master(Options(), with_termlog=False).addons
@@ -245,7 +245,7 @@ async def test_addons_that_a_script_gets_later_are_called() -> None:
 
 
 async def test_who_looks_up_attributes_in_its_own_way_is_asked() -> None:
-    """Its class and its own attributes do not say what it hears."""
+    """Its class and its instance attributes do not show which hooks it handles."""
     calls: list[str] = []
 
     class Answers:
@@ -270,7 +270,7 @@ async def test_who_looks_up_attributes_in_its_own_way_is_asked() -> None:
 
 @pytest.mark.parametrize("is_mapped", [False, True])
 async def test_what_is_mapped_to_a_file_is_as_it_was(is_mapped: bool, tmp_path: Path) -> None:
-    """mitmproxy's own handler is asked as soon as anything is to be mapped, and not before."""
+    """mitmproxy's own handler is called as soon as anything is to be mapped, and not before."""
     (tmp_path / "answer").write_text("from a file")
     with taddons.context(mapped := MapLocal()) as mitm:
         mitm.options.map_local = [f"|//address|{tmp_path / 'answer'}"] * is_mapped
@@ -283,7 +283,7 @@ async def test_what_is_mapped_to_a_file_is_as_it_was(is_mapped: bool, tmp_path: 
 
 
 async def test_no_url_is_made_where_nothing_is_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """mitmproxy's own handler makes one first."""
+    """mitmproxy's own handler builds one first."""
     asked: list[HTTPFlow] = []
     monkeypatch.setattr(Request, "pretty_url", property(asked.append))
     with taddons.context(MapLocal()) as mitm:

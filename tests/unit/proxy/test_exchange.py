@@ -1,4 +1,4 @@
-"""One exchange: how its answer goes on, its clock, and what a bug of ours does to it."""
+"""One exchange: how its answer is handled, its clocks, and the effect of our own bugs."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, 
 
 
 @pytest.mark.parametrize("name", DECISIONS)
-def test_how_an_answer_goes_on(name: str) -> None:
-    """Headers decide whether an answer is streamed through us, read as a whole, or passed."""
+def test_how_an_answer_is_handled(name: str) -> None:
+    """Headers decide whether an answer is streamed through us, read as a whole, or passed on."""
     planned, stream, status, headers, body, ours, expected = DECISIONS[name]
     made, flow = exchange(planned=planned, stream=stream), answered(status, body, **headers)
     made.begin(flow)
@@ -95,7 +95,7 @@ def test_how_an_answer_goes_on(name: str) -> None:
 
 
 def test_backends_response_is_left_as_it_is() -> None:
-    """mitmproxy judges the backend's connection by its own headers: those stay."""
+    """mitmproxy judges the backend's connection by the backend's own headers, so those stay."""
     made, flow = exchange(), answered(content_type=SSE, connection="close")
     original = flow.response
     assert original is not None
@@ -109,7 +109,7 @@ def test_backends_response_is_left_as_it_is() -> None:
 
 
 def test_http_1_0_clients_get_no_chunks() -> None:
-    """Whoever speaks HTTP/1.0 does not know them, and HTTP/2 forbids them."""
+    """HTTP/1.0 clients do not know chunked encoding, and HTTP/2 forbids it."""
     for version in ("HTTP/1.0", "HTTP/2.0"):
         made, flow = exchange(), answered(content_type=SSE, transfer_encoding="chunked")
         flow.request.http_version = version
@@ -119,7 +119,7 @@ def test_http_1_0_clients_get_no_chunks() -> None:
 
 
 def test_endless_patience(clock: Clock) -> None:
-    """An idle timeout of 0 waits for ever."""
+    """With an idle timeout of 0 we wait forever."""
     made = exchange(stream=False, idle_timeout=0)
     clock.now += 1e6
     assert made.overdue() is None
@@ -127,7 +127,7 @@ def test_endless_patience(clock: Clock) -> None:
 
 
 def test_whole_answer_that_never_comes(clock: Clock) -> None:
-    """Before anything was sent, silence is a 504."""
+    """If nothing has been sent yet, silence is a 504."""
     made = exchange(stream=False, idle_timeout=60)
     assert made.overdue() is None
     clock.now += 60
@@ -148,7 +148,7 @@ def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
 
 
 def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for a whole answer: a 500."""
+    """An exception while a whole answer is rewritten is a 500."""
 
     def bug(*_: Any) -> list[bytes]:
         raise ZeroDivisionError
@@ -162,7 +162,7 @@ def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rewritten_only_once() -> None:
-    """An answer that was streamed or passed is left alone at the end."""
+    """An answer that was streamed or passed on is left alone at the end."""
     for made, flow in (
         (exchange(), answered(content_type=SSE)),
         (exchange(), answered(500)),
@@ -213,7 +213,7 @@ REQUESTS: dict[str, tuple[bytes, dict[str, str], int | None]] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_that_cannot_be_read(name: str) -> None:
-    """What mentions tools is read or refused, but never passed on as it is; each error is the API's own."""
+    """A body that mentions tools is parsed or refused, but never passed on unchanged; errors have the API's shape."""
     body, headers, status = REQUESTS[name]
     limits = Limits(max_request_bytes=5_000 if "number" in name else 1_500)
     made, flow = Exchange(Report(), client_id="c", cors={}, limits=limits), request(body, **headers)
@@ -224,7 +224,7 @@ def test_requests_that_cannot_be_read(name: str) -> None:
 
 
 def test_request_that_was_dropped_as_it_arrived() -> None:
-    """Of a body beyond the limit nothing is left to read."""
+    """A body beyond the limit was not stored, so there is nothing to parse."""
     made, flow = exchange(), request(b"")
     made.is_request_too_large = True
     rewrite_request(made, flow)
@@ -233,7 +233,7 @@ def test_request_that_was_dropped_as_it_arrived() -> None:
 
 
 def test_repr_shows_the_state() -> None:
-    """A debugger sees where an exchange stands."""
+    """The repr shows a debugger the state of an exchange."""
     made = exchange()
     assert repr(made) == "Exchange(waiting)"
     made.begin(answered(content_type=SSE))

@@ -18,7 +18,7 @@ def test_error_response() -> None:
 
 
 def test_a_copy() -> None:
-    """It is as mitmproxy's own, and shares nothing that can change."""
+    """It equals mitmproxy's own copy, and shares nothing mutable with the original."""
     response = Response.make(200, b"words", {"x-a": "b"})
     response.trailers, response.stream = Headers([(b"x-t", b"u")]), True
     copy, own = copied(response), response.copy()
@@ -37,14 +37,14 @@ def test_a_copy() -> None:
     )
 )
 def test_headers_by_name(fields: list[tuple[bytes, bytes]]) -> None:
-    """As mitmproxy gives them one by one, for names of any case, with several headers of one name, in any bytes."""
+    """The same as mitmproxy's own lookup, for names in any case, repeated names, and any bytes."""
     headers = Headers(fields)
     found = by_name(headers)
     assert found == {name.lower(): headers[name] for name in headers}
 
 
 def test_a_backends_head_for_a_body_of_ours() -> None:
-    """What frames or encodes its own body goes; the rest stays."""
+    """Headers about the framing and encoding of the backend's body go; the rest stays."""
     headers = {"content-encoding": "gzip", "content-length": "9", "x-a": "b", "content-type": "text/plain"}
     response = Response.make(200, b"", headers)
     response.headers["content-length"] = "9"
@@ -55,15 +55,15 @@ def test_a_backends_head_for_a_body_of_ours() -> None:
 
 
 def test_a_streams_head() -> None:
-    """No proxy between us and the client may hold a stream back, or compress it, whatever the backend said."""
+    """Proxies between us and the client are told not to buffer or compress a stream, whatever the backend sent."""
     response = Response.make(200, b"", {"content-type": "text/event-stream", "cache-control": "max-age=60"})
     set_head(response, "text/event-stream; charset=utf-8")
     assert response.headers["cache-control"] == "no-cache, no-transform"
     assert response.headers["x-accel-buffering"] == "no"
 
 
-def test_the_words_of_a_backends_error() -> None:
-    """In whatever shape it says them; anything else says nothing."""
+def test_the_message_of_a_backends_error() -> None:
+    """It is found in any usual shape; anything else gives an empty message."""
     assert error_message(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
     assert error_message(b'{"error": "gone"}') == "gone"
     for body in (b"", b"<html>", b"[]", b'{"a": 1}', b"\xff"):

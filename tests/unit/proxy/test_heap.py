@@ -1,4 +1,4 @@
-"""The garbage collector leaves alone what was there at the start."""
+"""The garbage collector skips the objects that existed at the start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from toolsimlib.proxy.heap import Heap
 
 
 def test_what_is_there_is_frozen_until_the_addon_goes() -> None:
-    """While the addon is loaded a full collection looks at new objects alone."""
+    """While the addon is loaded, a full collection only examines new objects."""
     heap = Heap()
     heap.running()
     try:

@@ -1,4 +1,4 @@
-"""A flow as the router looks at it."""
+"""What the router sees of a flow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsimlib.proxy.incoming import incoming
 
 
 def test_which_way_a_flow_came() -> None:
-    """To the listener itself, by a reverse mode, or on its way to some other host."""
+    """To the listener itself, in reverse mode, or on its way to another host."""
     flow = tflow.tflow()
     flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
     flow.client_conn.proxy_mode = ProxyMode.parse("regular")
@@ -25,7 +25,7 @@ def test_which_way_a_flow_came() -> None:
 
 
 def test_headers_are_those_of_the_request() -> None:
-    """Under lower-case names, whatever their case, and those of one name together."""
+    """Names are lower case, and fields of one name are joined."""
     flow = tflow.tflow()
     flow.request.headers = Headers([(b"Via", b"1.0 a"), (b"X-Odd", b"\xff"), (b"VIA", b"1.1 b, 1.1 c")])
     assert incoming(flow).headers == {"via": "1.0 a, 1.1 b, 1.1 c", "x-odd": "\udcff"}

@@ -1,4 +1,4 @@
-"""Jobs: what they say is heavy, and that none of them raises."""
+"""Jobs: which of them are heavy, and that none of them raises."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def background_job(data: bytes = b'{"input":"x","background":true}') -> Backgrou
     ],
 )
 def test_what_is_heavy(job: Job, heavy: bool) -> None:
-    """What is large or compressed is not for the event loop."""
+    """Large or compressed bodies are not for the event loop."""
     assert is_heavy(job) is heavy
 
 
 def test_a_job_and_what_comes_of_it_can_travel() -> None:
-    """Both survive the way to another process and back, and say the same there."""
+    """Both survive the trip to another process and back, with the same content."""
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), background_job()):
         travelled = pickle.loads(pickle.dumps(job))
         here, there = run(job), pickle.loads(pickle.dumps(run(travelled, patient=True)))
@@ -57,7 +57,7 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
 
 
 def test_a_topic_waits_where_it_can() -> None:
-    """It is found at once in another process, and for a large request; else there is what it is to be found in."""
+    """It is found at once in another process, and for a large request; otherwise the items to search are returned."""
     large = BODY | {"model": "m" * LOOP_BYTES}
     for done in (run(request_job(), patient=True), run(request_job(large, limit=10 * LOOP_BYTES))):
         assert done.topic is not None
@@ -92,7 +92,7 @@ def test_errors(job: Job, status: int, words: str) -> None:
 
 @pytest.mark.parametrize("bug", [MemoryError, ZeroDivisionError])
 def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug of ours is told with its traceback; too little memory is the body's own fault."""
+    """A bug of ours is reported with its traceback; running out of memory is blamed on the body."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise bug
@@ -107,13 +107,13 @@ def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("body", [b"plain", b'{"tools": []}', b'{"x": NaN}', b'["tools", NaN]'])
 def test_bodies_that_pass(body: bytes) -> None:
-    """No object, nothing about tools, or JSON that was read."""
+    """No object, nothing about tools, or JSON outside any tools."""
     assert run(request_job(body)) == Done(Report())
 
 
 @pytest.mark.parametrize("body", [b'{"tools": [NaN]}', b'{"tools": [', b' {"tool_calls": -Infinity}'])
-def test_tools_that_nobody_can_read(body: bytes) -> None:
-    """Passed on, the model would never hear of them."""
+def test_tools_that_cannot_be_parsed(body: bytes) -> None:
+    """They are refused: if they were passed on, the model would never see them."""
     error = run(request_job(body)).error
     assert error is not None
     assert error.status == 400

@@ -8,7 +8,7 @@ from toolsimlib.proxy.keep import BodyRecorder, BoundedBuffer
 
 
 def exchanged(*, content: bytes | None) -> HTTPFlow:
-    """A flow whose request was backed up and rewritten; its answer has ``content``."""
+    """Return a flow whose request was backed up and rewritten; its answer has ``content``."""
     flow = tflow.tflow()
     flow.request.content = b"the client's own"
     flow.backup()
@@ -21,7 +21,7 @@ def exchanged(*, content: bytes | None) -> HTTPFlow:
 
 
 def test_a_buffer_keeps_whole_chunks():
-    """What does not fit is counted and not kept, nor is anything after it: a kept body has no holes."""
+    """What does not fit, and all that follows, is counted but not stored: a stored body has no gaps."""
     buffer = BoundedBuffer(limit=5)
     for chunk in (b"ab", b"cd", b"efg", b"h"):
         buffer.add(chunk)
@@ -47,7 +47,7 @@ def test_both_sides_are_in_the_flow():
 
 
 def test_reverting_takes_nothing_away():
-    """Comment, mark and report stay; the report then says whose bodies these are."""
+    """Comment, mark and report stay; the report then names the side that the flow shows."""
     recorder, flow = BodyRecorder(), exchanged(content=b"whole")
     recorder.whole(Response.make(200, b"raw"))
     recorder.store_in(flow)
@@ -60,7 +60,7 @@ def test_reverting_takes_nothing_away():
 
 
 def test_a_whole_answer_is_kept_as_it_came():
-    """What is changed afterwards does not change what was kept, and a body that mitmproxy stored itself stays."""
+    """Later changes do not affect what was stored, and a body that mitmproxy stored itself stays."""
     recorder, flow = BodyRecorder(), exchanged(content=b"raw")
     assert flow.response is not None
     recorder.whole(flow.response)
@@ -72,7 +72,7 @@ def test_a_whole_answer_is_kept_as_it_came():
 
 
 def test_without_an_answer_or_a_backup():
-    """An exchange that was aborted before its answer, or that we never rewrote, is left as it is."""
+    """An exchange that was aborted before its answer, or that we never rewrote, is left alone."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     flow.response = None
     recorder.store_in(flow)
@@ -84,7 +84,7 @@ def test_without_an_answer_or_a_backup():
 
 
 def test_missing():
-    """The sides of which something is missing are named with their numbers."""
+    """Sides with missing bytes are listed with their number."""
     recorder = BodyRecorder()
     assert recorder.missing == {}
     recorder.sent = BoundedBuffer(limit=1)
@@ -93,7 +93,7 @@ def test_missing():
 
 
 def test_a_kept_exchange_can_be_saved():
-    """Both sides go through a flow file unharmed."""
+    """Both sides survive being written to a flow file."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     recorder.begin(Response.make(200))
     recorder.received.add(b"raw \xff\x00")
@@ -109,7 +109,7 @@ def test_a_kept_exchange_can_be_saved():
 
 
 def test_an_old_answer_does_not_stay():
-    """When a replay is aborted before its answer, the backup holds none either."""
+    """If a replay is aborted before its answer, the backup has no answer either."""
     recorder, flow = BodyRecorder(), exchanged(content=b"")
     flow._backup["response"] = Response.make(200, b"old").get_state()  # type: ignore[index]
     flow.response = None
@@ -119,7 +119,7 @@ def test_an_old_answer_does_not_stay():
 
 
 def test_what_passes_is_recorded_on_both_sides() -> None:
-    """And goes on as it came."""
+    """It is passed on unchanged."""
     recorder = BodyRecorder()
     assert recorder.passing(b"error") == b"error"
     assert recorder.sent.content() == recorder.received.content() == b"error"

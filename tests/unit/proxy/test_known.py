@@ -7,7 +7,7 @@ from toolsimlib.proxy.known import HeldCatalogues, KnownBackends, Root
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
-    """Requests of either API and version path are for one backend; another path or port is another one."""
+    """Requests of either API and version path go to one backend; another path or port means another one."""
     backends = KnownBackends()
     one = backends.at("http", "h", 1, "/v1")
     assert one.root == Root("http", "h", 1, "")
@@ -17,13 +17,13 @@ def test_a_backend_is_known_by_its_address_and_path() -> None:
 
 
 def test_addresses_of_pages() -> None:
-    """A page stands beside /v1; an IPv6 address has its brackets."""
+    """A page is a sibling of /v1; an IPv6 address is in brackets."""
     assert Root("https", "h", 443, "/gateway").url("/props") == "https://h:443/gateway/props"
     assert Root("http", "::1", 80).url("/props") == "http://[::1]:80/props"
 
 
 def test_a_backend_that_is_gone_is_forgotten() -> None:
-    """With all that was known of it; one that has taken its place since stays."""
+    """Everything known of it is dropped; a backend that has replaced it meanwhile stays."""
     backends = KnownBackends()
     old = backends.at("http", "h", 1)
     old.engine = "vllm"
@@ -36,7 +36,7 @@ def test_a_backend_that_is_gone_is_forgotten() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Clients choose addresses and models: the oldest backend goes, and no backend remembers models without end."""
+    """Clients choose addresses and models: the oldest backend is dropped, and refusals per backend are bounded."""
     backends = KnownBackends()
     first = backends.at("http", "h", 0)
     for port in range(1, known._MAX_BACKENDS + 1):
@@ -47,8 +47,8 @@ def test_memory_is_bounded() -> None:
         assert len(first.refused) <= known._MAX_REFUSED
 
 
-def test_what_a_backend_was_told() -> None:
-    """Found by the answer that a request goes on from, at the backend that gave it; known of all backends together."""
+def test_catalogues_that_a_backend_holds() -> None:
+    """It is found by the answer that a request continues, and only at the backend that gave that answer."""
     backends = KnownBackends()
     one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
     one.held.note(one.root, "r1", HeldCatalogue("digest"))
@@ -59,8 +59,8 @@ def test_what_a_backend_was_told() -> None:
     assert one.held.before(one.root, b'{"previous_response_id":5}') == {}
 
 
-def test_what_was_told_is_forgotten() -> None:
-    """With an answer goes all that was told with the same one, and nothing else, wherever it was told that."""
+def test_held_catalogues_are_forgotten() -> None:
+    """All answers of the same chain are dropped with it; other chains, and other backends, are not affected."""
     backends = KnownBackends()
     one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
     one.held.note(one.root, "r1", HeldCatalogue("digest"))
@@ -74,15 +74,15 @@ def test_what_was_told_is_forgotten() -> None:
     assert other.held.before(other.root, body) == {"r1": HeldCatalogue("digest", "r1")}
 
 
-def test_what_was_told_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not gone on from for longest goes first; an id beyond all measure is not remembered."""
+def test_held_catalogues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalogue that has gone unused for longest is dropped first; an overlong id is not stored."""
     monkeypatch.setattr(known, "_MAX_HELD", 3)
-    told, root = HeldCatalogues(), Root("http", "h", 1)
+    held, root = HeldCatalogues(), Root("http", "h", 1)
     for id in "abc":
-        told.note(root, id, HeldCatalogue("digest"))
-    assert told.before(root, b'{"previous_response_id":"a"}')
-    told.note(root, "d", HeldCatalogue("digest"))
-    left = [id for id in "abcd" if told.before(root, b'{"previous_response_id":"%s"}' % id.encode())]
+        held.note(root, id, HeldCatalogue("digest"))
+    assert held.before(root, b'{"previous_response_id":"a"}')
+    held.note(root, "d", HeldCatalogue("digest"))
+    left = [id for id in "abcd" if held.before(root, b'{"previous_response_id":"%s"}' % id.encode())]
     assert left == ["a", "c", "d"]
-    told.note(root, "x" * 300, HeldCatalogue("digest"))
-    assert len(told._held) == 3
+    held.note(root, "x" * 300, HeldCatalogue("digest"))
+    assert len(held._held) == 3

@@ -1,4 +1,4 @@
-"""Who may be asked for which request."""
+"""Which requests may use MCP servers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def asked(origin: str | None = None) -> HTTPFlow:
 
 
 def test_nobody_is_asked_by_default() -> None:
-    """Not for any request."""
+    """Without options, no request has any."""
     servers = Servers()
     assert not servers.is_used
     assert servers.hosting(ORIGINS, asked()) is None
 
 
 async def test_a_web_page_has_to_be_listed() -> None:
-    """One that is not could not read the answer, but its tools would have been run."""
+    """A page that is not listed could not read the answer, but its tools would have run."""
     servers = Servers()
     servers.update(MCP)
     assert servers.is_used
@@ -40,19 +40,19 @@ async def test_a_web_page_has_to_be_listed() -> None:
 
 
 async def test_whose_a_request_is_is_known_from_its_beginning() -> None:
-    """By the key that it came with."""
+    """The owner is the key that it came with."""
     servers = Servers()
     servers.update(MCP)
     mine, other = asked(), asked()
     servers.begin(mine, "me")
     servers.begin(other, "you")
-    told = [servers.hosting(ORIGINS, each) for each in (mine, other)]
-    assert [each.owner for each in told if each is not None] == ["me", "you"]
+    hostings = [servers.hosting(ORIGINS, flow) for flow in (mine, other)]
+    assert [hosting.owner for hosting in hostings if hosting is not None] == ["me", "you"]
     await servers.stop()
 
 
-async def test_what_is_asked_for() -> None:
-    """With servers of the file every request; else one that may be about MCP, by its bytes."""
+async def test_which_requests_are_about_servers() -> None:
+    """With servers from the file it is every request; otherwise only one whose bytes may be about MCP."""
     servers = Servers()
     servers.update(MCP)
     hosting = servers.hosting(ORIGINS, asked())
@@ -67,7 +67,7 @@ async def test_what_is_asked_for() -> None:
 
 
 async def test_options_that_change_end_the_servers_that_run() -> None:
-    """And only if they are about servers."""
+    """But only a change of options about servers."""
     servers = Servers()
     servers.update(MCP)
     first = servers.hosting(ORIGINS, asked())

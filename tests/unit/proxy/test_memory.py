@@ -1,4 +1,4 @@
-"""The memory over a store that works, and over one that does not."""
+"""The memory over a store that works, and over one that fails."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def turn(id: str, references: References | None = None) -> Turn:
     return Turn("p", kept=Kept(id), references=references or References(), own=b'[{"id":"i1"}]', names=("i1",))
 
 
-async def test_what_was_kept_is_recalled() -> None:
-    """By its id, with what it continues, and by its items' ids; elsewhere it is not there."""
+async def test_what_was_stored_is_recalled() -> None:
+    """By its id, together with what it continues, and by the ids of its items; other partitions do not see it."""
     made = memory()
     assert await made.keep(turn("resp_1"), ANSWER, ["o1"]) is True
     assert await made.keep(turn("resp_2", References("resp_1")), ANSWER, ["o2"]) is True
     recalled = await made.recall("p", References("resp_2", items=("i1", "o2")), MANY)
     assert isinstance(recalled, Recalled)
-    assert [len(items_of(json.loads(each))) for each in recalled.records] == [2, 2]
+    assert [len(items_of(json.loads(record))) for record in recalled.records] == [2, 2]
     assert set(recalled.holders) == {"i1", "o2"}
     for partition, references in (
         ("q", References("resp_1")),
@@ -50,7 +50,7 @@ async def test_what_was_kept_is_recalled() -> None:
 
 
 async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
-    """Half of what it continues would be another question: the error names what is missing."""
+    """Half of what it continues would be another question: the error names the missing answer."""
     made = memory(Bounds(records=1))
     await made.keep(turn("resp_1"), ANSWER, [])
     await made.keep(turn("resp_2", References("resp_1")), ANSWER, [])
@@ -61,7 +61,7 @@ async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
 
 
 async def test_too_much_is_a_413() -> None:
-    """More than a request may hold is not read."""
+    """References to more than a request may contain are refused."""
     made = memory()
     await made.keep(turn("resp_1"), ANSWER, [])
     refused = await made.recall("p", References("resp_1"), 10)
@@ -70,7 +70,7 @@ async def test_too_much_is_a_413() -> None:
 
 
 async def test_an_answer_is_added_to_its_conversation() -> None:
-    """With its input, behind what is there; also when others add to it at the same time."""
+    """Its input and output are appended, also if others write to it at the same time."""
     made = memory()
     store = made._store
     assert store is not None
@@ -87,16 +87,16 @@ async def test_an_answer_is_added_to_its_conversation() -> None:
     assert await made.keep(turn("resp_1", References(conversation="conv_1")), ANSWER, ["o1"]) is True
     recalled = await made.recall("p", References(conversation="conv_1", items=("o1",)), MANY)
     assert isinstance(recalled, Recalled)
-    assert [each["id"] for each in items_of(json.loads(recalled.records[0]))] == ["i0", "i1", "o1"]
+    assert [item["id"] for item in items_of(json.loads(recalled.records[0]))] == ["i0", "i1", "o1"]
 
 
 async def test_an_answer_of_a_conversation_that_is_gone_is_lost() -> None:
-    """It cannot be added, and its client is told."""
+    """It cannot be added, so LOST is returned for the client."""
     assert await memory().keep(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
 
 
 class Broken:
-    """A store that can do nothing."""
+    """A store on which every operation fails."""
 
     async def put(self, *_: object) -> Size:
         raise StoreError("down")
@@ -130,7 +130,7 @@ async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
-    """Records with versions, found by name; a store that fails is counted and said, and a conflict is no failure."""
+    """Records with versions, found by name; a failing store is counted and logged, and a conflict is no failure."""
     made = memory()
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})
     assert made.size.records == 2
@@ -154,8 +154,8 @@ async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
     assert "cannot write" in caplog.text
 
 
-def test_a_store_is_opened_anew_only_where_it_changes(tmp_path: Path) -> None:
-    """Other options leave what is in memory there; without a store nothing is counted."""
+def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
+    """Other options leave the records in memory; without a store there are no metrics."""
     made = memory()
     first = made._store
     made.configure(Address("memory"), Bounds())
@@ -168,7 +168,7 @@ def test_a_store_is_opened_anew_only_where_it_changes(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
-    """Another one takes its place, or none at the end: what was being written is written, and nothing stays open."""
+    """Whether replaced or shut down: pending writes are finished, and no file stays open."""
     made, file = Memory(), tmp_path / "store"
     made.configure(Address("sqlite", str(file)), Bounds())
     kept = [asyncio.create_task(made.keep(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
@@ -177,11 +177,11 @@ async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
     assert await asyncio.gather(*kept) == [True] * 20
     await made.keep(turn("resp_20"), ANSWER, [])
     await made.close()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "store"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]
     made.configure(Address("sqlite", str(file)), Bounds())
     assert isinstance(await made.recall("p", References("resp_19"), MANY), Recalled)
     await made.close()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "store"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]
 
 
 async def _never(_: bytes | None) -> Done:
@@ -189,7 +189,7 @@ async def _never(_: bytes | None) -> Done:
 
 
 async def test_a_store_that_is_taken_away_under_a_turn() -> None:
-    """What needs it is an error in the API's shape, what does not is answered and says that it is not kept."""
+    """What needs the store is an error in the API's shape; what does not is answered, and marked as not stored."""
     made = memory()
     made.configure(None, Bounds())
     assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE
@@ -202,7 +202,7 @@ async def test_a_store_that_is_taken_away_under_a_turn() -> None:
 
 
 def test_partitions() -> None:
-    """Each key has its own, which does not show the key; no key is one too."""
+    """Each key has its own, whose name does not contain the key; no key is a partition too."""
     one, other = (b"authorization", b"Bearer a"), (b"authorization", b"Bearer b")
     partitions = [partition_of(fields) for fields in ([], [one], [other], [(b"api-key", b"a")], [one, other])]
     assert len(set(partitions)) == 5

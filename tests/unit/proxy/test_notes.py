@@ -10,26 +10,26 @@ POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=
 
 
 def test_a_policy_as_plain_data_and_back() -> None:
-    """A recording says what was not at its default; that is the policy under which it is replayed."""
-    said = policy_as_dict(POLICY)
-    assert said == {"tool_allowlist": ["a", "b"], "tool_block_max": 2, "output_mode": "obsidian-xml"}
+    """A recording lists the values that are not defaults; they restore the policy for its replay."""
+    recorded = policy_as_dict(POLICY)
+    assert recorded == {"tool_allowlist": ["a", "b"], "tool_block_max": 2, "output_mode": "obsidian-xml"}
     policy_as_dict(POLICY)["tool_allowlist"].append("of another flow")
-    assert policy_as_dict(POLICY) == said
+    assert policy_as_dict(POLICY) == recorded
     flow = tflow.tflow()
-    flow.metadata[NOTE] = {"side": "backend", "options": said}
+    flow.metadata[NOTE] = {"side": "backend", "options": recorded}
     assert policy_for(flow, Policy(), (), is_builtin=False) == POLICY
 
 
 def test_what_the_operator_sets_by_hand_counts() -> None:
-    """An option set by hand comes before the recorded one."""
+    """An option set by hand takes precedence over the recorded one."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": policy_as_dict(POLICY)}
     by_hand = Policy(tool_block_max=5)
     assert policy_for(flow, by_hand, ["tool_block_max"], is_builtin=False) == replace(POLICY, tool_block_max=5)
 
 
-def test_what_is_no_option_is_passed_over() -> None:
-    """A file of another version, or a broken one, cannot set what is not a policy, nor a value of another type."""
+def test_what_is_no_option_is_ignored() -> None:
+    """A file of another version, or a damaged one, cannot set unknown fields, nor values of another type."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"tool_block_max": "x", "gone": 1}}
     assert policy_for(flow, POLICY, (), is_builtin=False) == Policy()
@@ -37,7 +37,7 @@ def test_what_is_no_option_is_passed_over() -> None:
 
 
 def test_stored_flows() -> None:
-    """A flow from a file that the addon has not worked on."""
+    """A flow from a file that the addon has not processed."""
     flow = tflow.tflow()
     flow.live = True
     assert not is_stored(flow)

@@ -7,7 +7,7 @@ from toolsimlib.report import Report
 
 
 def test_a_round_is_known_by_its_flow_alone() -> None:
-    """While it is under way by its id; a client cannot make its flow one, nor can a note in a live flow."""
+    """During a round by its id; a client cannot mark its own flow as a round, nor can a note in a live flow."""
     flow = tflow.tflow()
     assert part_of(flow) is None
     report = Report(round=2, part_of="x")

@@ -56,7 +56,7 @@ ANSWERS = {
 
 
 class Addon:
-    """Records the hooks that it gets, and acts at one of them."""
+    """Records the hooks that it gets, and acts in one of them."""
 
     def __init__(self, hook: str, act: Callable[[HTTPFlow], Any]) -> None:
         self.name = "acting"
@@ -75,7 +75,7 @@ class Addon:
 
 
 class Connection:
-    """mitmproxy's layers of one client connection and, as its server does it, a task for each hook; no sockets."""
+    """mitmproxy's layers of one client connection, and a task for each hook, as in mitmproxy's server; no sockets."""
 
     def __init__(self, context: taddons.context) -> None:
         self._manager = context.master.addons
@@ -89,7 +89,7 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def give(self, event: Event) -> None:
-        """Give an event to the layers, and wait until nothing goes on any more."""
+        """Pass an event to the layers, and wait until nothing is running."""
         self._handle(event)
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -189,7 +189,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
 async def carried(
     monkeypatch: pytest.MonkeyPatch, stream: type[HttpStream], request: str, reply: str, hook: str, act: Any
 ) -> tuple[list[str], list[tuple[str, bytes]], list[str]]:
-    """Return which hooks an addon got, what was sent to whom, and which hooks mitmproxy was to run."""
+    """Return which hooks an addon got, what was sent to whom, and which hooks were left to mitmproxy."""
     addon = Addon(hook, act)
     with monkeypatch.context() as patch, taddons.context(Proxyserver(), addon, Dispatch()) as context:
         patch.setattr(http, "HttpStream", stream)
@@ -216,10 +216,10 @@ async def carried(
     + [("responseheaders", "two reads", reply) for reply in ANSWERS]
     + [("responseheaders", "the next one at its heels", "stream")],
 )
-async def test_all_is_heard_and_sent_as_by_mitmproxy(
+async def test_hooks_and_bytes_are_mitmproxys(
     monkeypatch: pytest.MonkeyPatch, hook: str, request_: str, reply: str
 ) -> None:
-    """Whatever an addon does at one of the hooks on the way to an answer."""
+    """Whatever an addon does in one of the hooks on the way to an answer."""
     for act in ACTS:
         theirs = await carried(monkeypatch, HttpStream, request_, reply, hook, act)
         ours = await carried(monkeypatch, PromptStream, request_, reply, hook, act)
@@ -237,7 +237,7 @@ async def test_what_keeps_nobody_waiting_takes_no_task(
 
 
 @pytest.mark.parametrize("act", [wait, answer, kill, intercept])
-async def test_mitmproxy_waits_for_all_else(monkeypatch: pytest.MonkeyPatch, act: Callable[[HTTPFlow], Any]) -> None:
+async def test_mitmproxy_waits_for_all_others(monkeypatch: pytest.MonkeyPatch, act: Callable[[HTTPFlow], Any]) -> None:
     calls, _, hooks = await carried(monkeypatch, PromptStream, "two reads", "whole", "request", act)
     assert hooks[0] == "request"
     assert calls.count("request") == 1

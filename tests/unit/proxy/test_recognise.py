@@ -1,4 +1,4 @@
-"""Backends are asked who they are: by whom, how often, and for how long."""
+"""Probing backends: which are asked, how often, and for how long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VLLM = {"/version": b'{"version": "0.11.0"}'}
 
 
 class Pages:
-    """A server of pages by path; all others are 404. ``hangs``: it takes requests and never answers."""
+    """A server of pages by path; all others are 404. ``hangs``: it accepts requests and never answers."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         self.pages = pages
@@ -89,7 +89,7 @@ async def settled(known: KnownBackends) -> None:
 
 
 async def test_the_first_request_waits_for_the_answer(known: KnownBackends, recogniser: Recogniser) -> None:
-    """Then it is known, and nobody asks again."""
+    """After that it is known, and not asked again."""
     async with serve(VLLM) as pages:
         backend = known.at("http", "127.0.0.1", pages.port, "/v1")
         await recogniser.requestheaders(request(backend))
@@ -113,7 +113,7 @@ async def test_a_server_that_is_none_of_them(known: KnownBackends, recogniser: R
 async def test_a_server_that_hangs(
     known: KnownBackends, recogniser: Recogniser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Costs the first request a bounded time, the others none, and is asked again after a rest."""
+    """The first request waits a bounded time and the others not at all; after a rest, the server is asked again."""
     monkeypatch.setattr(recognise, "WAIT_SECONDS", 0.05)
     monkeypatch.setattr(recognise, "PROBE_SECONDS", 0.2)
     async with serve(VLLM) as pages:
@@ -148,7 +148,7 @@ async def test_nobody_there(known: KnownBackends, recogniser: Recogniser) -> Non
 
 @pytest.mark.parametrize("why", ["not ours", "switched off", "from a file", "no exchange"])
 async def test_who_is_not_asked(why: str, known: KnownBackends, recogniser: Recogniser) -> None:
-    """A host that the operator did not name, one whose engine was named, and the backend of a stored flow."""
+    """A host that the operator did not name, one whose engine was set, and the backend of a stored flow."""
     async with serve(VLLM) as pages:
         backend = known.at("http", "127.0.0.1", pages.port)
         recogniser.is_open = why != "switched off"
@@ -161,7 +161,7 @@ async def test_who_is_not_asked(why: str, known: KnownBackends, recogniser: Reco
 
 @pytest.mark.parametrize("key", ["", "sk-upstream"])
 async def test_the_key(key: str, known: KnownBackends, recogniser: Recogniser) -> None:
-    """The operator's key for the backend is sent, and nothing that the client sent."""
+    """The operator's key for the backend is sent, and none of the client's."""
     recogniser.key = key
     async with serve({}) as pages:
         flow: Any = request(known.at("http", "127.0.0.1", pages.port))

@@ -1,4 +1,4 @@
-"""Flows and the memory: what is recalled before a request is rewritten, and kept before an answer is told."""
+"""Flows and the memory: what is recalled before a request is rewritten, and stored before an answer is sent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def remembering(memory: Memory) -> Remembering:
 
 
 def begun(remembering: Remembering, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
-    """Return a flow whose body has arrived, and whether it has to be awaited."""
+    """Return a flow whose body has arrived, its exchange, and whether it must be awaited."""
     flow = tflow.tflow()
     flow.live = True
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -74,27 +74,27 @@ async def answered(remembering: Remembering, flow: HTTPFlow, exchange: Exchange)
     assert answer is not None
     done = await remembering.store_whole(exchange, run(answer))
     assert done.error is None
-    told: dict[str, Any] = json.loads(done.body)
-    return told
+    response: dict[str, Any] = json.loads(done.body)
+    return response
 
 
 async def test_a_turn_that_refers_to_nothing_waits_for_nothing(remembering: Remembering, memory: Memory) -> None:
-    """It is kept under the id that its client reads."""
+    """It is stored under the id that its client gets."""
     flow, exchange, waits = begun(remembering, {"model": "m", "input": "Hello"})
     assert not waits
-    told = await answered(remembering, flow, exchange)
+    first = await answered(remembering, flow, exchange)
     assert memory.size.records == 1
-    flow, exchange, waits = begun(remembering, {"model": "m", "input": "More", "previous_response_id": told["id"]})
+    flow, exchange, waits = begun(remembering, {"model": "m", "input": "More", "previous_response_id": first["id"]})
     assert waits
     await remembering.recall(flow, exchange)
     again = await answered(remembering, flow, exchange)
     sent = json.loads(flow.request.raw_content or b"")["messages"]
-    assert [each["content"] for each in sent] == ["Hello", "Fine.", "More"]
-    assert again["previous_response_id"] == told["id"]
+    assert [message["content"] for message in sent] == ["Hello", "Fine.", "More"]
+    assert again["previous_response_id"] == first["id"]
 
 
 async def test_words_that_only_look_like_references(remembering: Remembering) -> None:
-    """A text that holds the field's name is read, and then goes its way as it came."""
+    """A text that contains the field's name is parsed, and then passes unchanged."""
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
     flow, exchange, waits = begun(remembering, body)
     assert waits
@@ -106,7 +106,7 @@ async def test_words_that_only_look_like_references(remembering: Remembering) ->
 
 
 async def test_a_compressed_request_is_read_first(remembering: Remembering) -> None:
-    """Its references cannot be seen from the outside."""
+    """Its references are not visible until it is decompressed."""
     body = gzip.compress(b'{"model":"m","input":"x","previous_response_id":"r"}')
     flow, exchange, waits = begun(remembering, body, "gzip")
     assert waits
@@ -116,7 +116,7 @@ async def test_a_compressed_request_is_read_first(remembering: Remembering) -> N
 
 
 async def test_an_answer_in_the_background_is_seen(remembering: Remembering) -> None:
-    """Whatever the body is written in; only the field itself counts."""
+    """Whatever the encoding of the body; only the field itself counts."""
     for body, expected in (
         ({"input": "x", "background": True}, True),
         ({"input": "x", "background": True, "store": False}, True),
@@ -135,14 +135,14 @@ async def test_an_answer_in_the_background_is_seen(remembering: Remembering) -> 
 async def test_errors_take_the_place_of_the_answer(
     remembering: Remembering, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that fails, and what is too large with what it refers to."""
+    """A failing store, and a request too large together with what it refers to."""
 
     async def fail(*_: object) -> Recalled | ApiError:
         return UNAVAILABLE
 
     flow, exchange, _ = begun(remembering, {"model": "m", "input": "x" * 1200})
-    told = await answered(remembering, flow, exchange)
-    request = {"model": "m", "input": "y" * 1200, "previous_response_id": told["id"]}
+    first = await answered(remembering, flow, exchange)
+    request = {"model": "m", "input": "y" * 1200, "previous_response_id": first["id"]}
     flow, exchange, _ = begun(remembering, request)
     await remembering.recall(flow, exchange)
     assert flow.response is not None
@@ -158,7 +158,7 @@ async def test_errors_take_the_place_of_the_answer(
     ("data", "status"), [(b"no gzip", 400), (gzip.compress(b" " * 2001, mtime=0), 413)], ids=["bad", "large"]
 )
 async def test_a_compressed_body_about_what_is_kept(remembering: Remembering, data: bytes, status: int) -> None:
-    """One that cannot be decoded is bad, one that is larger than it may be is too large."""
+    """A body that cannot be decoded is a 400, and one beyond the limit a 413."""
     flow = tflow.tflow()
     flow.live = True
     flow.request.method, flow.request.path = "POST", "/v1/conversations"
@@ -172,7 +172,7 @@ async def test_a_compressed_body_about_what_is_kept(remembering: Remembering, da
 
 
 async def test_without_a_store_nothing_is_remembered() -> None:
-    """No store, a flow from a file, or a body that was dropped: nothing happens."""
+    """No store: nothing is stored, and nothing waits."""
     remembering = over(Memory())
     flow, exchange, waits = begun(remembering, {"previous_response_id": "r"})
     assert (exchange.memory, waits) == (None, False)
@@ -180,7 +180,7 @@ async def test_without_a_store_nothing_is_remembered() -> None:
 
 
 async def test_a_request_is_read_once(remembering: Remembering, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of it is read with it, streamed or whole: nothing reads its body again when the answer is over."""
+    """What is stored of it is parsed along with it: its body is not parsed again when the answer is over."""
     jobs: list[Job] = []
 
     async def noted(job: Job) -> Done:
@@ -196,8 +196,8 @@ async def test_a_request_is_read_once(remembering: Remembering, monkeypatch: pyt
     assert (item["content"], exchange.memory.names) == ([{"type": "input_text", "text": "Hello"}], (item["id"],))
 
 
-async def test_what_is_not_to_be_kept_is_not_read_for_it(remembering: Remembering) -> None:
-    """An answer that says ``store: false``, and a count, leave nothing behind."""
+async def test_what_is_not_to_be_stored_is_not_prepared(remembering: Remembering) -> None:
+    """With ``store: false``, and for a count, nothing is prepared for the store."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hello", **body})
         exchange.action = action  # type: ignore[assignment]
@@ -213,7 +213,7 @@ async def test_what_is_not_to_be_kept_is_not_read_for_it(remembering: Rememberin
 async def test_a_bug_promises_nothing(
     memory: Memory, remembering: Remembering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream whose answer was not kept for a reason that nobody foresaw ends by saying so."""
+    """If storing an answer fails unexpectedly, its stream ends with ``store: false``."""
 
     async def broken(*_: object) -> bool:
         raise RuntimeError

@@ -1,4 +1,4 @@
-"""Flows that are sent again: whose request goes out, and what is left of the first time."""
+"""Flows that are sent again: which request is sent, and what remains of the first run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replay(flow: HTTPFlow) -> Resent:
 
 
 def test_the_clients_own_request_is_sent() -> None:
-    """Without "Revert" too; nothing of the first time is left, so that old and new cannot be paired."""
+    """Even without "Revert"; nothing of the first run remains, so that old and new cannot be mixed."""
     flow = finished()
     assert replay(flow).words is None
     assert (flow.request.content, flow.request.path) == (OWN, "/v1/responses")
@@ -47,7 +47,7 @@ def test_the_clients_own_request_is_sent() -> None:
 
 
 def test_edited_words_are_kept() -> None:
-    """What a person has made of the rewritten request goes to the model, planned as the client's own."""
+    """What a person edited in the rewritten request goes to the model, planned like the client's own."""
     flow = finished()
     flow.request.content = b"rewritten, and edited"
     assert replay(flow).words == b"rewritten, and edited"
@@ -68,7 +68,7 @@ def test_after_revert_the_flow_is_the_clients_own() -> None:
 
 
 def test_what_was_never_rewritten_goes_as_it_is() -> None:
-    """An edit of it is no reason to send what was there before."""
+    """An edit of it is sent, not the original."""
     flow = tflow.tflow(resp=True)
     flow.backup()  # type: ignore[no-untyped-call]
     flow.request.content = b"edited"
@@ -77,7 +77,7 @@ def test_what_was_never_rewritten_goes_as_it_is() -> None:
 
 
 def test_what_a_person_wrote_stays() -> None:
-    """A comment and a mark of theirs, and all that is on a flow which we never touched."""
+    """Their own comment and mark stay, and so does everything on a flow that we never touched."""
     flow = finished()
     flow.comment, flow.marked = "look at this", ":pig:"
     forget(flow)
@@ -89,7 +89,7 @@ def test_what_a_person_wrote_stays() -> None:
 
 
 def test_only_a_person_resends() -> None:
-    """A live request is none, nor is one that server replay answers."""
+    """Neither a live request nor one that server replay answers counts as resent."""
     flow = tflow.tflow()
     assert not resend.is_resent(flow)
     flow.is_replay = "response"

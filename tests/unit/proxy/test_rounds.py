@@ -1,4 +1,4 @@
-"""What a round's flow is made of, and how a client's flow is handed over; whole rounds run in ``proxy/test_rounds``."""
+"""What a round's flow contains, and how a client's flow is handed over; whole rounds run in ``proxy/test_rounds``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def asked(content: bytes = RAW) -> HTTPFlow:
 
 
 def test_the_first_round_is_the_clients_own_request() -> None:
-    """Byte for byte; a further one has another body. Target and headers are those of the request as it was routed."""
+    """Byte for byte; a further one has another body. Target and headers are those of the routed request."""
     flow = asked()
     flow.request.headers["authorization"] = "Bearer k"
     flow.request.headers["content-encoding"] = "gzip"
@@ -64,7 +64,7 @@ def test_the_first_round_is_the_clients_own_request() -> None:
 
 
 async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
-    """It goes to the runner's port with a token; afterwards its flow shows its own target again."""
+    """It goes to the runner's port; afterwards its flow shows its own target again."""
     flow = asked()
     before = flow.request.copy()
     handed_over = rounds.take(flow, CHAT, Policy(retry=1), Bounds(), Report())
@@ -82,8 +82,8 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
     "content",
     [b"no JSON", b"\xff", b"{}", b'{"messages": 5, "tools": [{"type": "function"}]}', RAW + b" " * MAX_BODY_BYTES],
 )
-async def test_what_is_wrong_is_told_on_the_direct_way(content: bytes, rounds: Rounds) -> None:
-    """A body that cannot be read, is too large or has no tools stays where it is."""
+async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) -> None:
+    """A body that cannot be parsed, is too large or has no tools is not handed over."""
     flow = asked(content)
     assert rounds.take(flow, CHAT, Policy(retry=1), Bounds(), Report()) is None
     assert flow.request.host == "backend"
@@ -100,7 +100,7 @@ async def test_what_is_wrong_is_told_on_the_direct_way(content: bytes, rounds: R
 async def test_a_request_that_is_too_large_for_rounds_says_so(
     content: bytes, policy: Policy, warns: bool, rounds: Rounds
 ) -> None:
-    """The report tells that the model is asked once only, where it might have been asked again."""
+    """The report warns that the model is only asked once, if it might otherwise have been asked again."""
     report = Report()
     flow = asked(content + b" " * MAX_BODY_BYTES)
     assert rounds.take(flow, CHAT, policy, Bounds(), report) is None
@@ -108,7 +108,7 @@ async def test_a_request_that_is_too_large_for_rounds_says_so(
 
 
 async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
-    """The operator's servers go with every request; a client's own only with one that names them."""
+    """The operator's servers apply to every request; a client's own only to one that names them."""
     nobody: Any = None  # No server is asked.
     of_file = Hosting(nobody, Approvals(), {"files": Server("files", ("x",))})
     of_clients = Hosting(nobody, Approvals(), runs_clients=True)
@@ -127,7 +127,7 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
     ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
 )
 async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: bool, count: int, rounds: Rounds) -> None:
-    """There is always one: with as many rounds as its request may take, of which the first is its very body."""
+    """There always is a job, with as many rounds as its request may take; if it is large, one round and a warning."""
     body = json.dumps(BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")
     job = rounds.in_background(asked(body), CHAT, form, body, policy, Bounds(), None)

@@ -185,7 +185,7 @@ def test_where_a_request_goes(name: str) -> None:
 
 
 def test_builtin_backend_that_is_not_up() -> None:
-    """While it starts, or if it cannot, clients are told to come back."""
+    """While it starts, or if it cannot, clients are asked to retry."""
     found = decide(DIRECT, SCRIPTED, None)
     assert isinstance(found, Answer)
     assert found.error is not None
@@ -193,7 +193,7 @@ def test_builtin_backend_that_is_not_up() -> None:
 
 
 def test_preflight_needs_no_key() -> None:
-    """A preflight carries none: a listed origin's is answered where we are the server; any other one is refused."""
+    """It carries no key: a listed origin's is answered where we are the server; any other is refused."""
     settings = replace(KEYED, builtin="scripted", origins=Origins(("app://x",)))
     for incoming in (REVERSE, DIRECT):
         for origin, expected in (("app://x", None), ("app://y", 401)):
@@ -207,7 +207,7 @@ def test_preflight_needs_no_key() -> None:
 
 
 def test_errors_can_be_read_by_a_listed_origin() -> None:
-    """A page's script sees why it was refused."""
+    """A script on that page can read why it was refused."""
     settings = replace(KEYED, origins=Origins(("app://x",)))
     found = decide(of(REVERSE, headers={"origin": "app://x"}), settings, PORT)
     assert isinstance(found, Answer)
@@ -232,7 +232,7 @@ PATHS: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("path", "expected"), PATHS)
 def test_endpoint(path: str, expected: str) -> None:
-    """The path's end decides, its query does not."""
+    """The end of the path decides, the query does not."""
     assert endpoint(path) == expected
 
 
@@ -260,7 +260,7 @@ def test_join(base: str, path: str, expected: str) -> None:
 
 @pytest.mark.parametrize("header", ["Bearer key", "bearer key", "BEARER   key "])
 def test_bearer(header: str) -> None:
-    """The scheme's case and spaces do not matter."""
+    """The scheme's case and surrounding spaces do not matter."""
     assert is_bearer(header, "key")
 
 

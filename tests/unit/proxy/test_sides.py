@@ -1,4 +1,4 @@
-"""Both sides in one flow, and the internals of mitmproxy that this leans on."""
+"""Both sides in one flow, and the internals of mitmproxy on which this relies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_came_in() -> None:
 
 
 def test_a_flow_begins_anew() -> None:
-    """What was backed up before, by an edit or an earlier run, does not come back."""
+    """An older backup, from an edit or an earlier run, does not come back."""
     flow = rewritten()
     flow.request.content = b"sent again"
     came_in, flow.request = flow.request, tflow.treq(content=b"rewritten")
@@ -57,7 +57,7 @@ def test_a_flow_begins_anew() -> None:
 
 
 def test_the_backup_is_mitmproxys_own() -> None:
-    """However often a connection is used, what is backed up is the state that mitmproxy tells, and can be reverted."""
+    """However often a connection is used, the backup is the state that mitmproxy reports, and can be reverted to."""
     flow = tflow.tflow()
     for error in (None, "lost", "lost again"):
         flow.server_conn.error = error
@@ -85,21 +85,21 @@ def test_split() -> None:
 
 @pytest.mark.parametrize("state", [None, "x", {}, {"request": 1, "response": []}])
 def test_flow_files_of_others(state: Any) -> None:
-    """A backup of any other shape holds nothing for us."""
+    """A backup of any other shape is ignored."""
     flow = tflow.tflow(resp=True)
     flow._backup = state
     assert sides.incoming_request(flow) is sides.incoming_response(flow) is None
 
 
 def test_mitmproxy_is_as_described(caplog: pytest.LogCaptureFixture) -> None:
-    """The version that is installed passes the check."""
+    """The installed version passes the check."""
     sides.check()
     assert not caplog.records
 
 
 @pytest.mark.parametrize("change", ["gone", "renamed", "of another shape", "revert does nothing"])
 def test_mitmproxy_that_changed(change: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A mitmproxy whose internals changed is one clear error at load, not a crash later."""
+    """A mitmproxy with changed internals is one clear error at load, not a crash later."""
     if change == "gone":
         monkeypatch.delattr(HTTPFlow.__base__, "backup")
     elif change == "renamed":
@@ -114,6 +114,6 @@ def test_mitmproxy_that_changed(change: str, monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_no_other_file_touches_the_backup() -> None:
-    """What the head of the file claims."""
+    """As the module's docstring claims."""
     others = [path for path in PACKAGE.rglob("*.py") if path.name != "sides.py"]
     assert [path.name for path in others if re.search(r"\._backup\b", path.read_text())] == []

@@ -1,4 +1,4 @@
-"""What is given wrongly at the start: what the user reads, and that nothing of it takes effect."""
+"""Bad arguments at the start: what the user reads, and that none of them takes effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolsimlib.proxy.options import table
 
 
 class Loader:
-    """mitmproxy's, as far as options go."""
+    """mitmproxy's loader, as far as options are concerned."""
 
     def __init__(self, manager: optmanager.OptManager) -> None:
         self.manager = manager
@@ -27,14 +27,14 @@ class Loader:
 
 
 def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
-    """Return what is wrong with ``--set`` arguments and a config.yaml, read by mitmproxy itself."""
+    """Return what is wrong with ``--set`` arguments and a config.yaml, parsed by mitmproxy itself."""
     manager = mitmproxy_options.Options()
     manager.set(*given, defer=True)
     optmanager.load(manager, yaml)
     manager.update(**known)
     table.register(Loader(manager), {})  # type: ignore[arg-type]
     found = startup.take_problems(manager)
-    # What is left can be applied.
+    # The remaining ones can be applied.
     manager.process_deferred()
     return found
 
@@ -84,7 +84,7 @@ BACKENDS = "expected one of auto, responses, chat, codex, local, scripted"
     ],
 )
 def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
-    """It names the option, what was got, what was expected, and the nearest name."""
+    """It names the option, the value, what was expected, and the nearest name."""
     assert problems(given) == [line]
 
 
@@ -102,7 +102,7 @@ def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
     ],
 )
 def test_a_wrong_entry_of_config_yaml_is_one_line(yaml: str, line: str) -> None:
-    """The same words, for values that have a type already."""
+    """The same words, for values that already have a type."""
     assert problems(yaml=yaml) == [line]
 
 
@@ -114,15 +114,15 @@ def test_every_problem_is_named() -> None:
     ]
 
 
-def test_two_values_for_one_are_one_too_many() -> None:
-    """mitmproxy would refuse them, in silence."""
+def test_two_values_for_one_option_are_one_too_many() -> None:
+    """mitmproxy itself would refuse them silently."""
     assert problems("toolsim_repair=off", "toolsim_repair=safe") == [
         "toolsim_repair: got 'off' and 'safe', expected one value"
     ]
 
 
 def test_a_login_is_not_lent_by_mistake() -> None:
-    """Options that are right one by one may be wrong together."""
+    """Options that are fine one by one may be wrong together."""
     [line] = problems("toolsim_backend=codex", listen_host="0.0.0.0")
     assert line == "toolsim_backend=codex on 0.0.0.0 would lend your login to others: set toolsim_api_key."
     assert problems("toolsim_backend=codex", "toolsim_api_key=k", listen_host="0.0.0.0") == []
@@ -132,7 +132,7 @@ def test_a_login_is_not_lent_by_mistake() -> None:
     "yaml", ["", "toolsim_use_tool: false\ntoolsim_tool_allowlist: [a]\ntoolsim_idle_timeout: 5\n"]
 )
 def test_what_is_right_is_left_alone(yaml: str) -> None:
-    """Every form of a value that mitmproxy takes; names of other addons are none of our business."""
+    """Every form of a value that mitmproxy accepts; names of other addons are ignored."""
     right = ("toolsim_backend=chat", "toolsim_repair=off", "toolsim_tool_denylist=a", "toolsim_tool_denylist=b")
     assert problems(*right, "toolsim_sse_telemetry", "toolsim_parallel_tool_calls=toggle", "other=1", yaml=yaml) == []
 
@@ -149,7 +149,7 @@ def test_every_default_passes() -> None:
 
 
 def test_the_script_is_not_loaded(caplog: pytest.LogCaptureFixture) -> None:
-    """The lines are logged as errors, by which mitmproxy ends a start, and the addon does not come into being."""
+    """The lines are logged as errors, which makes mitmproxy abort its start, and the addon is not registered."""
     with taddons.context() as context:
         context.options.set("toolsim_bakend=chat", defer=True)
         with pytest.raises(OptionsError, match="toolsim_bakend"):
@@ -160,7 +160,7 @@ def test_the_script_is_not_loaded(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("given", ["toolsim_idle_timeout=5m", "toolsim_sentinel=think", "toolsim_bakend=chat"])
 def test_set_is_refused_while_it_runs(given: str, tmp_path: Path) -> None:
-    """And the old value stays in force, together with all others."""
+    """The old value stays in force, together with all others."""
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.configure(addon, toolsim_idle_timeout=7, toolsim_sentinel="call", toolsim_api_key="k")

@@ -1,4 +1,4 @@
-"""A streamed answer: its turns, its clocks, and what a bug of ours does to it."""
+"""A streamed answer: its turns, its clocks, and the effect of our own bugs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def streamed(max_answer_bytes: int = 1_000, tools: tuple[Tool, ...] = ()) -> tup
 
 
 def test_silence(clock: Clock) -> None:
-    """A stream asks to be woken for the nearer of its two clocks, and gives up when the backend was silent too long."""
+    """A stream asks to be woken for the nearer of its two clocks, and fails if the backend is silent for too long."""
     made, clocks = streamed()
     assert clocks.next_tick() == MAX_TICK_SECONDS
     for _ in range(5):
@@ -61,7 +61,7 @@ def test_silence(clock: Clock) -> None:
 
 @pytest.mark.parametrize("broken", ["at_once", "steps", "fail", "keepalive"])
 def test_a_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """An exception in the rewriter is told, and ends the stream: the client does not wait for ever."""
+    """An exception in the rewriter is reported, and ends the stream, so that the client does not wait forever."""
 
     def bug(*_: Any) -> list[bytes]:
         raise ZeroDivisionError
@@ -83,7 +83,7 @@ def test_a_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_others_have_their_turn() -> None:
-    """A chunk of many calls is rewritten in several turns, which say together what one would have said."""
+    """A chunk of many calls is rewritten in several turns, which together have the same result as one."""
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     made, whole = (streamed(10_000_000, (Tool("f", "f"),))[0] for _ in range(2))
     data = chat_frame(call * 2_000)
@@ -95,7 +95,7 @@ def test_others_have_their_turn() -> None:
 
 
 def test_a_busy_machine_makes_no_turn_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time in which others run is not the stream's own: it does not wait for them once more."""
+    """Time in which others run is not the stream's own: it does not yield once more for it."""
     made, _ = streamed()
     ticks = count(step=1)
     monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
@@ -103,7 +103,7 @@ def test_a_busy_machine_makes_no_turn_longer(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_answer_beyond_the_limit() -> None:
-    """A stream that goes on and on fails, and its backend is stopped."""
+    """An endless stream fails, and its backend is stopped."""
     made, _ = streamed()
     sent = b""
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""What takes long is told in pieces, and nothing of it is lost."""
+"""Long work is emitted in pieces, and nothing of it is lost."""
 
 from __future__ import annotations
 
@@ -11,75 +11,75 @@ from toolsimlib.proxy.turns import LEISURE_SECONDS, at_leisure, in_turns, when_s
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every look at a clock be a second later."""
+    """Make each reading of a clock a second later than the one before."""
     for name in ("monotonic", "thread_time"):
         ticks = count(step=1)
         monkeypatch.setattr(f"time.{name}", lambda ticks=ticks: float(next(ticks)))
 
 
 def test_what_is_quick_takes_one_turn() -> None:
-    """Steps that take no time are told together."""
+    """Steps that take no time are emitted together."""
     assert list(in_turns([[b"a"], [], [b"b", b"c"]], lambda: False)) == [[b"a", b"b", b"c"]]
 
 
 def test_long_steps_take_a_turn_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a long step others go on, unless it was the last one."""
+    """After a long step other work runs, unless no frames are to come."""
     slowly(monkeypatch)
     assert list(in_turns([[b"a"], [b"b"]], lambda: False)) == [[b"a"], None, [b"b"], None, []]
     assert list(in_turns([[b"a"], [b"b"]], lambda: True)) == [[b"a", b"b"]]
 
 
 def test_a_failure_comes_last() -> None:
-    """What was made before a step failed is told before the failure."""
+    """What was made before a step failed is emitted before the failure."""
 
     def steps() -> Iterator[list[bytes]]:
         yield [b"a"]
         raise KeyError
 
-    told = in_turns(steps(), lambda: False)
-    assert next(told) == [b"a"]
+    emitted = in_turns(steps(), lambda: False)
+    assert next(emitted) == [b"a"]
     with pytest.raises(KeyError):
-        next(told)
+        next(emitted)
 
 
 async def test_what_is_left_by_a_hook_waits_until_its_request_is_sent() -> None:
-    """mitmproxy begins a hook's task at once, under a lock; once the task gets that lock, it sends what was decided."""
-    told: list[str] = []
+    """mitmproxy starts a hook's task at once, under a lock; once the task gets that lock, the request is sent."""
+    events: list[str] = []
     lock = asyncio.Lock()
 
     async def hook() -> None:
-        when_sent(lambda: told.append("left"))
+        when_sent(lambda: events.append("left"))
         async with lock:
-            told.append("sent")
+            events.append("sent")
 
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     async with lock:
         task = asyncio.create_task(hook())
     await task
     await asyncio.sleep(0)
-    assert told == ["sent", "left"]
+    assert events == ["sent", "left"]
 
 
-def test_without_a_loop_nobody_waits() -> None:
-    """There is nobody who would come back to it."""
-    told: list[str] = []
-    when_sent(lambda: told.append("done"))
-    assert told == ["done"]
+def test_without_a_loop_it_runs_at_once() -> None:
+    """Without an event loop the work runs at once, since nobody would come back to it."""
+    events: list[str] = []
+    when_sent(lambda: events.append("done"))
+    assert events == ["done"]
 
 
 async def test_what_nobody_waits_for_is_done_at_leisure() -> None:
-    """It comes behind everything that is ready, and not at all late."""
-    told: list[str] = []
-    at_leisure(lambda: told.append("noted"))
+    """It runs after everything that is ready, and soon."""
+    events: list[str] = []
+    at_leisure(lambda: events.append("noted"))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert told == []
+    assert events == []
     await asyncio.sleep(LEISURE_SECONDS * 2)
-    assert told == ["noted"]
+    assert events == ["noted"]
 
 
-def test_without_a_loop_there_is_leisure_at_once() -> None:
-    """A recording that is replayed by hand has nobody who waits."""
-    told: list[str] = []
-    at_leisure(lambda: told.append("noted"))
-    assert told == ["noted"]
+def test_without_a_loop_leisure_is_now() -> None:
+    """A recording that is replayed by hand keeps nobody waiting."""
+    events: list[str] = []
+    at_leisure(lambda: events.append("noted"))
+    assert events == ["noted"]

@@ -5,7 +5,7 @@ from toolsimlib.proxy.via import Via
 
 
 def test_each_listener_knows_its_own_name_alone() -> None:
-    """A request that a listener has signed is known to it, and to no other one, of this process or of another."""
+    """A listener recognises a request that it has signed, and no other listener does, here or in another process."""
     here, there, elsewhere = Via(), Via(), tflow.tclient_conn()
     client = tflow.tclient_conn()
     client.sockname, elsewhere.sockname = ("127.0.0.1", 8080), ("127.0.0.1", 8081)
@@ -17,7 +17,7 @@ def test_each_listener_knows_its_own_name_alone() -> None:
 
 
 def test_what_others_have_signed_stays() -> None:
-    """Entries of other proxies are kept in order, whatever their form; one's own comes last, and once."""
+    """Entries of other proxies are kept in order, whatever their form; our own comes last, and once."""
     via, client = Via(), tflow.tclient_conn()
     header = "1.0 fred (odd), HTTP/1.1 p.example.net,  , 2 three"
     for _ in range(2):

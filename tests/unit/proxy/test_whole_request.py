@@ -1,4 +1,4 @@
-"""A request that was read whole leaves in one write, and says what mitmproxy's own two would have said."""
+"""A request that was read whole leaves in one write, with the same bytes as mitmproxy's own two writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LARGE = bytes(64 * 1024 + 1)
 
 
 def client(kind: type[Http1Client]) -> Http1Client:
-    """Return what speaks to a backend that is connected."""
+    """Return a client connection to a backend."""
     sockname = ("127.0.0.1", 1)
     person = connection.Client(peername=("127.0.0.1", 2), sockname=sockname, state=connection.ConnectionState.OPEN)
     context = Context(person, options.Options())
@@ -50,7 +50,7 @@ def request(body: bytes | None, version: bytes = b"HTTP/1.1", *, stream: bool = 
 
 
 def commands(made: Http1Client, asked: Request, pieces: list[bytes]) -> Iterator[object]:
-    """Yield what comes of a request with this body."""
+    """Yield the commands for a request with this body."""
     yield from made.handle_event(RequestHeaders(1, asked, not pieces))
     for piece in pieces:
         yield from made.handle_event(RequestData(1, piece))
@@ -65,45 +65,45 @@ def writes(kind: type[Http1Client], asked: Request, pieces: list[bytes]) -> list
 def test_one_write(body: bytes, version: bytes) -> None:
     """Head and body are one write, of the bytes that mitmproxy writes."""
     pieces = [body] if body else []
-    (told,) = writes(WholeRequestClient, request(body, version), pieces)
-    assert told == b"".join(writes(Http1Client, request(body, version), pieces))
-    assert told.endswith(b"\r\n\r\n" + body)
+    (written,) = writes(WholeRequestClient, request(body, version), pieces)
+    assert written == b"".join(writes(Http1Client, request(body, version), pieces))
+    assert written.endswith(b"\r\n\r\n" + body)
 
 
 @pytest.mark.parametrize(
     ("asked", "pieces"),
     [(request(None, stream=True), [b"{", b"}"]), (request(LARGE), [LARGE]), (request(BODY, stream=True), [BODY])],
 )
-def test_what_is_not_at_hand_waits_for_nobody(asked: Request, pieces: list[bytes]) -> None:
-    """The head of a request that is streamed, or too large to be copied, goes out as mitmproxy sends it."""
-    told = writes(WholeRequestClient, asked, pieces)
-    assert told == writes(Http1Client, asked, pieces)
-    assert len(told) == 1 + len(pieces)
+def test_a_head_without_its_body_does_not_wait(asked: Request, pieces: list[bytes]) -> None:
+    """The head of a request that is streamed, or too large to copy, is sent as mitmproxy sends it."""
+    written = writes(WholeRequestClient, asked, pieces)
+    assert written == writes(Http1Client, asked, pieces)
+    assert len(written) == 1 + len(pieces)
 
 
 def test_one_request_after_another() -> None:
-    """Nothing of a request is left for the next one on the same connection."""
+    """Nothing of a request is left over for the next one on the same connection."""
     made = client(WholeRequestClient)
     first = [*made.handle_event(RequestHeaders(1, request(BODY), end_stream=False))]
     assert first == []
-    told = [*made.handle_event(RequestData(1, BODY)), *made.handle_event(RequestEndOfMessage(1))]
+    commanded = [*made.handle_event(RequestData(1, BODY)), *made.handle_event(RequestEndOfMessage(1))]
     made.stream_id = made.request = None  # As it is once the answer has come.
-    told += commands(made, request(BODY), [BODY])
-    sent = [command.data for command in told if isinstance(command, SendData)]
+    commanded += commands(made, request(BODY), [BODY])
+    sent = [command.data for command in commanded if isinstance(command, SendData)]
     assert len(sent) == 2
     assert sent[0] == sent[1]
 
 
 def test_a_request_that_is_broken_off() -> None:
-    """What is never sent is no reason to stay connected."""
+    """A request that is never sent does not keep the connection open."""
     made = client(WholeRequestClient)
     assert [*made.handle_event(RequestHeaders(1, request(BODY), end_stream=False))] == []
-    told = [*made.handle_event(RequestProtocolError(1, "gone", ErrorCode.CANCEL))]
-    assert [type(each) for each in told] == [CloseConnection]
+    commanded = [*made.handle_event(RequestProtocolError(1, "gone", ErrorCode.CANCEL))]
+    assert [type(command) for command in commanded] == [CloseConnection]
 
 
 def test_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what mitmproxy uses while the addon is loaded; another client than mitmproxy's own is left alone."""
+    """mitmproxy uses it while the addon is loaded; if mitmproxy has another client, that is left alone."""
     monkeypatch.setattr(http, "Http1Client", Http1Client)
     whole_request.install()
     assert http.Http1Client is WholeRequestClient  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The process for large bodies: its answers are those of this process, and nothing that ends it ends us."""
+"""The process for large bodies: its answers equal those of this process, and nothing that kills it kills us."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def one() -> Iterator[Worker]:
 
 @pytest.mark.slow
 def test_it_does_what_would_be_done_here(one: Worker) -> None:
-    """Two jobs, one process, the very results; a huge body ends the process, and its memory with it."""
+    """Two jobs, one process, identical results; a huge body ends the process, and with it its memory."""
     for _ in range(2):
         assert asyncio.run(one.run(job())) == run(job(), patient=True)
     process = one._process
@@ -52,7 +52,7 @@ def test_it_does_what_would_be_done_here(one: Worker) -> None:
 
 @pytest.mark.slow
 def test_a_killed_worker_fails_one_job(one: Worker) -> None:
-    """A process that dies fails the job that it was at, and the next one gets another."""
+    """A process that dies fails the job in progress, and the next job gets another process."""
     asyncio.run(one.run(job()))
     assert one._process is not None
     one._process.send_signal(signal.SIGSTOP)
@@ -72,7 +72,7 @@ def test_a_killed_worker_fails_one_job(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux bounds a process's memory")
 def test_empty_lists_take_too_much_memory(one: Worker) -> None:
-    """A body of nothing but empty lists, which take twenty times its size, is a 413."""
+    """A body of empty lists, which take twenty times its size in memory, is a 413."""
     error = asyncio.run(one.run(job(BODY % (b',"x":[' + b",".join([b"[]"] * 5_000_000) + b"]")))).error
     assert error is not None
     assert (error.status, error.code) == (413, "request_too_large")
@@ -80,7 +80,7 @@ def test_empty_lists_take_too_much_memory(one: Worker) -> None:
 
 
 def test_without_processes(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where none can be started, the work is done here."""
+    """If none can be started, the work is done here."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError("no more processes")
@@ -90,7 +90,7 @@ def test_without_processes(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is merely large does not stand in line behind what is huge."""
+    """Large jobs do not queue behind huge ones."""
 
     async def name(self: Worker, job: RequestJob) -> Any:
         return self._threads._thread_name_prefix
@@ -103,9 +103,9 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other end: jobs in, results out, each with its own time and memory, until the input ends.
+    """The other end: jobs in, results out, each with its own limits of time and memory, until the input ends.
 
-    While it is at one, nobody looks for garbage.
+    During a job, no garbage is collected.
     """
     bounds: list[object] = []
 
@@ -126,6 +126,6 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_the_process_ends_with_its_input() -> None:
-    """A proxy that was killed leaves no worker behind."""
+    """A killed proxy leaves no worker behind."""
     command = [sys.executable, "-P", "-m", "toolsimlib.proxy.worker"]
     assert subprocess.run(command, input=b"", timeout=30, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Flows that ask for an answer in the background, or about one; real ones are in ``tests/memory``."""
+"""Requests that start an answer in the background, or refer to one; real ones are in ``tests/memory``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def do(job: Job) -> Done:
 
 
 class House:
-    """The answers over a memory, and rounds that nobody begins: the test holds no proxy."""
+    """Background answers over a memory store, whose runs are recorded instead of started: the test has no proxy."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.memory = Memory()
@@ -72,20 +72,20 @@ async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
         await work
 
 
-def said(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
+def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
     assert flow.response is not None
     return flow.response.status_code, json.loads(flow.response.content or b"")
 
 
-async def test_it_is_there_before_its_client_hears_of_it(house: House) -> None:
-    """The client is told what is kept; who is asked for the answer is another flow's business."""
+async def test_it_is_stored_before_its_client_gets_a_response(house: House) -> None:
+    """The client gets what is stored; asking for the answer is a separate flow."""
     flow = await house.begin()
-    status, told = said(flow)
-    assert (status, told["id"], told["status"], told["background"]) == (200, "resp_0", "queued", True)
+    status, response = response_of(flow)
+    assert (status, response["id"], response["status"], response["background"]) == (200, "resp_0", "queued", True)
     assert flow.comment == "in the background: resp_0"
     served, flow = await house.ask("response", "GET", "resp_0")
     assert served
-    assert said(flow) == (200, told)
+    assert response_of(flow) == (200, response)
     assert [run.lease.id for run in house.started] == ["resp_0"]
 
 
@@ -98,56 +98,56 @@ async def test_it_is_there_before_its_client_hears_of_it(house: House) -> None:
         (BODY | {"input": "x" * 6000}, 413, "too large"),
     ],
 )
-async def test_what_is_wrong_is_told_at_once(house: House, body: dict[str, Any], status: int, words: str) -> None:
-    """Nothing is begun then, and nothing kept."""
-    got, told = said(await house.begin(body))
+async def test_a_bad_request_is_refused_at_once(house: House, body: dict[str, Any], status: int, words: str) -> None:
+    """Then nothing is started, and nothing stored."""
+    got, response = response_of(await house.begin(body))
     assert got == status
-    assert words in json.dumps(told)
+    assert words in json.dumps(response)
     assert (house.started, house.memory.size.records) == ([], 0)
 
 
 @pytest.mark.parametrize("house", [Bounds(bytes=300)], indirect=True)
 async def test_what_the_store_has_no_place_for(house: House) -> None:
     """It is a 413, since nobody could ever fetch it."""
-    assert said(await house.begin())[0] == 413
+    assert response_of(await house.begin())[0] == 413
     assert house.started == []
 
 
 async def test_a_store_that_is_down(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is begun, and nothing can be said of what was: a 503 for each."""
+    """Nothing is started, and the state of earlier answers is unknown: a 503 for each request."""
     await house.begin()
 
     async def down(*_: Sequence[object]) -> None:
         raise StoreError("down")
 
     monkeypatch.setattr(house.memory, "_put", down)
-    assert said(await house.begin())[0] == 503
+    assert response_of(await house.begin())[0] == 503
     assert len(house.started) == 1
     served, flow = await house.ask("cancel", "POST", "resp_0")
     assert served
-    assert said(flow)[0] == 503
+    assert response_of(flow)[0] == 503
 
 
 async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are only being begun count too; one that failed to begin counts no more."""
+    """Answers that are still being started count too; one that failed to start no longer counts."""
     house.answers.settings = Settings(background=Background(answers=1))
     refused: list[int] = []
     open_ = house.answers._ledger.open
 
     async def slow(*arguments: Any) -> Any:
         if not refused:
-            refused.append(said(await house.begin())[0])
+            refused.append(response_of(await house.begin())[0])
             raise StoreError("down")
         return await open_(*arguments)
 
     monkeypatch.setattr(house.answers._ledger, "open", slow)
-    assert said(await house.begin())[0] == 503
+    assert response_of(await house.begin())[0] == 503
     assert refused == [429]
-    assert said(await house.begin())[0] == 200
+    assert response_of(await house.begin())[0] == 200
 
 
 async def test_what_is_none_of_these(house: House) -> None:
-    """Others are served elsewhere: answers that had a client, other resources, what is not there."""
+    """Others are served elsewhere: answers that had a client, other resources, and missing ones."""
     await house.memory.keep(Turn("p", kept=Kept("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', [])
     await house.begin()
     for kind, method, id in (
@@ -166,7 +166,7 @@ async def test_what_is_none_of_these(house: House) -> None:
 async def test_the_one_that_is_made_here_is_ended(
     house: House, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever follows it is told which of the two it was."""
+    """The run is ended with the reason: cancelled, or deleted."""
     await house.begin()
     [run] = house.started
     ended: list[tuple[object, ApiError]] = []
@@ -181,7 +181,7 @@ async def test_the_one_that_is_made_here_is_ended(
 
 
 async def test_one_that_is_made_elsewhere_is_followed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its flow is handed over to what reads its events from the store."""
+    """Its flow is handed over to the stream that reads its events from the store."""
     await house.begin(BODY | {"stream": True})
     shown: list[tuple[HTTPFlow, Any]] = []
 
@@ -198,9 +198,9 @@ async def test_one_that_is_made_elsewhere_is_followed(house: House, monkeypatch:
     assert DELETED.message in (await anext(stream())).decode()
 
 
-@pytest.mark.parametrize(("last", "told"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
-async def test_the_events_that_are_kept_are_told_again(house: House, last: bytes, told: bytes) -> None:
-    """Behind the one that its client has, to the end; where that is not kept, one more event says so."""
+@pytest.mark.parametrize(("last", "tail"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
+async def test_stored_events_are_sent_again(house: House, last: bytes, tail: bytes) -> None:
+    """From the client's cursor to the end; if the end is not stored, one more event reports that."""
     await house.begin(BODY | {"stream": True})
     [run], ledger = house.started, house.answers._ledger
     entry = await ledger.read("p", "resp_0")
@@ -210,5 +210,5 @@ async def test_the_events_that_are_kept_are_told_again(house: House, last: bytes
     served, flow = await house.ask("response", "GET", "resp_0", "stream=true&starting_after=0")
     assert served
     assert flow.response is not None
-    assert (flow.response.status_code, flow.response.content) == (200, frames[1] + told)
+    assert (flow.response.status_code, flow.response.content) == (200, frames[1] + tail)
     assert flow.response.headers["content-type"].startswith("text/event-stream")

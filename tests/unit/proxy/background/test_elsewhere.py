@@ -1,4 +1,4 @@
-"""Following an answer by what the store has of it."""
+"""Following an answer through what the store has of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITS = value_of(b'{"status":"queued"}', b"[]", stream=True)
 
 
 class House:
-    """A ledger over a memory with one answer, and what is to happen while its follower waits."""
+    """A ledger over a memory store with one answer, and what happens while its follower waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory = Memory()
@@ -39,7 +39,7 @@ class House:
 
     async def follow(self, after: int = -1) -> list[bytes]:
         self.lease = await self.ledger.open("p", "resp_1", WAITS, "", [])
-        return [each async for each in follow_stored(self.ledger, "p", "resp_1", after)]
+        return [data async for data in follow_stored(self.ledger, "p", "resp_1", after)]
 
 
 @pytest.fixture
@@ -61,53 +61,53 @@ async def ended(house: House) -> None:
 
 
 async def nothing(house: House) -> None:
-    """Nothing has come meanwhile."""
+    """Do nothing: no event arrives."""
 
 
 async def test_events_as_they_come(house: House) -> None:
-    """Each once, from the cursor on, to the end; whoever makes them was asked for them."""
+    """Each event once, from the cursor to the end; the answer's producer was asked to store them."""
     house.happens = [kept(house, 1), kept(house, 2), nothing(house), kept(house, 3), ended(house)]
     assert await house.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
 
 
 async def test_silence(house: House) -> None:
-    """While nothing comes, a comment shows that the stream lives."""
+    """While there are no events, a comment shows that the stream is alive."""
     house.happens = [*(nothing(house) for _ in range(25)), ended(house)]
-    told = await house.follow()
-    assert 1 <= len(told[:-2]) <= 3
-    assert all(each.startswith(b":") for each in told[:-2])
-    assert told[-2:] == [b"".join([*FRAMES, END]), DONE]
+    received = await house.follow()
+    assert 1 <= len(received[:-2]) <= 3
+    assert all(frame.startswith(b":") for frame in received[:-2])
+    assert received[-2:] == [b"".join([*FRAMES, END]), DONE]
 
 
 async def test_an_answer_that_is_deleted(house: House) -> None:
-    """The stream ends with that."""
+    """The stream ends with an error that reports it."""
     house.happens = [kept(house, 1), house.ledger.delete("p", "resp_1")]
-    told = await house.follow()
-    assert told[0] == FRAMES[0]
-    assert words_of(told[1]) == "The response was deleted."
-    assert len(told) == 2
+    received = await house.follow()
+    assert received[0] == FRAMES[0]
+    assert words_of(received[1]) == "The response was deleted."
+    assert len(received) == 2
 
 
 async def test_an_answer_whose_last_events_never_come(house: House) -> None:
-    """Whoever made it is gone: the stream ends with an error, a little later."""
+    """The producer is gone: the stream ends with an error, a little later."""
     house.happens = [kept(house, 2), house.ledger.tidy(house.lease)]
-    told = await house.follow()
-    assert told[0] == b"".join(FRAMES[:2])
-    assert "are not kept" in words_of(told[1])
+    received = await house.follow()
+    assert received[0] == b"".join(FRAMES[:2])
+    assert "are not kept" in words_of(received[1])
     assert house.waits < 10
 
 
 async def test_events_that_are_gone(house: House) -> None:
-    """A reader who is behind what is kept is told so."""
+    """A reader who has fallen behind the stored events gets an error."""
     house.happens = [kept(house, 1), kept(house, 3, first=2)]
-    told = await house.follow()
-    assert told[0] == FRAMES[0]
-    assert "not kept any more" in words_of(told[1])
+    received = await house.follow()
+    assert received[0] == FRAMES[0]
+    assert "not kept any more" in words_of(received[1])
 
 
 @pytest.mark.parametrize("times", [3, 1000])
 async def test_a_store_that_is_down(house: House, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked again, and in the end that is what the stream says."""
+    """It is retried, and if it stays down, the stream ends with that error."""
     read, left = house.ledger.read, [None] * times
 
     async def failing(partition: str, id: str) -> Any:
@@ -119,8 +119,8 @@ async def test_a_store_that_is_down(house: House, times: int, monkeypatch: pytes
     monkeypatch.setattr(house.ledger, "read", failing)
     house.happens = [nothing(house) for _ in range(min(times, PATIENCE))]
     house.happens += [ended(house)] if times < PATIENCE else []
-    told = await house.follow()
+    received = await house.follow()
     if times < PATIENCE:
-        assert told == [b"".join([*FRAMES, END]), DONE]
+        assert received == [b"".join([*FRAMES, END]), DONE]
     else:
-        assert "not available" in words_of(told[0])
+        assert "not available" in words_of(received[0])

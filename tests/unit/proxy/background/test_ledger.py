@@ -1,4 +1,4 @@
-"""Answers in the background in the store: one of all that end one does."""
+"""Answers in the background in the store: only one of those who try to end an answer succeeds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def opened(ledger: Ledger) -> Lease:
 
 
 async def test_a_life(ledger: Ledger, memory: Memory) -> None:
-    """Waiting, being made, over; in between the lease is renewed, and afterwards nothing is left of it."""
+    """Queued, in progress, completed; meanwhile the lease is renewed, and in the end nothing is left of it."""
     lease = await opened(ledger)
     entry = await ledger.read("p", "resp_1")
     assert entry is not None
@@ -62,7 +62,7 @@ async def test_a_life(ledger: Ledger, memory: Memory) -> None:
 
 
 async def test_it_ends_once(ledger: Ledger) -> None:
-    """Whoever comes second changes nothing: its maker, or whoever cancels it."""
+    """Whoever comes second changes nothing, whether its producer or whoever cancels it."""
     lease = await opened(ledger)
     entry = await ledger.read("p", "resp_1")
     assert entry is not None
@@ -83,7 +83,7 @@ async def test_it_ends_once(ledger: Ledger) -> None:
 
 
 async def test_what_is_deleted_does_not_come_back(ledger: Ledger, memory: Memory) -> None:
-    """Its maker can write nothing more, and its events go with it."""
+    """Its producer can write nothing more, and its events are deleted with it."""
     lease = await opened(ledger)
     await ledger.delete("p", "resp_1")
     assert not await ledger.renew(lease)
@@ -97,7 +97,7 @@ async def test_what_is_deleted_does_not_come_back(ledger: Ledger, memory: Memory
 
 
 async def test_a_lease_that_is_over(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody makes the answer any more; but who still does may, as long as nobody has written that it failed."""
+    """The answer counts as abandoned; but its producer may continue until somebody writes that it failed."""
     lease = await opened(ledger)
     monkeypatch.setattr(ledger_module, "LEASE_SECONDS", -1.0)
     entry = await ledger.read("p", "resp_1")
@@ -112,7 +112,7 @@ async def test_a_lease_that_is_over(ledger: Ledger, monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_write_that_was_too_late(ledger: Ledger, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was reported as an error, and done all the same: then its maker takes it as its own."""
+    """It was reported as an error, yet it was done: the producer recognises it as its own."""
     put = memory._put
     late = [True]
 
@@ -134,7 +134,7 @@ async def test_a_write_that_was_too_late(ledger: Ledger, memory: Memory, monkeyp
 
 
 async def test_a_conversation(ledger: Ledger, memory: Memory) -> None:
-    """Its items are added with the answer, whoever else adds; one that is gone is an error, and nothing is written."""
+    """Its items are added with the answer despite concurrent writes; if it is gone, nothing is written."""
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(ledger)
     find = memory.conversation
@@ -161,7 +161,7 @@ async def test_a_conversation(ledger: Ledger, memory: Memory) -> None:
 
 
 async def test_events_on_the_way(ledger: Ledger, memory: Memory) -> None:
-    """They are kept with the lease once somebody wants them; after the end too, unless the answer was deleted."""
+    """They are stored with the lease once somebody wants them; after the end too, unless the answer was deleted."""
     lease = await opened(ledger)
     assert not await ledger.is_wanted(lease)
     await ledger.want("p", "resp_1")
@@ -185,6 +185,6 @@ async def test_events_on_the_way(ledger: Ledger, memory: Memory) -> None:
 
 
 def test_damaged_leases() -> None:
-    """What cannot be read is nobody's."""
+    """A lease that cannot be parsed belongs to nobody."""
     for wrong in b"", b"x y z", b"1", b"\xff \xff \xff":
         assert ledger_module._read(Record("lease_r", wrong)) == ("", "")

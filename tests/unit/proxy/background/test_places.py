@@ -1,4 +1,4 @@
-"""Who may begin another answer in the background."""
+"""Who may start another answer in the background."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Proxy:
         return True
 
     def begin_all(self, partition: str) -> int:
-        """Return how many places a partition gets that asks until it is refused."""
+        """Return how many places a partition gets until it is refused."""
         return next(count for count in range(100) if not self.begin(partition))
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 16])
 def test_one_key_has_all(most: int) -> None:
-    """Who is alone may take every place, again and again, and none beyond."""
+    """A single key may take every place, again and again, and no more."""
     proxy = Proxy(most)
     for _ in range(3):
         assert proxy.begin_all("a") == most
@@ -41,7 +41,7 @@ def test_one_key_has_all(most: int) -> None:
 
 
 def test_half_for_each_of_two() -> None:
-    """Nobody who has more than half loses it, but gets no more: each place that becomes free is for the other."""
+    """A key with more than half keeps them, but gets no more: each place that becomes free goes to the other key."""
     proxy = Proxy(8)
     assert proxy.begin_all("a") == 8
     assert not proxy.begin("b")
@@ -57,7 +57,7 @@ def test_half_for_each_of_two() -> None:
 
 
 def test_whoever_asked_lately_counts() -> None:
-    """A key that was refused a minute ago and has nothing holds up nobody; one that has an answer does, however old."""
+    """A key that was refused a minute ago and holds nothing reserves no place; one with an answer does, however old."""
     proxy = Proxy(4)
     assert proxy.begin("b")
     proxy.now += 2 * LATELY_SECONDS
@@ -74,7 +74,7 @@ def test_whoever_asked_lately_counts() -> None:
 
 
 def test_many_keys_are_not_remembered() -> None:
-    """Of those that asked two are known, which is enough: one of them is another one."""
+    """Of all the keys that asked, two are remembered, which is enough: at least one of them is another key."""
     proxy = Proxy(4)
     for number in range(1000):
         assert proxy.places.refusal(str(number), 4) is None
@@ -83,7 +83,7 @@ def test_many_keys_are_not_remembered() -> None:
 
 
 def test_places_are_held_while_answers_are_begun() -> None:
-    """One that is still being written to the store counts, and no more once it has been, or could not be."""
+    """A place counts while its answer is being written to the store, and no more once that is done or has failed."""
     proxy = Proxy(1)
     with proxy.places.starting("a"):
         assert not proxy.begin("a")

@@ -1,4 +1,4 @@
-"""Answers that are made without a client: by rounds of the test's own."""
+"""Answers that are made without a client, in rounds that the test provides."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STALL = TextDelta("STALL")
 
 
 class House:
-    """Runs over a memory; ``over``: what it was told of the answers that are over."""
+    """Runs over a memory store; ``over``: the finished answers that they reported."""
 
     def __init__(self) -> None:
         self.memory = Memory()
@@ -71,17 +71,17 @@ async def house() -> AsyncIterator[House]:
     await house.runs.stop()
 
 
-async def told(run: Run) -> list[dict[str, Any]]:
+async def events_of(run: Run) -> list[dict[str, Any]]:
     """Return the events of an answer, to its end."""
     assert run.log is not None
-    data = b"".join([each async for each in run.log.follow(-1)])
+    data = b"".join([data async for data in run.log.follow(-1)])
     assert data.endswith(DONE)
     return [json.loads(frame.partition(b"\ndata: ")[2]) for frame in data.removesuffix(DONE).split(b"\n\n")[:-1]]
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_is_made(house: House, stream: bool) -> None:
-    """Nobody reads it; it is kept as it was told, counted and reported, and forgotten here."""
+    """Nobody reads it; it is stored as it was emitted, counted and reported, and its run is dropped."""
     run, _ = await house.begin(*WORDS, stream=stream)
     assert house.runs.find("p", "resp_1") is run
     assert house.runs.find("q", "resp_1") is None
@@ -95,7 +95,7 @@ async def test_an_answer_is_made(house: House, stream: bool) -> None:
     lines = [line for family in house.runs.families() for line in family.lines()]
     assert 'toolsim_background_answers_total{status="completed"} 1' in lines
     if stream:
-        events = await told(run)
+        events = await events_of(run)
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         assert events[-1]["response"] == {key: value for key, value in kept.items() if key != "state"}
         assert await house.ledger.events("p", "resp_1") == (run.log.value() if run.log else None)
@@ -107,27 +107,27 @@ REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("events", "words"),
     [
         ((REFUSAL,), "no model"),
         ((Opened(), TextDelta("Hel"), Failed(ApiError("it broke", status=502))), "it broke"),
         ((), "has no end"),
     ],
 )
-async def test_an_answer_that_fails(house: House, said: Sequence[RoundEvent], words: str) -> None:
-    """However it fails: that is kept, and its stream ends with it."""
-    run, _ = await house.begin(*said)
+async def test_an_answer_that_fails(house: House, events: Sequence[RoundEvent], words: str) -> None:
+    """Whatever the failure, it is stored, and the stream ends with it."""
+    run, _ = await house.begin(*events)
     assert run.task is not None
     await run.task
     kept = await house.kept()
     assert kept["status"] == "failed"
     assert words in kept["error"]["message"]
-    assert (await told(run))[-1]["type"] == "response.failed"
+    assert (await events_of(run))[-1]["type"] == "response.failed"
     assert house.over[0][0].error
 
 
 async def test_a_bug_is_an_answer_that_failed(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and nobody waits for ever."""
+    """It is logged, and nobody waits forever."""
     bad: Any = Ended(None)  # type: ignore[arg-type]
     run, _ = await house.begin(Opened(), bad)
     assert run.task is not None
@@ -137,7 +137,7 @@ async def test_a_bug_is_an_answer_that_failed(house: House, caplog: pytest.LogCa
 
 
 async def test_an_answer_that_is_ended(house: House) -> None:
-    """Its model is stopped before that returns, its stream says why, and nothing is written any more."""
+    """Its model is stopped first, its stream ends with the reason, and nothing more is written."""
     run, round_ = await house.begin(Opened(), STALL)
     await round_.stalls.wait()
     entry = await house.ledger.read("p", "resp_1")
@@ -146,7 +146,7 @@ async def test_an_answer_that_is_ended(house: House) -> None:
     await house.runs.end(run, CANCELLED)
     assert round_.stopped.is_set()
     assert (await house.kept())["status"] == "cancelled"
-    error, failed = (await told(run))[-2:]
+    error, failed = (await events_of(run))[-2:]
     assert (error["message"], failed["type"]) == ("The response was cancelled.", "response.failed")
     assert [(report.error, status) for report, status in house.over] == [("response_cancelled", None)]
     assert await house.ledger.events("p", "resp_1") == (run.log.value() if run.log else None)
@@ -163,11 +163,11 @@ async def test_a_lease_that_was_taken(house: House, monkeypatch: pytest.MonkeyPa
     assert run.task is not None
     await run.task
     assert await house.ledger.read("p", "resp_1") is None
-    assert "cancelled or deleted" in (await told(run))[-2]["message"]
+    assert "cancelled or deleted" in (await events_of(run))[-2]["message"]
 
 
 async def test_an_answer_that_is_followed_elsewhere(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its events are kept as they come, and only then; a lease that was taken afterwards keeps the last ones too."""
+    """Its events are stored as they come, once there is a follower; after a lost lease the last ones are stored too."""
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(runs_module, "FOLLOW_SECONDS", 0.02)
     run, round_ = await house.begin(Opened(), TextDelta("Hel"), STALL)
@@ -182,7 +182,7 @@ async def test_an_answer_that_is_followed_elsewhere(house: House, monkeypatch: p
     entry = await house.ledger.read("p", "resp_1")
     assert entry is not None
     assert await house.ledger.settle(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True))
-    rest = b"".join([each async for each in stream])
+    rest = b"".join([data async for data in stream])
     assert b"response.failed" in rest
     assert rest.endswith(DONE)
     assert run.log is not None
@@ -191,7 +191,7 @@ async def test_an_answer_that_is_followed_elsewhere(house: House, monkeypatch: p
 
 
 async def test_a_proxy_that_stops(house: House) -> None:
-    """What it has not finished has failed, and its events are kept."""
+    """Its unfinished answer has failed, and its events are stored."""
     run, round_ = await house.begin(Opened(), TextDelta("Hel"), STALL)
     await round_.stalls.wait()
     await house.runs.stop()
@@ -202,7 +202,7 @@ async def test_a_proxy_that_stops(house: House) -> None:
 
 
 class Down:
-    """A store that fails to write answers so many times, and then works. ``failed``: it has."""
+    """A store that fails to write an answer a number of times, and then works. ``failed``: set once it has."""
 
     def __init__(self, memory: Memory, times: int) -> None:
         self.times, self.put = times, memory._put
@@ -220,13 +220,13 @@ class Down:
 async def test_a_store_that_is_down_at_the_end(
     house: House, times: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked again; until then nobody is told that the answer is over. If it stays down, that is told."""
+    """It is retried, and until then the answer is not over; if it stays down, the stream ends as failed."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     run, _ = await house.begin(*WORDS)
     monkeypatch.setattr(house.memory, "_put", Down(house.memory, times))
     assert run.task is not None
     await run.task
-    last = (await told(run))[-1]
+    last = (await events_of(run))[-1]
     if status:
         assert (last["type"], (await house.kept())["status"]) == ("response.completed", status)
     else:
@@ -235,7 +235,7 @@ async def test_a_store_that_is_down_at_the_end(
 
 
 async def test_an_answer_that_the_store_has_no_place_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has failed, and says why: it is there to be asked for, without its words."""
+    """It has failed, with the reason: it can be fetched, without its words."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     house.memory.configure(Address("memory"), Bounds(bytes=2500))
     run, _ = await house.begin(Opened(), TextDelta("word " * 400), Ended({0: "stop"}))
@@ -244,19 +244,19 @@ async def test_an_answer_that_the_store_has_no_place_for(house: House, monkeypat
     kept = await house.kept()
     assert (kept["status"], kept["output"], kept["state"]) == ("failed", [], "")
     assert "too large" in kept["error"]["message"]
-    assert (await told(run))[-1]["type"] == "response.failed"
+    assert (await events_of(run))[-1]["type"] == "response.failed"
     assert house.over[0][0].error == "server_error"
 
 
 async def test_an_answer_that_never_had_a_turn(house: House) -> None:
-    """It is ended as soon as it is begun: nothing is left of it here."""
+    """It is ended as soon as it is started: nothing is left of it here."""
     run, _ = await house.begin(Opened(), STALL)
     await house.runs.end(run, CANCELLED)
     assert house.runs.partitions() == []
 
 
 async def test_a_proxy_that_stops_while_the_store_is_down(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that only waits to be kept is tried once more, as what it is."""
+    """An answer that only waits to be stored is tried once more, as it is."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 60)
     run, _ = await house.begin(*WORDS)
     down = Down(house.memory, 1)
@@ -265,16 +265,16 @@ async def test_a_proxy_that_stops_while_the_store_is_down(house: House, monkeypa
     await asyncio.sleep(0)
     await house.runs.stop()
     assert (await house.kept())["status"] == "completed"
-    assert (await told(run))[-1]["type"] == "response.completed"
+    assert (await events_of(run))[-1]["type"] == "response.completed"
 
 
 async def test_a_conversation_that_is_gone(house: House) -> None:
-    """The answer has failed, since the next turn would not know of it."""
+    """The answer has failed, since the next turn would lack it."""
     run, _ = await house.begin(*WORDS, conversation="conv_1")
     assert run.task is not None
     await run.task
     kept = await house.kept()
     assert kept["status"] == "failed"
     assert "could not be added" in kept["error"]["message"]
-    assert (await told(run))[-1]["type"] == "response.failed"
+    assert (await events_of(run))[-1]["type"] == "response.failed"
     assert house.over[0][0].error == "store_unavailable"

@@ -6,6 +6,6 @@ from toolsimlib.proxy.options.table import OPTIONS
 
 
 def test_they_decide_nothing_about_answers() -> None:
-    """They stand in the one table, and none of them is a field of the policy, but the report's place in a stream."""
+    """They are in the one table, and none is a field of the policy except the report in a stream."""
     assert set(EDGE_OPTIONS) <= set(OPTIONS)
     assert {option.name for option in EDGE_OPTIONS} & set(Policy.__dataclass_fields__) == {"sse_telemetry"}

@@ -1,4 +1,4 @@
-"""What the operator says of MCP servers."""
+"""The operator's options about MCP servers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_without_any_of_them_no_server_is_asked() -> None:
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
-    """Once, when the option is set; what is wrong with it stops the start, and names it."""
+    """It is read when the option is set; an error in it stops the start, and names the option."""
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps(FILE))
     mcp = load(None, f"toolsim_mcp_config={file}", "toolsim_mcp_timeout=5")[0].mcp
-    assert ([each.label for each in mcp.servers], mcp.timeout, mcp.runs_clients) == (["files"], 5, False)
+    assert ([server.label for server in mcp.servers], mcp.timeout, mcp.runs_clients) == (["files"], 5, False)
     file.write_text("{}")
     with pytest.raises(OptionsError, match=r"toolsim_mcp_config.*mcpServers"):
         load(None, f"toolsim_mcp_config={file}")
@@ -36,7 +36,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 
 
 def test_hosts() -> None:
-    """Names and ports, and nothing else."""
+    """Names and ports are accepted, and nothing else."""
     mcp = load(None, "toolsim_hosted_mcp=run", "toolsim_mcp_hosts=docs.example,127.0.0.1:3000")[0].mcp
     assert (mcp.runs_clients, mcp.hosts) == (True, ("docs.example", "127.0.0.1:3000"))
     for wrong in ("https://docs.example", "*", "a b", "x:y"):
@@ -45,7 +45,7 @@ def test_hosts() -> None:
 
 
 def test_without_the_package_the_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says what to install; without these options nobody misses it."""
+    """The error says what to install; without these options the package is not needed."""
     monkeypatch.setattr(room, "is_installed", lambda: False)
     load()
     with pytest.raises(OptionsError, match=r"pip install 'mitmproxy-toolsim\[mcp\]'"):

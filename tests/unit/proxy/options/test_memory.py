@@ -24,8 +24,8 @@ def test_they_are_in_the_table() -> None:
     assert set(MEMORY_OPTIONS) <= set(OPTIONS)
 
 
-def test_nothing_is_kept_unless_it_is_asked_for() -> None:
-    """The default is no store, and bounds that are those of the store."""
+def test_nothing_is_stored_by_default() -> None:
+    """The default is no store, with the default bounds."""
     made = parsed()
     assert (made.store, made.store_bounds) == (None, Bounds())
 
@@ -37,14 +37,14 @@ def test_values() -> None:
 
 
 def test_answers_in_the_background() -> None:
-    """Their bounds are those of the room that makes them, unless they are set."""
+    """Their bounds are the defaults of the background room, unless they are set."""
     assert parsed().background == settings.Background()
     made = parsed(background_max=2, background_event_bytes=3000)
     assert made.background == settings.Background(2, 3000)
 
 
 def test_bad_values() -> None:
-    """A store of an unknown kind stops the start, and so do answers that could not be made."""
+    """A store of an unknown kind stops the start, and so does a background limit of no answers."""
     with pytest.raises(OptionsError, match="toolsim_background_max: got 0, expected 1 or more"):
         parsed(background_max=0)
     with pytest.raises(OptionsError, match="toolsim_store: got 'yes', expected memory"):

@@ -16,7 +16,7 @@ from toolsimlib.proxy.options.option import Option, Value, from_environment
     ],
 )
 def test_words_of_the_environment(option: Option, word: str, value: Value) -> None:
-    """A flag may be said in any of the usual ways, a choice in any case."""
+    """A flag may be written in any of the usual ways, a choice in any case."""
     assert from_environment(option, word) == value
 
 
@@ -29,14 +29,14 @@ def test_words_of_the_environment(option: Option, word: str, value: Value) -> No
         (Option("x", "a", "", ("a", "b")), "c"),
     ],
 )
-def test_words_that_say_nothing(option: Option, word: str) -> None:
+def test_words_that_mean_nothing(option: Option, word: str) -> None:
     """They are refused, with what was expected."""
     with pytest.raises(ValueError, match="expected"):
         from_environment(option, word)
 
 
 def test_names_and_types() -> None:
-    """As mitmproxy wants them: a tuple is a sequence of words."""
+    """As mitmproxy expects them: a tuple is a sequence of strings."""
     assert Option("x", (), "").full_name == "toolsim_x"
     assert Option("x", 1, "").typespec is int
     assert str(Option("x", (), "").typespec) == "collections.abc.Sequence[str]"

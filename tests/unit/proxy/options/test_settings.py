@@ -1,4 +1,4 @@
-"""The options' values: how they are read, and which are refused."""
+"""The values of the options: how they are parsed, and which are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(*specs: str) -> Settings:
 
 
 def test_defaults() -> None:
-    """Nothing said: the policy's own defaults, but for what the backend's engine decides; nothing of the edge."""
+    """Without options: the policy's defaults, except where the backend's engine decides; no settings of the edge."""
     settings = load()
     assert settings.policy == Policy(engine="auto", sentinel="auto", constrain="auto")
     assert (settings.builtin, settings.upstream, settings.api_key, settings.limits) == (None, None, "", Limits())
@@ -57,10 +57,10 @@ GOOD: list[tuple[str, str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "where", "value"), GOOD)
-def test_values_are_read(said: str, where: str, value: object) -> None:
-    """A value set as a user sets it arrives parsed."""
-    found: Any = load(f"toolsim_{said}")
+@pytest.mark.parametrize(("spec", "where", "value"), GOOD)
+def test_values_are_read(spec: str, where: str, value: object) -> None:
+    """A value arrives parsed when it is set the way a user sets it."""
+    found: Any = load(f"toolsim_{spec}")
     for name in where.split("."):
         found = getattr(found, name)
     assert found == value
@@ -94,16 +94,16 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("said", "reason"), BAD)
-def test_bad_values_are_refused(said: str, reason: str) -> None:
-    """The message names the option, and what was expected."""
+@pytest.mark.parametrize(("spec", "reason"), BAD)
+def test_bad_values_are_refused(spec: str, reason: str) -> None:
+    """The message names the option and what was expected."""
     with pytest.raises(OptionsError, match=reason) as refused:
-        load(f"toolsim_{said}")
-    assert str(refused.value).startswith(f"toolsim_{said.partition('=')[0]}: ")
+        load(f"toolsim_{spec}")
+    assert str(refused.value).startswith(f"toolsim_{spec.partition('=')[0]}: ")
 
 
 def test_choice_that_mitmproxy_did_not_check() -> None:
-    """A value that came past the option manager is checked too."""
+    """A value that bypassed the option manager is checked too."""
     values = {option.full_name: option.default for option in OPTIONS} | {"toolsim_repair": "brave"}
     with pytest.raises(OptionsError, match="toolsim_repair: got 'brave', expected one of safe, off"):
         parse(SimpleNamespace(**values))
@@ -120,5 +120,5 @@ def test_choice_that_mitmproxy_did_not_check() -> None:
     ],
 )
 def test_lazy_connections(specs: tuple[str, ...], is_reverse: bool, needed: bool) -> None:
-    """mitmproxy must not connect ahead where a dead target would end the client's connection."""
+    """mitmproxy must not connect in advance where a dead target would end the client's connection."""
     assert load(*specs).needs_lazy_connections(is_reverse) is needed

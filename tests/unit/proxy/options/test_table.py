@@ -1,4 +1,4 @@
-"""The table of options: what is registered, and what the environment says."""
+"""The table of options: what is registered, and which defaults the environment sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsimlib.proxy.options.table import OPTIONS, register
 
 
 def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settings, list[str]]:
-    """Register in a real option manager of mitmproxy's, and set as a user does."""
+    """Register in a real mitmproxy option manager, and set options as a user does."""
     options = Options()
     warnings = register(Loader(SimpleNamespace(options=options)), environment or {})
     options.set(*specs)
@@ -35,7 +35,7 @@ def test_every_policy_has_its_option() -> None:
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_help_is_one_paragraph(option: Any) -> None:
-    """Help is a paragraph of sentences, and names every choice whose meaning is not plain."""
+    """Help is one paragraph of sentences; of three or more choices it names one at least."""
     assert option.help.endswith(".")
     assert "\n" not in option.help
     assert option.help[0].isupper()
@@ -62,7 +62,7 @@ FLAGS: list[tuple[str, str, str, object]] = [
 
 @pytest.mark.parametrize(("flag", "word", "name", "value"), FLAGS)
 def test_flags_of_the_predecessor(flag: str, word: str, name: str, value: object) -> None:
-    """Each flag is a default: read tolerantly, and overridden by the option."""
+    """Each flag sets a default: it is parsed tolerantly, and the option overrides it."""
     settings, warnings = load({flag: word})
     assert getattr(settings.policy, name) == value
     assert warnings == []

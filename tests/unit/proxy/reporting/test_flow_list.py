@@ -1,4 +1,4 @@
-"""What mitmweb's and the console's list shows; the list itself is looked at in tests/web."""
+"""What the lists of mitmweb and the console show; the rendered list is tested in tests/web."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATIC = Path(webaddons.__file__).parent / "static"
 
 
 def test_the_comments_are_shown_unless_others_were_chosen() -> None:
-    """In mitmweb alone; each column is one that it has."""
+    """Only in mitmweb; each column is one that it has."""
     assert set(flow_list.COLUMNS) <= set(AVAILABLE_WEB_COLUMNS)
     with taddons.context() as plain:
         flow_list.show_comments(plain.options)
@@ -31,8 +31,8 @@ def test_the_comments_are_shown_unless_others_were_chosen() -> None:
         assert mitmweb.options.web_columns == ["path"]
 
 
-def test_room_is_made_once_and_only_where_it_is_known_how() -> None:
-    """A reload of the script changes nothing, nor does another program than mitmweb."""
+def test_the_column_is_widened_once_and_only_in_mitmweb() -> None:
+    """A reload of the script changes nothing, and without mitmweb nothing happens."""
     assert issubclass(Application, web.Application)
     application = web.Application(static_path=str(STATIC))
     flow_list.make_room(application)
@@ -43,7 +43,7 @@ def test_room_is_made_once_and_only_where_it_is_known_how() -> None:
 
 
 def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is left as it is, and the log says so."""
+    """It is left alone, and the log says so."""
     caplog.set_level("INFO")
     flow_list.make_room(web.Application(static_path=str(tmp_path)))
     assert "stays narrow" in caplog.text
@@ -51,7 +51,7 @@ def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCap
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
-    """Taking it off the list does not stop it."""
+    """Removing it from the list does not stop it."""
     view: Any = View()
     with taddons.context(view):
         flow, other = tflow.tflow(), tflow.tflow()

@@ -1,4 +1,4 @@
-"""What is told at the start, with a stub in the backend's place."""
+"""What is logged at the start, with a stub as the backend."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
     ],
 )
 def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
-    """The upstream comes before a reverse mode; without a path it is /v1, as everywhere in this field."""
+    """The upstream takes precedence over a reverse mode; without a path it is /v1, as is customary."""
     assert backend_url(settings, [ProxyMode.parse(mode) for mode in modes]) == url
 
 
 async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | str:
-    """Return what is made of a backend's list of models."""
+    """Return what we make of a backend's list of models."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(body, status=status, Content_Type="application/json")
@@ -64,7 +64,7 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
     ],
 )
 async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expected: object) -> None:
-    """Whatever the backend answers."""
+    """Either the models, or a description of what is wrong with the answer."""
     models = await answered(status, body, key)
     assert (expected in models) if isinstance(models, str) else (models == expected)
 
@@ -95,8 +95,8 @@ async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str)
     return [(record.levelname, record.getMessage()) for record in ours]
 
 
-async def test_models_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    """A few of them, after what is known at once."""
+async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A few of them are logged, after what is known at once."""
 
     async def models() -> list[str]:
         return [f"m{number}" for number in range(9)]
@@ -109,7 +109,7 @@ async def test_models_are_told(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_slow_backend_is_not_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is worth a warning, after a while."""
+    """It is logged as a warning, after a while."""
     monkeypatch.setattr("toolsimlib.proxy.reporting.greeting.ASK_SECONDS", 0.01)
 
     async def models() -> None:
@@ -119,7 +119,7 @@ async def test_a_slow_backend_is_not_waited_for(
 
 
 async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """In the form json one line, without a question to the backend; off is silence."""
+    """With the form json it is one line, and the backend is not asked; off logs nothing."""
 
     async def models() -> None:
         raise AssertionError

@@ -20,7 +20,7 @@ TURN = Report(client="chat", backend="chat", model="m", tools=["f"], calls=["f"]
 
 
 class Terminal:
-    """A terminal of some encoding, and mitmproxy's log on it."""
+    """A terminal with some encoding, and mitmproxy's log on it."""
 
     def __init__(self, encoding: str) -> None:
         self._bytes = io.BytesIO()
@@ -33,7 +33,7 @@ class Terminal:
 
 @pytest.fixture(params=["utf-8"])
 def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    # A handler that is made in one phase of a test stays silent in the others, unless it does not know.
+    # A handler that is created in one phase of a test is silent in the others, unless this variable is unset.
     with taddons.context(ToolSim()):
         with monkeypatch.context() as patch:
             patch.delenv("PYTEST_CURRENT_TEST")
@@ -58,7 +58,7 @@ def log(terminal: Terminal) -> Iterator[Any]:
 
 
 def test_text(log: Any, terminal: Terminal) -> None:
-    """A turn is one line with the time before it, and connections are not told of."""
+    """A turn is one line with the time before it, and connections are not logged."""
     made = log("text")
     logging.getLogger("mitmproxy.proxy.server").info("client connect")
     made.turn(TURN, 200, 0.25)
@@ -67,7 +67,7 @@ def test_text(log: Any, terminal: Terminal) -> None:
 
 
 def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """And so is what is worth a look; everything else is not."""
+    """So is anything else worth a look; all other turns are not."""
     made = log("text")
     with caplog.at_level(logging.INFO):
         for report, status in ((TURN, 200), (TURN, 502), (Report(client="chat", parse_failures=["X:f"]), 200)):
@@ -76,7 +76,7 @@ def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_json(log: Any, terminal: Terminal) -> None:
-    """Every line is one object: turns with their fields, all else with a message, and a traceback if there is one."""
+    """Every line is one object: turns with their fields, others with a message, and a traceback if there is one."""
     made = log("json")
     made.turn(TURN, 200, 0.25)
     made.turn(TURN, 404, 0.25, problem="näh\n")
@@ -90,11 +90,11 @@ def test_json(log: Any, terminal: Terminal) -> None:
     assert (failed["level"], failed["problem"]) == ("warning", "näh\n")
     assert (message["level"], message["message"]) == ("warning", "two\nlines")
     assert broken["traceback"].endswith("ValueError: x")
-    assert all(each["time"].endswith("+00:00") for each in (turn, failed, message, broken))
+    assert all(line["time"].endswith("+00:00") for line in (turn, failed, message, broken))
 
 
 def test_off(log: Any, terminal: Terminal) -> None:
-    """No turn, and mitmproxy as it is."""
+    """No turn is logged, and mitmproxy logs as it always does."""
     log("text")
     made = log("off")
     made.turn(TURN, 200, 0)
@@ -104,7 +104,7 @@ def test_off(log: Any, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("terminal", ["ascii", "cp1252"], indirect=True)
 def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
-    """A line is never an exception in whoever logged it."""
+    """A character that cannot be encoded is escaped; logging a line never raises."""
     made = log("text")
     made.turn(Report(client="chat", model="模型"), 200, 0)
     [line] = terminal.lines()
@@ -113,7 +113,7 @@ def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "is_logged"),
     [
         ("/v1/responses", False),
         ("/v1/chat/completions?x=1", False),
@@ -125,10 +125,10 @@ def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
         ("/page", True),
     ],
 )
-def test_which_requests_mitmdump_tells_of(path: str, told: bool) -> None:
-    """Not of those that have a line of ours, nor of what is asked for again and again."""
+def test_which_requests_mitmdump_logs(path: str, is_logged: bool) -> None:
+    """It skips those for which we log a line, and those that are polled."""
     flow = tflow.tflow()
     flow.request.path = path
     wanted = flowfilter.parse(_NOT_OURS)
     assert wanted is not None
-    assert bool(wanted(flow)) is told
+    assert bool(wanted(flow)) is is_logged

@@ -1,4 +1,4 @@
-"""Counters, histograms and their text; what Prometheus makes of it is tried in tests/proxy/test_metrics.py."""
+"""Counters, histograms and their text; whether Prometheus accepts it is tested in tests/proxy/test_metrics.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def failed() -> Report:
 
 
 def test_series_are_there_before_their_first_event() -> None:
-    """At 0, so that the first event is an increase."""
+    """They start at 0, so that the first event is an increase."""
     text = Metrics().text(3)
     assert value(text, "exchanges_open") == 3
     for series in (
@@ -50,19 +50,19 @@ def test_series_are_there_before_their_first_event() -> None:
 
 
 def test_rounds_and_calls_of_mcp_tools_are_counted() -> None:
-    """By what came of them; the tool is a label where it is asked for."""
+    """They are counted by outcome; the tool is a label if the operator asks for it."""
     report = Report(client="chat", backend="chat", rounds=3, hosted_calls=["OK:files.read", "LIMIT:files.read"])
     plain, labelled = Metrics(), Metrics(["tool"])
     assert value(plain.text(0), 'mcp_calls_total{client="chat",outcome="SERVER_FAILED"}') == 0
-    for each in (plain, labelled):
-        each.count(report, 200, 1.0)
-        assert value(each.text(0), 'rounds_total{client="chat"}') == 3
+    for metrics_ in (plain, labelled):
+        metrics_.count(report, 200, 1.0)
+        assert value(metrics_.text(0), 'rounds_total{client="chat"}') == 3
     assert value(plain.text(0), 'mcp_calls_total{client="chat",outcome="OK"}') == 1
     assert value(labelled.text(0), 'mcp_calls_total{client="chat",outcome="LIMIT",tool="files.read"}') == 1
 
 
 def test_an_exchange_is_counted() -> None:
-    """A tool's name behind a code makes no series of its own, nor does the model; big numbers stay exact."""
+    """Neither the tool's name behind a code nor the model makes a series of its own; big numbers stay exact."""
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
     counted.count(Report(client="chat", backend="chat"), 429, 0.5)
@@ -82,7 +82,7 @@ def test_an_exchange_is_counted() -> None:
 
 
 def test_times_fall_into_buckets() -> None:
-    """A bucket holds all that is not above its end; what took longer than any is in the last."""
+    """A bucket counts times up to and including its bound; what exceeds every bound is in the last."""
     counted = Metrics()
     for seconds in (0.1, 0.11, 1000.0):
         counted.count(Report(client="chat", backend="chat"), 200, seconds)
@@ -95,7 +95,7 @@ def test_times_fall_into_buckets() -> None:
 
 
 def test_labels_that_were_asked_for() -> None:
-    """Models and tools are told apart; then no series can be known beforehand."""
+    """Models and tools become labels; then their series cannot be announced in advance."""
     counted = Metrics(["model", "tool"])
     counted.count(failed(), 200, 1.5, 0.3)
     text = counted.text(0)
@@ -110,7 +110,7 @@ def test_labels_that_were_asked_for() -> None:
 
 
 def test_names_of_others_are_bounded_and_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend may invent codes without end: the series do not grow with them, and nothing breaks the format."""
+    """A backend may invent codes without end: the number of series is bounded, and nothing breaks the format."""
     monkeypatch.setattr(metrics, "MAX_SERIES", 20)
     counted = Metrics(["model"])
     counted.count(Report(client="chat", error='a"b\\c\nd', model="m"), 200, 0)
@@ -123,7 +123,7 @@ def test_names_of_others_are_bounded_and_escaped(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_series_belongs_to_a_family() -> None:
-    """Each name has its type and its explanation."""
+    """Each name has its type and its help text."""
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
     text = counted.text(0)

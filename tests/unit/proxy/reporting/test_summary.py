@@ -1,4 +1,4 @@
-"""What is told of one exchange: fields, comment, headers."""
+"""What is reported of one exchange: fields, comment, headers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def full() -> Report:
 
 
 def test_fields() -> None:
-    """What is nothing is left out, the count of calls and the status never are."""
-    told = fields(full(), 200, 1.23456)
-    assert (told["calls"], told["tool_call_count"], told["status"], told["seconds"]) == (["f", "g"], 2, 200, 1.235)
-    assert "strict_failures" not in told
+    """Empty fields are left out, except the number of calls and the status."""
+    logged = fields(full(), 200, 1.23456)
+    assert (logged["calls"], logged["tool_call_count"]) == (["f", "g"], 2)
+    assert (logged["status"], logged["seconds"]) == (200, 1.235)
+    assert "strict_failures" not in logged
     empty = fields(Report(), None, 0)
     assert (empty["tool_call_count"], empty["status"]) == (0, None)
 
 
 def test_fields_stay_few() -> None:
-    """Many names are cut, and all of it is JSON."""
+    """Long lists of names are cut, and everything can be encoded as JSON."""
     calls: Any = json.loads(json.dumps(fields(Report(calls=["a"] * 1000), 200, 0)))["calls"]
     assert len(calls) == MAX_NAMES + 1
     assert calls[-1] == f"and {1000 - MAX_NAMES} more"
@@ -54,16 +55,16 @@ def test_comment() -> None:
 
 
 def test_headers() -> None:
-    """Every value is a header's; the cut-off only if there was one."""
-    told = headers(full())
-    assert told["x-toolsim-tool-call-count"] == "2"
-    assert told["x-toolsim-truncated"] == "true"
-    assert told["x-toolsim-tool-cutoff"] == "text after a call"
+    """Every value is fit for a header; the cut-off is only there if there was one."""
+    sent = headers(full())
+    assert sent["x-toolsim-tool-call-count"] == "2"
+    assert sent["x-toolsim-truncated"] == "true"
+    assert sent["x-toolsim-tool-cutoff"] == "text after a call"
     assert "x-toolsim-tool-cutoff" not in headers(Report())
 
 
 def test_marker() -> None:
-    """What failed for the client is marked, what someone might look at is warned of, all else is left alone."""
+    """Failures for the client get a cross, what deserves a look a warning sign, everything else nothing."""
     assert marker(Report(), 200) == ""
     assert marker(Report(repairs=["TRAILING_COMMA:f"]), 200) == ""
     assert marker(Report(error="backend_timeout"), 200) == ":x:"
@@ -78,17 +79,17 @@ def test_marker() -> None:
 
 
 def test_comment_of_a_refusal() -> None:
-    """An answer that the backend refused has its status in the comment, unless a reason of our own says more."""
+    """The comment on a refused answer has its status, unless a reason of our own says more."""
     assert comment(Report(), 429, "Hi", "#1 turn 1") == "HTTP 429 · #1 turn 1 · “Hi”"
     assert comment(Report(error="bad"), 400) == "error: bad"
 
 
 def test_fields_leave_the_places_of_blocks_out() -> None:
-    """The log holds counts and names; where a block stood is for the view."""
+    """The log holds counts and names; the places of blocks are for the view."""
     assert "blocks" not in fields(Report(blocks=[{"choice": 0}]), 200, 0)
 
 
 def test_calls_of_mcp_tools_are_named() -> None:
-    """Those that failed with what became of them."""
+    """Those that failed are listed with their outcome."""
     report = Report(client="chat", rounds=2, hosted_calls=["OK:files.read", "REFUSED:files.drop"])
     assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)

@@ -1,4 +1,4 @@
-"""One line for people, of a report."""
+"""One line about a turn, for people."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
     ],
 )
 def test_line(fields: dict[str, Any], status: int | None, line: str) -> None:
-    """Mark, model, way, outcome, time."""
+    """Mark, model, API, outcome, time."""
     problem = "model 'llama3' not found" if status == 404 else ""
     assert turn_line(Report(**CHAT | fields), status, 1.23, problem=problem) == line
 
 
 def test_a_request_that_passed_has_no_tools() -> None:
-    """It is not ours, and the line says why there are no calls."""
+    """It is not ours, and the line gives the reason for having no calls."""
     assert "· no tools ·" in turn_line(Report(**CHAT), 200, 0, is_ours=False)
 
 
 def test_names_cannot_write_to_the_terminal() -> None:
-    """Whatever models and clients make up: one line, of bounded length, without a control character."""
+    """Whatever models and clients invent: one printable line, of bounded length."""
     wild = "\x1b[31m\nred\u2028\ud800\u202e" + "x" * 1000
     report = Report(client="chat", model=wild, calls=[wild] * 1000, warnings=[f"C:{wild}"] * 9, repairs=[f"R:{wild}"])
     line = turn_line(report, 500, 0, problem=wild)
@@ -90,5 +90,5 @@ def test_names_cannot_write_to_the_terminal() -> None:
     ("text", "shown"), [("a b", "a b"), (" a\n\tb ", "a b"), ("12345", "12345"), ("123456", "1234…"), ("a\x07", "a�")]
 )
 def test_printable(text: str, shown: str) -> None:
-    """White space becomes one blank, what is too long ends in dots, what is not visible is replaced."""
+    """Whitespace becomes one blank, long text ends in an ellipsis, invisible characters are replaced."""
     assert printable(text, 5) == shown

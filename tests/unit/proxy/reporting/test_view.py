@@ -16,9 +16,9 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 CLIENT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": [TOOL]}
 BACKEND = {"model": "m", "messages": [{"role": "system", "content": "the catalog"}, {"role": "user", "content": "Hi"}]}
 BLOCK = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
-SAID = {"choices": [{"message": {"content": BLOCK}, "finish_reason": "stop"}]}
+WRITTEN = {"choices": [{"message": {"content": BLOCK}, "finish_reason": "stop"}]}
 CALL = {"id": "call_001", "function": {"name": "f", "arguments": '{"a":1}'}}
-TOLD = {"choices": [{"message": {"tool_calls": [CALL]}}]}
+SENT = {"choices": [{"message": {"tool_calls": [CALL]}}]}
 JUDGED = {"choice": 0, "start": 0, "end": len(BLOCK), "verdicts": ["call f"], "repairs": []}
 REPORT = {"client": "chat", "blocks": [JUDGED]}
 JSON = {"content-type": "application/json"}
@@ -30,7 +30,7 @@ def tctx():
         yield tctx
 
 
-def make(path="/v1/chat/completions", request: object = CLIENT, response: object = TOLD) -> HTTPFlow:
+def make(path="/v1/chat/completions", request: object = CLIENT, response: object = SENT) -> HTTPFlow:
     flow = tflow.tflow()
     flow.request = Request.make(
         "POST", f"http://backend{path}", json.dumps(request), {"content-type": "application/json"}
@@ -42,12 +42,12 @@ def make(path="/v1/chat/completions", request: object = CLIENT, response: object
 
 
 def exchanged() -> HTTPFlow:
-    """A finished exchange: rewritten on both sides, its originals in the backup."""
+    """A finished exchange: rewritten on both sides, with the originals in the backup."""
     flow = make()
     flow.backup()
     flow.request.text = json.dumps(BACKEND)
     recorder = BodyRecorder()
-    recorder.whole(Response.make(200, json.dumps(SAID), JSON))
+    recorder.whole(Response.make(200, json.dumps(WRITTEN), JSON))
     flow.metadata["toolsim"] = dict(REPORT)
     recorder.store_in(flow)
     return flow
@@ -59,7 +59,7 @@ def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | Non
 
 
 def test_it_is_chosen_for_our_exchanges():
-    """Both bodies of an exchange are shown without being asked for: each with what the other side had."""
+    """Both bodies of an exchange are shown by default, each with what the other side had."""
     flow = exchanged()
     name, request = show(flow, flow.request)
     assert name == "toolsim"
@@ -73,7 +73,7 @@ def test_it_is_chosen_for_our_exchanges():
 
 
 def test_after_a_revert():
-    """The backend's own answer is shown as such, with the verdicts on it."""
+    """The backend's own answer is shown as such, with its verdicts."""
     flow = exchanged()
     flow.revert()
     assert "as the backend gets it" not in show(flow, flow.request)[1]
@@ -99,7 +99,7 @@ def test_requests_that_only_look_like_ours(flow, chosen):
 
 
 def test_answers_that_only_look_like_ours():
-    """Event streams and JSON objects at an endpoint are shown, pictures and other methods are not."""
+    """Event streams and JSON objects at an endpoint are shown; other types and methods are not."""
     flow = make()
     assert flow.response is not None
     assert show(flow, flow.response)[0] == "toolsim"
@@ -113,17 +113,17 @@ def test_answers_that_only_look_like_ours():
 
 
 def test_it_can_be_chosen_for_anything():
-    """Whatever it is asked for, it shows a page."""
+    """Whatever it is chosen for, it shows a page."""
     flow = tflow.tflow(resp=True)
     assert show(flow, flow.request, "toolsim")[1].startswith("REQUEST")
     assert show(flow, flow.response, "toolsim")[1].startswith("ANSWER")
     tcp = tflow.ttcpflow()
     assert prettify_message(tcp.messages[0], tcp, "toolsim").text.startswith("REQUEST")
-    assert all(each.render_priority(b"", Metadata()) < 0 for each in view.VIEWS)
+    assert all(own.render_priority(b"", Metadata()) < 0 for own in view.VIEWS)
 
 
 def test_compressed_bodies():
-    """A body is decoded before it is shown, on either side; one that cannot be is shown as it is."""
+    """A body is decoded before it is shown, on either side; one that cannot be decoded is shown as it is."""
     flow = exchanged()
     assert flow.response is not None
     flow.response.encode("gzip")
@@ -152,8 +152,8 @@ def test_it_never_fails(data, metadata, reverted):
 
 
 def test_it_comes_and_goes_with_the_addon(caplog):
-    """The view is registered while the addon is loaded, and a reload replaces it without a word of complaint."""
-    assert [contentviews.registry[each.name] for each in view.VIEWS] == list(view.VIEWS)
+    """The view is registered while the addon is loaded, and a reload replaces it without a warning."""
+    assert [contentviews.registry[own.name] for own in view.VIEWS] == list(view.VIEWS)
     with caplog.at_level(logging.WARNING):
         view.uninstall()
         assert "toolsim" not in contentviews.registry
@@ -164,7 +164,7 @@ def test_it_comes_and_goes_with_the_addon(caplog):
 
 
 def test_word_for_word():
-    """The view that is asked for by name shows what the model read and wrote, on both sides of a flow."""
+    """The view that is chosen by name shows what the model read and wrote, on both sides of a flow."""
     flow = exchanged()
     name, text = show(flow, flow.request, "toolsim-prompt")
     assert (name, text) == ("toolsim-prompt", "▌system\nthe catalog\n \n▌user\nHi\n")
