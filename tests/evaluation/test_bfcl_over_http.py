@@ -45,13 +45,13 @@ class Oracle:
             for (asked, names), calls in self.right.items()
             if asked == question and all(name in shown or name.replace(".", "_") in shown for name in names)
         ]
-        calls = max(fitting, key=lambda each: len(each[0]))[1] if fitting else []
+        calls = max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else []
         pairs = [(name, arguments) for call in calls for name, arguments in call.items()]
         if not pairs:
             return {"role": "assistant", "content": "None of my tools can do that."}
         if "tools" in body:
             functions = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in pairs]
-            made = [{"id": f"c{n}", "type": "function", "function": each} for n, each in enumerate(functions)]
+            made = [{"id": f"c{n}", "type": "function", "function": function} for n, function in enumerate(functions)]
             return {"role": "assistant", "content": None, "tool_calls": made}
         if "# CLIENT TOOL CATALOG" in shown:
             blocks = (json.dumps({"name": name, "arguments": arguments}) for name, arguments in pairs)

@@ -108,8 +108,12 @@ def test_demanded_calls(form: str) -> None:
     ):
         outcomes = [ask(client, case) for case in asked]
     cut = sum(outcome.cut for outcome in outcomes)
-    sound = sum(is_sound(*each) for each in zip(asked, outcomes, strict=True))
+    sound = sum(is_sound(case, outcome) for case, outcome in zip(asked, outcomes, strict=True))
     print(f"{form}: {sound} of {len(asked)} calls sound, {cut} cut off at {TOKENS} tokens")
-    wrong = [each for each in zip(asked, outcomes, strict=True) if not each[1].cut and not is_sound(*each)]
+    wrong = [
+        (case, outcome)
+        for case, outcome in zip(asked, outcomes, strict=True)
+        if not outcome.cut and not is_sound(case, outcome)
+    ]
     assert wrong == []
     assert sound >= 50

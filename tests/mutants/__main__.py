@@ -124,7 +124,7 @@ def outcomes(folder: Path, room: str) -> dict[str, int | None]:
 
 
 def survives(folder: Path, room: str, name: str) -> bool:
-    """Return whether no test detects a mutant in a process of its own."""
+    """Return whether no test detects a mutant, in a separate process."""
     options = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
     try:
         done = _run(folder / "mutants", "-m", "pytest", *options, ROOMS[room].wing, MUTANT_UNDER_TEST=name)

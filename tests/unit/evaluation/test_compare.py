@@ -72,8 +72,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     """Two folders, or two ways of one; anything that is not a report is exit code 2."""
     for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, way="native"))):
         journal = Journal(tmp_path / name, Secrets())
-        for each in runs:
-            journal.add(each)
+        for entry in runs:
+            journal.add(entry)
         journal.close()
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     assert main([a, b, "--b", "way=toolsim"]) == 0

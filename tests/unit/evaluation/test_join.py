@@ -24,8 +24,8 @@ def runs(way: WayName, cases: Sequence[str], *, model: str = "qwen", suite: str 
 
 def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = None) -> str:
     log = Journal(path, Secrets())
-    for each in own:
-        log.add(each)
+    for entry in own:
+        log.add(entry)
     log.write("settings.json", report.as_text(settings or SETTINGS))
     log.close()
     return str(path)
@@ -41,7 +41,7 @@ def test_only_what_all_ways_answered_counts() -> None:
             *runs("toolsim", "y", suite="bfcl:parallel"),
         ]
     )
-    assert sorted((each.cell.way, each.case) for each in kept) == [
+    assert sorted((entry.cell.way, entry.case) for entry in kept) == [
         ("native", "b"),
         ("native", "c"),
         ("toolsim", "b"),
@@ -53,13 +53,13 @@ def test_only_what_all_ways_answered_counts() -> None:
 
 def test_trials_are_matched_one_by_one() -> None:
     """If one way has asked a case only once, the second trial of the others is left out."""
-    native = [replace(each, trial=trial) for trial in (0, 1) for each in runs("native", "a")]
-    assert [each.trial for each in common([*runs("toolsim", "a"), *native])] == [0, 0]
+    native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
+    assert [entry.trial for entry in common([*runs("toolsim", "a"), *native])] == [0, 0]
 
 
 def test_the_last_part_counts_where_two_have_the_same_run() -> None:
     """A run that was made again replaces the old one."""
-    assert [each.ok for each in joined([[run(ok=False)], [run(ok=True)]])] == [True]
+    assert [entry.ok for entry in joined([[run(ok=False)], [run(ok=True)]])] == [True]
 
 
 def test_a_part_can_have_another_name() -> None:
@@ -80,7 +80,7 @@ def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "6 of 7 runs" in capsys.readouterr().out
     kept = read_runs(out)
     assert len(kept) == 6
-    assert not any(each.steps for each in kept)
+    assert not any(entry.steps for entry in kept)
     text = (out / "report.md").read_text()
     assert "| bfcl:multiple | 2/2 (100.0 %, 34.2 to 100.0) | 2/2 (100.0 %, 34.2 to 100.0) |" in text
     assert "toolsim 0.1.0" in text

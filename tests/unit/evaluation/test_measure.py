@@ -109,7 +109,7 @@ def test_the_plan_puts_ways_beside_each_other() -> None:
         ("a", 0, "two", "toolsim"),
         ("a", 0, "two", "native"),
     ]
-    assert planned == sorted(planned, key=lambda each: (each[0], each[1], each[2]))
+    assert planned == sorted(planned, key=lambda job: job[:3])
     assert len({j.key for j in plan(cells, cases, 2)}) == 16
 
 

@@ -33,7 +33,7 @@ def test_without_a_system_message_or_tools() -> None:
 
 
 def test_its_own_form_is_read_back() -> None:
-    """What the prompt tells a model to write is what is parsed."""
+    """A tagged call is parsed, apart from the text before it; a fenced object without arguments is no call."""
     text = 'I will.\n<tool_call>\n{"name": "echo", "arguments": {"a": 1}}\n</tool_call>'
     assert PlainPrompt().read(text) == ("I will.", (Call("tag_1", "echo", '{"a": 1}'),))
     assert PlainPrompt().read('```json\n{"name": "echo"}\n```')[1] == ()

@@ -18,9 +18,9 @@ DOCUMENTS = {
     suite: json.loads(files("toolsimlib.evaluation").joinpath(name).read_text("utf-8"))
     for suite, name in questions.FILES.items()
 }
-QUESTIONS = [each for document in DOCUMENTS.values() for each in document["questions"]]
+QUESTIONS = [question for document in DOCUMENTS.values() for question in document["questions"]]
 TOOLS = {tool["name"]: tool for document in DOCUMENTS.values() for tool in document["tools"]}
-RIGHT = {each["id"]: each["calls"] for each in QUESTIONS}
+RIGHT = {question["id"]: question["calls"] for question in QUESTIONS}
 CASES = {case.id: case for suite in questions.FILES for case in questions.cases(suite)}
 
 
@@ -47,11 +47,11 @@ def first_right(calls: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
 def test_there_are_as_many_as_agreed() -> None:
     """14 need one call, 4 two, 6 none, and 14 others one, with their own tools; none offers more than four tools."""
     counts = {
-        suite: [sum(len(each["calls"]) == number for each in document["questions"]) for number in (1, 2, 0)]
+        suite: [sum(len(question["calls"]) == number for question in document["questions"]) for number in (1, 2, 0)]
         for suite, document in DOCUMENTS.items()
     }
     assert counts == {"questions": [14, 4, 6], "unseen": [14, 0, 0]}
-    assert max(len(each["tools"]) for each in QUESTIONS) == 4
+    assert max(len(question["tools"]) for question in QUESTIONS) == 4
     assert len(TOOLS) == sum(len(document["tools"]) for document in DOCUMENTS.values())
     assert len(CASES) == len(QUESTIONS)
 
@@ -64,7 +64,7 @@ def test_right_calls_fit_the_tools_on_offer(question: dict[str, Any]) -> None:
         properties = TOOLS[call["name"]]["parameters"]["properties"]
         assert properties.keys() >= call["arguments"].keys() >= set(TOOLS[call["name"]]["parameters"]["required"])
         for name, values in call["arguments"].items():
-            assert all(Draft202012Validator(properties[name]).is_valid(each) for each in values if each is not None)
+            assert all(Draft202012Validator(properties[name]).is_valid(value) for value in values if value is not None)
 
 
 @pytest.mark.parametrize("name", CASES)

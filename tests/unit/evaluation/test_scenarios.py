@@ -92,9 +92,9 @@ async def test_settings_reach_the_loop() -> None:
 def test_presets_and_lists() -> None:
     """default is the first five, lists join, each scenario once; an unknown name is an error."""
     assert PRESETS["default"] == tuple(BY_ID)[:5]
-    ids = [each.id for each in select("default,happy_path_parallel,chat_only")]
+    ids = [scenario.id for scenario in select("default,happy_path_parallel,chat_only")]
     assert ids == list(BY_ID)
-    assert [each.id for each in select("all")] == ids
+    assert [scenario.id for scenario in select("all")] == ids
     with pytest.raises(UnknownScenario, match="sad_path"):
         select("happy_path,sad_path")
 

@@ -55,7 +55,7 @@ def test_a_backends_head_for_a_body_of_ours() -> None:
 
 
 def test_a_streams_head() -> None:
-    """Proxies between us and the client are told not to buffer or compress a stream, whatever the backend sent."""
+    """The headers ask proxies on the way to the client not to buffer or compress a stream, whatever the backend set."""
     response = Response.make(200, b"", {"content-type": "text/event-stream", "cache-control": "max-age=60"})
     set_head(response, "text/event-stream; charset=utf-8")
     assert response.headers["cache-control"] == "no-cache, no-transform"

@@ -92,7 +92,7 @@ def test_errors(job: Job, status: int, words: str) -> None:
 
 @pytest.mark.parametrize("bug", [MemoryError, ZeroDivisionError])
 def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug of ours is reported with its traceback; running out of memory is blamed on the body."""
+    """Our own bug is reported with its traceback; running out of memory is blamed on the body."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise bug

@@ -72,7 +72,7 @@ def test_the_backup_is_mitmproxys_own() -> None:
 
 
 def test_split() -> None:
-    """Each side is a flow of its own, and neither can be reverted."""
+    """Each side has its own flow, and neither can be reverted."""
     flow = rewritten()
     sides.set_incoming_response(flow, Response.make(200, b"raw"))
     backend, client = sides.split(flow)

@@ -142,7 +142,7 @@ async def test_an_empty_final_answer_is_asked_for_again() -> None:
 
 
 async def test_the_second_question_may_keep_its_tools() -> None:
-    """With disable_tools off the model may continue to call, and the loop goes on as usual."""
+    """With disable_tools off the model may continue to call, and the loop continues as usual."""
     model = Model(calls("{}"), Answer(""), calls("{}", id="call_9"), Answer("Done."))
     outcome = await run(model, fix_empty_final=True, fix_empty_final_disable_tools=False)
     assert (outcome.text, len(outcome.executions)) == ("Done.", 2)

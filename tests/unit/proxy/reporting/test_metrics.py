@@ -62,7 +62,7 @@ def test_rounds_and_calls_of_mcp_tools_are_counted() -> None:
 
 
 def test_an_exchange_is_counted() -> None:
-    """Neither the tool's name behind a code nor the model makes a series of its own; big numbers stay exact."""
+    """Neither the tool's name behind a code nor the model gets its own series; big numbers stay exact."""
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
     counted.count(Report(client="chat", backend="chat"), 429, 0.5)
