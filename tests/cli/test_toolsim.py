@@ -1,4 +1,4 @@
-"""The command as people run it: real processes, installed as it is told."""
+"""The command as people run it: real processes, installed as README says."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def wait_for(log: Path, pattern: str, process: subprocess.Popen[bytes] | None = 
     return found
 
 
-def said(text: str) -> list[str]:
+def log_lines(text: str) -> list[str]:
     """Return the lines without times and seconds."""
     return [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", line) for line in text.splitlines()]
 
@@ -76,7 +76,7 @@ def test_the_demo(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stdout + run.stderr
     over, responses = "toolsim-scripted · chat", "toolsim-scripted · responses"
-    lines = said(run.stdout)
+    lines = log_lines(run.stdout)
     assert lines[4:-1] == [
         f"✓ {over} stream over responses · 2 calls get_weather, get_weather · ",
         f"✓ {over} stream over responses · no call, 2 tools · ",
@@ -138,7 +138,7 @@ def test_codex_that_is_not_there(tmp_path: Path) -> None:
     command = [*HERE, "codex", "--port", "0", "--set", "toolsim_codex_command=no-such-codex app-server"]
     run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
-    [line] = said(run.stdout)
+    [line] = log_lines(run.stdout)
     assert line.startswith("Cannot run `no-such-codex` (No such file or directory): install Codex (npm install -g")
 
 
@@ -222,7 +222,7 @@ def test_a_foreign_mitmproxy(program: str, prelude: str, line: str, tmp_path: Pa
         command += ["--no-web-open-browser", "--web-port", "0"]
     run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
-    assert [each for each in said(run.stdout) if re.fullmatch(line, each)], run.stdout + run.stderr
+    assert [each for each in log_lines(run.stdout) if re.fullmatch(line, each)], run.stdout + run.stderr
     assert "Traceback" not in run.stdout + run.stderr
 
 

@@ -45,8 +45,8 @@ def examined(
     with RawBackend() as backend:
         backend.play(behave)
         code = main(["doctor", backend.url + path, *arguments])
-        told = capsys.readouterr()
-        return code, told.out.replace(backend.url, "URL"), told.err.replace(backend.url, "URL")
+        printed = capsys.readouterr()
+        return code, printed.out.replace(backend.url, "URL"), printed.err.replace(backend.url, "URL")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "printed"),
     [
         ((400, {"error": {"message": "this model does not support tools"}}), "no, it refuses tools (this model"),
         ((500, {"error": {"message": "out of memory"}}), "it cannot say (HTTP 500: out of memory)"),
@@ -120,11 +120,11 @@ def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest
         ((200, {"output": "nonsense", "choices": [{"message": 5}, {}]}), "no, it answers in words"),
     ],
 )
-def test_does_it_call(reply: Reply, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever becomes of the question."""
     code, out, _ = examined(server(models=(200, MODELS), responses=reply), capsys, "--model", "model-3")
     assert code == 0
-    assert f"calls tools  model-3: {told}" in out
+    assert f"calls tools  model-3: {printed}" in out
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ def test_a_wrong_command_line(words: str, line: str, capsys: pytest.CaptureFixtu
         code = main(words.split())
     except SystemExit as end:
         code = int(end.code or 0)
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", f"{line}\n")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"{line}\n")
     assert code == EXIT_USAGE
 
 
@@ -109,8 +109,8 @@ def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["demo", "--port", str(port)]) == EXIT_USAGE
-        told = f"cannot listen on 127.0.0.1:{port} (Address already in use); another one: --port {port + 1}\n"
-        assert capsys.readouterr().err == f"toolsim: {told}"
+        printed = f"cannot listen on 127.0.0.1:{port} (Address already in use); another one: --port {port + 1}\n"
+        assert capsys.readouterr().err == f"toolsim: {printed}"
         assert main(["demo", "--port", "0", "--web", "--set", f"web_port={port}"]) == EXIT_USAGE
         assert f"another one: --set web_port={port + 1}\n" in capsys.readouterr().err
 

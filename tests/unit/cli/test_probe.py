@@ -64,21 +64,21 @@ def test_silence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "scheme", "told"),
+    ("reply", "scheme", "message"),
     [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not speak HTTP")],
 )
-def test_another_protocol(said: bytes, scheme: str, told: str) -> None:
-    """A server of another protocol is told apart from none."""
+def test_another_protocol(reply: bytes, scheme: str, message: str) -> None:
+    """A server of another protocol is distinguished from none."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(100)
-                connection.sendall(said + b"\r\n")
+                connection.sendall(reply + b"\r\n")
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        with pytest.raises(Unreachable, match=told):
+        with pytest.raises(Unreachable, match=message):
             ask(f"{scheme}://127.0.0.1:{server.getsockname()[1]}/v1")
         thread.join(5)

@@ -30,7 +30,7 @@ from toolsimlib.command_line import UsageError
     ],
 )
 def test_arguments(start: Start, words: str) -> None:
-    """They are a line that anybody could type, on this machine alone unless it is said otherwise."""
+    """They are a line that anybody could type, on this machine alone unless told otherwise."""
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
     assert arguments(replace(start, remembers=False)) == ["-s", script(), *listen, *words.split()]
 

@@ -14,7 +14,7 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "told"),
+    ("kind", "text", "message"),
     [
         (usage.backend_url, "localhost:11434", f"got 'localhost:11434', {SUCH}; did you mean http://localhost:11434?"),
         (usage.backend_url, "ftp://host", f"got 'ftp://host', {SUCH}"),
@@ -41,11 +41,11 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
         (usage.setting, "backend=chat", "backend: no such option; did you mean toolsim_backend?"),
     ],
 )
-def test_what_is_refused(kind: Callable[[str], object], text: str, told: str) -> None:
+def test_what_is_refused(kind: Callable[[str], object], text: str, message: str) -> None:
     """With what was got, what was expected, and what may have been meant."""
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         kind(text)
-    assert str(refused.value) == told
+    assert str(refused.value) == message
 
 
 def test_what_is_taken() -> None:
@@ -58,22 +58,22 @@ def test_what_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ("toolsim_bakend=chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
         ("toolsim_idle_timeout=5m", "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"),
         ("toolsim_backend=codex", "toolsim_backend=codex on 0.0.0.0 would lend your login to others: set "),
     ],
 )
-def test_our_options_are_checked(given: str, told: str) -> None:
+def test_our_options_are_checked(given: str, message: str) -> None:
     """By the rules of a start, which may look at several."""
-    with pytest.raises(UsageError, match=told.replace("?", r"\?")):
+    with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         usage.check_settings([given], host="0.0.0.0")
     usage.check_settings(["toolsim_backend=codex", "toolsim_api_key=k", "flow_detail=x"], host="0.0.0.0")
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ("lisen_port=80", "lisen_port: no such option; did you mean listen_port?"),
         ("tolsim_log=off", "tolsim_log: no such option; did you mean toolsim_log?"),
@@ -81,8 +81,8 @@ def test_our_options_are_checked(given: str, told: str) -> None:
         ("listen_port=x", "listen_port: not an integer: x"),
     ],
 )
-def test_mitmproxys_options_are_checked(given: str, told: str) -> None:
+def test_mitmproxys_options_are_checked(given: str, message: str) -> None:
     """mitmproxy itself says nothing of a name that it does not know."""
-    with pytest.raises(UsageError, match=told.replace("?", r"\?")):
+    with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         usage.check_known(Options(), [given])
     usage.check_known(Options(), ["toolsim_anything=1", "listen_port=80"])

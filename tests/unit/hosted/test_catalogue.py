@@ -49,12 +49,12 @@ def test_no_name_is_taken_twice() -> None:
 
 
 def test_a_server_says_no_more_than_it_may() -> None:
-    """So many tools, so many bytes; a description is cut, and control characters are none of it."""
+    """The number of tools and their bytes are bounded; a description is cut and loses control characters."""
     assert len(Catalogue(()).add(Server("a"), [RemoteTool(str(n)) for n in range(MAX_TOOLS + 9)])) == MAX_TOOLS
     large = RemoteTool("x", schema={"type": "object", "title": "y" * (MAX_TOOLS_BYTES // 2)})
     assert len(Catalogue(()).add(Server("a"), [large, large, large])) == 1
-    told = remote_tool("x", "a\x1b[31m\u202e" + "b" * 9_000, ["no schema"], reads_only=True)
-    assert told.schema == {"type": "object"}
-    assert told.description.startswith("a[31mb")
-    assert len(told.description) == 4_000
-    assert told.listed()["annotations"] == {"read_only": True}
+    tool = remote_tool("x", "a\x1b[31m\u202e" + "b" * 9_000, ["no schema"], reads_only=True)
+    assert tool.schema == {"type": "object"}
+    assert tool.description.startswith("a[31mb")
+    assert len(tool.description) == 4_000
+    assert tool.listed()["annotations"] == {"read_only": True}

@@ -92,14 +92,14 @@ async def test_it_is_tried_again_later_each_time() -> None:
     """One that cannot start fails at once after its second failure, and is started again when its time has come."""
     now = 0.0
     connection = Connection(server(command="/no/such/program"), SECONDS, clock=lambda: now)
-    told = []
+    messages = []
     for _ in range(3):
         with pytest.raises(ServerFailed) as caught:
             await connection.tools()
-        told.append(str(caught.value))
-    assert "cannot be started" in told[0]
-    assert "/no/such" not in told[0]
-    assert "tried again in 1 s" in told[2]
+        messages.append(str(caught.value))
+    assert "cannot be started" in messages[0]
+    assert "/no/such" not in messages[0]
+    assert "tried again in 1 s" in messages[2]
     now = 1.5
     with pytest.raises(ServerFailed, match="cannot be started"):
         await connection.tools()
@@ -120,7 +120,7 @@ async def test_whoever_leaves_stops_only_his_own_call(bad: Connection) -> None:
 
 @pytest.mark.slow
 async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither in what is said of a failure nor in the log, which has the server's last words."""
+    """Neither in the error nor in the log, which has the end of the server's standard error."""
     program = "import os, sys; print('the key is', os.environ['KEY'], file=sys.stderr)"
     connection = Connection(server(command="python3", args=["-c", program], env={"KEY": "s3cret-value"}), SECONDS)
     with caplog.at_level(logging.INFO), pytest.raises(ServerFailed) as caught:

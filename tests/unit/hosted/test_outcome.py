@@ -1,4 +1,4 @@
-"""What the client reads of a call, and what the model is told of it."""
+"""The outcome of a call, as the client reads it and as the model is shown it."""
 
 from __future__ import annotations
 

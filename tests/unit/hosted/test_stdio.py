@@ -25,9 +25,9 @@ from toolsimlib.hosted.stdio import (
 def test_lines_are_the_same_however_they_are_cut(pieces: list[bytes]) -> None:
     """Blank ones say nothing, and an open one waits for its end."""
     lines = Lines()
-    told = [line for piece in pieces for line in lines.feed(piece)]
+    found = [line for piece in pieces for line in lines.feed(piece)]
     *whole, _ = b"".join(pieces).split(b"\n")
-    assert told == [line for line in whole if line.strip()]
+    assert found == [line for line in whole if line.strip()]
 
 
 def test_a_line_has_a_limit() -> None:
@@ -67,14 +67,14 @@ async def test_a_server_ends_with_its_children(monkeypatch: pytest.MonkeyPatch) 
         "time.sleep(600)\n"
     )
     cut: list[str] = []
-    said: list[str] = []
+    logged: list[str] = []
     async with run_server(
-        Server("x", (sys.executable, "-c", program), (("OWN", "1"),)), cut.append, said.append
+        Server("x", (sys.executable, "-c", program), (("OWN", "1"),)), cut.append, logged.append
     ) as both:
         problem = await asyncio.wait_for(both[0].receive(), 30)
         assert isinstance(problem, ValueError)
         assert "no message of the protocol" in str(problem)
-    child, key, own = said[0].split()
+    child, key, own = logged[0].split()
     assert (key, own, cut) == ("None", "1", [])
     for _ in range(100):
         try:

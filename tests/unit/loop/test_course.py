@@ -48,7 +48,7 @@ def test_an_unknown_tool_alone_is_asked_for_once() -> None:
 
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
 def test_the_conversation_goes_on(api: Any, key: str) -> None:
-    """A further round is the client's own request with what the model wrote and what is said to it."""
+    """A further round is the client's own request with what the model wrote and our reply to it."""
     body = BODY if key == "messages" else {"model": "m", "input": "hi"}
     _, second, third = run(Course(api, body, Policy(retry=3), Bounds()), again(words="one"), again(words="", begun="b"))
     assert second is not None

@@ -42,7 +42,7 @@ async def test_early_and_late_read_the_same(count: int, after: int, at_once: int
 
 
 async def test_the_first_ones_go() -> None:
-    """Memory is bounded: who comes too late is told, who keeps up reads on, and what is kept begins later too."""
+    """Memory is bounded: late followers get an error, others read on, and what is stored starts later, too."""
     log = EventLog(10_000)
     reader, read = log.follow(-1), b""
     slow = log.follow(-1)
@@ -58,7 +58,7 @@ async def test_the_first_ones_go() -> None:
     assert len(log.value()) <= 10_000
     assert frames_after(log.value(), 50) is None
     assert len(frames_after(log.value(), 95) or []) == 4
-    (told,) = [each async for each in slow]
-    assert json.loads(told.partition(b"data: ")[2])["sequence_number"] == 1
-    assert b"not kept any more" in told
+    (error,) = [frame async for frame in slow]
+    assert json.loads(error.partition(b"data: ")[2])["sequence_number"] == 1
+    assert b"not kept any more" in error
     assert repr(log).endswith("to 99, over)")

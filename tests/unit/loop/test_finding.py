@@ -52,7 +52,7 @@ def test_a_tool_is_looked_up_and_called(client: Dialect, stream: bool, find: str
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("stream", [True, False])
 def test_what_was_said_and_called_before_stays(client: Dialect, stream: bool) -> None:
-    """Words, a call and a look-up in one answer: words and call are told, and the next round adds to them."""
+    """Words, a call and a lookup in one answer: words and call are emitted, and the next round adds to them."""
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
     assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
@@ -60,7 +60,7 @@ def test_what_was_said_and_called_before_stays(client: Dialect, stream: bool) ->
 
 @pytest.mark.parametrize("client", DIALECTS)
 def test_a_call_of_what_was_looked_up_may_be_asked_about(client: Dialect) -> None:
-    """The question is about the tool and what the user said, and not about the look-up, which is none of the calls."""
+    """The question is about the tool and the user's words, not about the lookup, which is not one of the calls."""
     seen, script, job = play(FIND, CALL, "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on"))
     assert seen.items == [["text", "Words."]]
     assert "A function: add(a)" in str(script.asked[2])

@@ -113,9 +113,9 @@ def test_a_call_is_run_and_answered(backend: Dialect) -> None:
     assert (call["output"], call["status"], call["error"]) == ("read: {'a': 1}", "completed", None)
     assert message["content"][0]["text"] == "It is so."
     assert servers.calls == [("free", "read", {"a": 1})]
-    *_, said, output = script.asked[1]
-    assert "Well." in str(said)
-    assert "free__read" in str(said)
+    *_, words, output = script.asked[1]
+    assert "Well." in str(words)
+    assert "free__read" in str(words)
     assert "read: {'a': 1}" in json.dumps(output).encode().decode("unicode_escape")
     assert (job.report.rounds, job.report.hosted_calls, job.report.calls) == (2, ["OK:free.read"], [])
     assert answer["usage"]["total_tokens"] == 14
@@ -133,7 +133,7 @@ def test_the_lists_come_first() -> None:
 
 
 def test_a_second_opinion_is_asked_about_functions_alone() -> None:
-    """A call of a server's tool is run unasked; one of the client's beside it that is refused is not told."""
+    """A call of a server's tool runs without a question; a refused one of the client's beside it is not emitted."""
     policy = Policy(second_opinion="on")
     turn = block("echo", x=1) + block("free__read", a=1)
     answer, script, servers, job = play(turn, "no", "It is so.", policy=policy)
@@ -170,10 +170,10 @@ def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
     hosting = {"hidden": Hidden()}
     text = "Well. " + block("free__read", a=1) + block("echo", b=2)
     answer, _, _, _ = play(text, client="chat", hosting=hosting)
-    said = answer["choices"][0]["message"]
-    assert [call["function"]["name"] for call in said["tool_calls"]] == ["echo"]
-    output = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "two"}
-    history = [{"role": "user", "content": "hi"}, said, output]
+    message = answer["choices"][0]["message"]
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["echo"]
+    output = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "two"}
+    history = [{"role": "user", "content": "hi"}, message, output]
     for owner, known in (("me", True), ("you", False)):
         more: Any = {"client": "chat", "hosting": hosting, "messages": history, "owner": owner}
         _, script, servers, _ = play("Done.", **more)
@@ -203,9 +203,9 @@ def test_calls_of_both_kinds_in_one_round() -> None:
     assert kinds(answer)[2:] == ["mcp_call", "function_call"]
     assert answer["output"][2]["output"] == "read: {'a': 1}"
     assert len(script.asked) == 1
-    said = [{"role": "user", "content": "hi"}, *answer["output"]]
-    said.append({"type": "function_call_output", "call_id": answer["output"][3]["call_id"], "output": "two"})
-    answer, script, servers, _ = play("Done.", input=said)
+    history = [{"role": "user", "content": "hi"}, *answer["output"]]
+    history.append({"type": "function_call_output", "call_id": answer["output"][3]["call_id"], "output": "two"})
+    answer, script, servers, _ = play("Done.", input=history)
     assert kinds(answer) == ["message"]
     assert servers.calls == []
     assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape").replace("\\", "")
@@ -275,7 +275,7 @@ def test_an_approval_of_nothing_is_a_400() -> None:
 
 
 def test_nobody_can_approve_over_chat() -> None:
-    """So a call that needs a yes is not run, and the model is told so."""
+    """So a call that needs approval is not run, and the model reads that."""
     answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
     assert answer["choices"][0]["message"]["content"] == "Then not."
     assert servers.calls == []
@@ -356,7 +356,7 @@ def test_a_request_brings_a_server() -> None:
 
 
 def test_a_round_that_fails_ends_the_answer() -> None:
-    """With the backend's error, though something was told already."""
+    """With the backend's error, although something was emitted already."""
     (status, data), _, servers, _ = play(block("free__read"), None)
     assert (status, len(servers.calls)) == (503, 1)
     assert json.loads(data)["error"]["type"] == "server_error"
@@ -402,11 +402,11 @@ SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
 def test_calls_that_arrive_are_told_and_run_as_ever(client: Dialect, backend: Dialect) -> None:
-    """Ours are run when they are whole, and mended if need be; the client's are told in pieces beside them."""
+    """Ours are run when they are whole, and repaired if necessary; the client's are emitted in pieces beside them."""
     for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
-        said, seen = BODIES[backend](steps, "tool_calls"), []
+        stream, seen = BODIES[backend](steps, "tool_calls"), []
         for policy in (Policy(), STREAMED):
-            data, script, servers, job = play(said, "So.", client=client, backend=backend, stream=True, policy=policy)
+            data, script, servers, job = play(stream, "So.", client=client, backend=backend, stream=True, policy=policy)
             assert servers.calls == [("free", "read", {"a": 1})]
             asked = re.sub("(call|mcp)_[0-9a-f]+", "", json.dumps(script.asked))
             seen.append((read(client, True, [data]), asked, job.report.calls))
@@ -418,12 +418,12 @@ def test_calls_that_arrive_are_told_and_run_as_ever(client: Dialect, backend: Di
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
 def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: Dialect, backend: Dialect) -> None:
-    """Its client has heard of it: the answer ends as one that was cut, behind the outputs of ours."""
+    """It was announced to the client: the answer ends as cut off, after the outputs of our own tools."""
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
     emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]
     # Of a chat backend's calls, the first one alone is told ahead.
     for steps in ([block("free__read", a=1), broken], emitted)[: 1 if backend == "chat" else 2]:
-        said = BODIES[backend](steps, "length")
-        data, _, servers, _ = play(said, "So.", client=client, backend=backend, stream=True, policy=STREAMED)
+        stream = BODIES[backend](steps, "length")
+        data, _, servers, _ = play(stream, "So.", client=client, backend=backend, stream=True, policy=STREAMED)
         assert servers.calls == [("free", "read", {"a": 1})]
         assert read(client, True, [data]).finish in ("length", "incomplete")

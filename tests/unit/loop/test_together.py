@@ -112,7 +112,7 @@ def test_an_answer_agrees_with_itself(
     more: dict[str, Any],
     behind_outputs: bool,
 ) -> None:
-    """Streamed and whole say the same; it ends with calls if it has some; its report and ids are of what was told."""
+    """Streamed and whole agree; it ends with calls if it has any; its report and ids are those of what was emitted."""
     texts = [BODIES[backend](each, "tool_calls") if isinstance(each, list) else each for each in answers]
     if behind_outputs:
         key = "messages" if client == "chat" else "input"
