@@ -14,7 +14,7 @@ import openai
 import pytest
 from clients.cases import ONE_CALL
 from clients.node_worker import NodeClient, needs_node
-from memory.loops import LOOPS, SAID, check, needed
+from memory.loops import LOOPS, MODEL_TEXTS, check, needed
 from memory.test_background import ended
 from support.mitmdump import Mitmdump
 from support.stub_model import Reply, StubModel, echo, last_text, texts
@@ -122,7 +122,7 @@ async def test_clients_that_send_only_what_is_new(stage: Stage, names: list[str]
     """Each client in its own way, streamed and whole in turn: the model is shown the full history, once, in order."""
     for number, name in enumerate(names):
         needed(name)
-        stage.script = [*SAID]
+        stage.script = [*MODEL_TEXTS]
         check(await LOOPS[name](stage.base_url, number % 2 == 0), stage.shown[-1])
 
 

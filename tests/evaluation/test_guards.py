@@ -81,7 +81,7 @@ def no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ids_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Conversation, "_own_id", lambda self, id: id)
+    monkeypatch.setattr(_Conversation, "_unused_id", lambda self, id: id)
 
 
 def anything_can_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
