@@ -87,7 +87,7 @@ def test_a_lookup_beside_asking_again() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_no_time_left_is_an_error(stream: bool) -> None:
-    """Neither is the look-up told as a call, nor does an answer without anything in it pass for one."""
+    """The lookup is not emitted as a call, and an empty answer does not pass for one."""
     assert play(FIND, stream=stream, bounds=Bounds(seconds=1e-9))[0].error == "no_round_left"
 
 

@@ -184,7 +184,7 @@ def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
 
 
 def test_streamed_and_whole_say_the_same() -> None:
-    """Item for item, but for the ids."""
+    """Item for item, except for the ids."""
     texts = ("Well. " + block("free__read", a=1) + block("free__drop"), "It is so.")
     whole = play(*texts)[0]["output"]
     data = play(*texts, stream=True)[0].decode()
@@ -421,7 +421,7 @@ def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: Dialect, backen
     """It was announced to the client: the answer ends as cut off, after the outputs of our own tools."""
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
     emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]
-    # Of a chat backend's calls, the first one alone is told ahead.
+    # Of a chat backend's calls, only the first one is announced early.
     for steps in ([block("free__read", a=1), broken], emitted)[: 1 if backend == "chat" else 2]:
         stream = BODIES[backend](steps, "length")
         data, _, servers, _ = play(stream, "So.", client=client, backend=backend, stream=True, policy=STREAMED)

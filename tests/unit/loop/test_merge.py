@@ -20,13 +20,13 @@ from toolsimlib.loop.merge import Merger
 
 def merge(*rounds: list[ClientEvent], text_follows_calls: bool = True, max_calls: int = 0) -> list[ClientEvent]:
     merger = Merger(text_follows_calls=text_follows_calls, max_calls=max_calls)
-    told: list[ClientEvent] = []
+    emitted: list[ClientEvent] = []
     for index, events in enumerate(rounds):
         if index:
             merger.next_round()
         for event in events:
-            told += merger.feed(event)
-    return told
+            emitted += merger.feed(event)
+    return emitted
 
 
 def test_one_answer_has_one_beginning() -> None:
@@ -52,12 +52,12 @@ def test_calls_are_numbered_on_and_made_once() -> None:
 
 def test_text_behind_calls_has_no_place_in_chat() -> None:
     """There a later round's words behind an earlier round's calls are dropped, as text behind calls ever is."""
-    told = merge(whole_call(1), [TextDelta("x"), *whole_call(2, "other")], text_follows_calls=False)
-    assert told == [*whole_call(1), *whole_call(2, "other")]
+    emitted = merge(whole_call(1), [TextDelta("x"), *whole_call(2, "other")], text_follows_calls=False)
+    assert emitted == [*whole_call(1), *whole_call(2, "other")]
 
 
 def test_an_answer_with_calls_ends_with_calls() -> None:
-    """However its last round ended, and no other does; and the tokens of all rounds are added up, as far as told."""
+    """However its last round ended, and no other does; the tokens of all rounds are added up, as far as reported."""
     ended: ClientEvent = Ended({0: "stop"}, Usage(1, 2, 3, 4, 5))
     assert merge(whole_call(1), [ended])[-1] == Ended({0: "tool_calls"}, Usage(1, 2, 3, 4, 5))
     merger = Merger(text_follows_calls=True)
@@ -69,25 +69,25 @@ def test_an_answer_with_calls_ends_with_calls() -> None:
 
 
 def test_a_call_that_broke_is_not_to_be_run() -> None:
-    """Where its client has heard of it, whatever else was called; a later round's is not told before it is whole."""
+    """If announced to the client, whatever else was called; a later round's is not emitted before it is whole."""
     broken: list[ClientEvent] = [CallStarted(1, "add"), CallDelta('{"a"'), CallEnded("incomplete")]
     assert merge([*broken, Ended({0: "length"})]) == [*broken, Ended({0: "length"}, None)]
     merger = Merger(text_follows_calls=True)
     for event in (*whole_call(1), *broken):
         merger.feed(event)
     assert merger.ended() == Ended({0: "length"}, None)
-    told = merge(whole_call(1), [*broken, TextDelta("x"), Ended({0: "length"})])
-    assert told == [*whole_call(1), TextDelta("x"), Ended({0: "tool_calls"}, None)]
+    emitted = merge(whole_call(1), [*broken, TextDelta("x"), Ended({0: "length"})])
+    assert emitted == [*whole_call(1), TextDelta("x"), Ended({0: "tool_calls"}, None)]
 
 
 def test_the_limit_of_calls_counts_over_all_rounds() -> None:
     """A round cannot know how many calls were made before it."""
-    told = merge(whole_call(1), [*whole_call(2, "b"), *whole_call(3, "c")], max_calls=2)
-    assert told == [*whole_call(1), *whole_call(2, "b")]
+    emitted = merge(whole_call(1), [*whole_call(2, "b"), *whole_call(3, "c")], max_calls=2)
+    assert emitted == [*whole_call(1), *whole_call(2, "b")]
 
 
 def test_a_round_that_is_taken_back_goes_on_where_the_other_was() -> None:
-    """What is told then is the earlier round's, without a paragraph before it."""
+    """What is emitted then is the earlier round's, without a paragraph before it."""
     merger = Merger(text_follows_calls=True)
     merger.feed(TextDelta("one"))
     merger.next_round()
@@ -106,22 +106,22 @@ ROUNDS = st.lists(
 def test_no_number_is_given_twice_and_no_call_is_lost(rounds: list[list[str]], follows: bool) -> None:
     """Whatever each round says: rising numbers, each call of a later round unless an earlier one made it, in order."""
     events: list[list[ClientEvent]] = []
-    for said in rounds:
+    for words in rounds:
         number, out = 1, list[ClientEvent]()
-        for word in said:
+        for word in words:
             if word in ("a", "b"):
                 out += whole_call(number, word)
                 number += 1
             else:
                 out.append(TextDelta(word))
         events.append(out)
-    told = merge(*events, text_follows_calls=follows)
-    numbers = [event.number for event in told if isinstance(event, CallStarted)]
+    emitted = merge(*events, text_follows_calls=follows)
+    numbers = [event.number for event in emitted if isinstance(event, CallStarted)]
     assert numbers == sorted(set(numbers))
     seen: set[str] = set()
     expected: list[str] = []
-    for said in rounds:
-        calls = [word for word in said if word in ("a", "b") and word not in seen]
+    for words in rounds:
+        calls = [word for word in words if word in ("a", "b") and word not in seen]
         expected += calls
         seen |= set(calls)
-    assert [event.name for event in told if isinstance(event, CallStarted)] == expected
+    assert [event.name for event in emitted if isinstance(event, CallStarted)] == expected

@@ -169,7 +169,7 @@ def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: D
     assert (seen.finish, job.report.finish) == ("stop" if client == "chat" else "completed", "stop")
     cut = ADD_CALL[:40]
     seen, _, job = play(f"{ECHO_CALL}{cut}|length", "no", None, client=client, policy=both)
-    # Over chat nothing that stands behind a call is told.
+    # Over chat nothing behind a call is emitted.
     assert seen.items == ([] if client == "chat" else [["text", cut]])
     assert (seen.finish, job.report.finish) == ("length" if client == "chat" else "incomplete", "length")
     seen, _, job = play(f"{ECHO_CALL}{cut}|length", "yes", None, client=client, policy=both)
@@ -177,7 +177,7 @@ def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: D
 
 
 def test_calls_that_are_said_as_text_go_with_it() -> None:
-    """In the output mode obsidian-xml the text of a refused call is not told, and that of another is."""
+    """In the output mode obsidian-xml the text of a refused call is not emitted, that of another is."""
     policy = replace(ON, output_mode="obsidian-xml")
     seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "yes", client="chat", policy=policy)
     (_, text), *calls = seen.items
@@ -232,7 +232,7 @@ def test_any_answer_can_be_read(text: str) -> None:
 
 
 def test_what_is_asked() -> None:
-    """The tool with its parameters' names, and the last of what the user has said, shortened."""
+    """The tool with its parameters' names, and the user's latest messages, shortened."""
     messages = [{"role": role, "content": text} for text in ("one", "two", "three") for role in ("user", "assistant")]
     long = "a" * 3_000 + "b" * 3_000
     request = CHAT.read({"model": "m", "messages": [*messages, {"role": "user", "content": long}]})

@@ -61,7 +61,7 @@ def test_the_second_call_counts(client: Dialect, backend: Dialect, stream: bool)
     ],
 )
 def test_what_the_client_gets(texts: tuple[str | None, ...], items: list[Any]) -> None:
-    """Whatever the model says: what was told stays, and what is never mended is told as without the runner."""
+    """Whatever the model says: what was emitted stays, and what is never mended is emitted as without the runner."""
     for client in DIALECTS:
         for stream in (True, False):
             # A non-strict tool: what stays bad is text.
@@ -128,7 +128,7 @@ def test_a_providers_error_is_asked_again_without_tools() -> None:
 
 
 def test_required_means_a_call() -> None:
-    """Text without a call is told, and the model is asked for the call that has to follow."""
+    """Text without a call is sent, and the model is asked for the call that has to follow."""
     seen, script, _ = play("I would rather not.", GOOD, tool_choice="required")
     assert seen.items == [["text", "I would rather not."], ADD]
     assert "NO_CALL" in str(script.asked[1][-1])

@@ -131,5 +131,5 @@ def test_an_answer_agrees_with_itself(
             assert (job.report.finish == "tool_calls") == bool(calls) or job.report.finish == "length"
             assert client == "responses" or seen.finish == job.report.finish
     whole, streamed = both
-    # Of an answer that fails only a stream has told anything.
+    # If an answer fails, only a stream has sent any of it.
     assert whole == streamed or whole[-1] == streamed[-1] is not None

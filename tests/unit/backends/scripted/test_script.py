@@ -101,8 +101,8 @@ def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
     """An element on lines of its own, which agents put before the question: not one within a line, nor without end."""
     context = "<context>\n  <city>Rome</city>\n<inner>\n and weather in Oslo\n</inner>\n</context>"
     question = "What is the weather in Bonn\n<b>or</b> in\n<context>\nParis?"
-    told = [message("user", f"{context}\n{context}"), message("user", question)]
-    assert calls(say([shown(), *told])) == calls(say([shown(), message("user", question)]))
+    history = [message("user", f"{context}\n{context}"), message("user", question)]
+    assert calls(say([shown(), *history])) == calls(say([shown(), message("user", question)]))
     assert calls(say([shown(), message("user", context)])) == []
 
 
