@@ -23,6 +23,8 @@ from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message,
 
 # Of all histories together; short ones are quickly written.
 _MAX_DRAFTS, _MIN_ITEMS, _MAX_CHARS = 32, 16, 2_097_152
+# Added for each item, which takes memory even without text: a body may hold a million.
+_ITEM_CHARS = 64
 
 
 class Setting(NamedTuple):
@@ -129,7 +131,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class KeptDraft:
-    """The draft of ``items``, which is cached. ``size``: the characters of their texts."""
+    """The draft of ``items``, which is cached. ``size``: what they count, in characters."""
 
     items: tuple[Item, ...]
     setting: Setting
@@ -164,7 +166,7 @@ class Drafts:
         if len(items) < _MIN_ITEMS:
             return
         known, size = (0, 0.0) if before is None else (before.draft.count, before.size)
-        size += sum(map(_size, items[known:]))
+        size += sum(map(_size, items[known:])) + _ITEM_CHARS * (len(items) - known)
         if size > _MAX_CHARS:
             return
         latest, room = [KeptDraft(items, setting, draft.copy(), size)], _MAX_CHARS - size

@@ -106,6 +106,7 @@ def test_what_is_cached_is_bounded(drafts, monkeypatch):
     """Histories that are short, large, or more than text are not cached; of the others, the latest are."""
     monkeypatch.setattr(room, "_MIN_ITEMS", 2)
     monkeypatch.setattr(room, "_MAX_CHARS", 200)
+    monkeypatch.setattr(room, "_ITEM_CHARS", 0)
     monkeypatch.setattr(room, "_MAX_DRAFTS", 3)
     written(TURN[:1])
     written([*TURN, CallOutput("a", (Text("x" * 200),))])
@@ -126,3 +127,12 @@ def test_what_is_cached_is_bounded(drafts, monkeypatch):
     assert [kept.draft.count for kept in drafts._latest] == [5, 3, 3]
     written([*TURN, Thought("6"), *TURN, Thought("x" * 110)])
     assert latest() == ["6", "8"]
+
+
+def test_items_count_even_without_text(drafts):
+    """A million empty messages would be a quarter of a gigabyte."""
+    empty = Message("user", (Text(""),))
+    written([empty] * 32_000)
+    assert len(drafts._latest) == 1
+    written([empty] * 33_000)
+    assert [kept.draft.count for kept in drafts._latest] == [32_000]
