@@ -6,9 +6,9 @@ event loop that already runs, and toolsim treats it as it treats any other upstr
     POST …/responses, …/chat/completions ─▶ ClientRequest ─▶ backend.answer ─▶ events ─▶ frames, or one body
     GET …/models                         ─▶ backend.models
 
-An answer is its own task, which ends with its connection: closing it closes the backend's generator, and that stops
-the model. A failure before ``Opened`` is an HTTP error; after it, a stream ends in the API's error event and a whole
-answer is an HTTP error still.
+Each answer is a task that ends with its connection: closing the connection closes the backend's generator, which stops
+the model. A failure before ``Opened`` is an HTTP error. After it, a stream ends with the API's error event, and a whole
+answer is still an HTTP error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from toolsimlib.wire.sse import UNBUFFERED
 MAX_BODY_BYTES = 512 * 1024 * 1024
 
 TOKEN = "toolsim-token"
-"""The header by which the addon lets a web page's request through, whose origin it has checked."""
+"""The header that lets a request through; the addon sets it, after it has checked the origin of a web page."""
 
 
 class TextBackend(Protocol):
@@ -62,7 +62,7 @@ class TextBackend(Protocol):
         """The APIs whose requests ``answer`` understands."""
 
     async def start(self) -> None:
-        """Get ready; a backend that cannot serve yet does not raise here, but answers ``Failed`` (503)."""
+        """Get ready. A backend that cannot serve yet does not raise here: it answers with ``Failed`` (503)."""
 
     async def stop(self) -> None:
         """Release everything that the backend holds."""
@@ -70,7 +70,7 @@ class TextBackend(Protocol):
     def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         """Answer one request, as events that end in ``Closed`` or ``Failed``.
 
-        ``Opened`` comes first and says that the model has begun; a ``Failed`` in its place becomes an HTTP error.
+        ``Opened`` comes first, when the model has started; a ``Failed`` in its place becomes an HTTP error.
         Closing the generator early stops the model. Raises errors.BadRequest for a request that cannot be served.
         """
 
@@ -81,7 +81,8 @@ class TextBackend(Protocol):
 class Listener:
     """An HTTP server on 127.0.0.1, from ``start``, which needs a running event loop, to ``stop``.
 
-    ``port``: 0 is any free one, and it then says which. ``running``: the tasks that answer; handlers enter themselves.
+    ``port``: 0 binds any free one, and is then replaced by its number. ``running``: the tasks that answer, entered by
+    their handlers.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -112,11 +113,11 @@ class Listener:
 
 
 class Loopback:
-    """Serve ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 is any free port, and ``port`` then says which.
+    """Serve ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 binds any free port, and ``port`` is then its number.
 
-    Any program and any web page on this machine can reach the port, and could spend what is behind it: only requests
-    that carry ``token`` and name this machine as their host are answered. ``is_open`` answers anybody, for a backend
-    that there is nothing to spend of.
+    Any program and any web page on this machine can reach the port and could run up costs at the backend: only requests
+    that carry ``token`` and name this machine as their host are answered. ``is_open`` admits everybody, for a backend
+    that costs nothing.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
@@ -127,7 +128,7 @@ class Loopback:
 
     @property
     def port(self) -> int:
-        """The port that is, or is to be, bound."""
+        """The bound port, or the one to bind."""
         return self._listener.port
 
     async def start(self) -> None:
@@ -145,7 +146,7 @@ class Loopback:
 
 
 class _Handler(AnsweringHandler):
-    """Errors in the API's own shape, whatever raised them. ``METHODS`` are those that a resource has."""
+    """Gives every error the API's own shape, whatever raised it. ``METHODS`` are those that the resource allows."""
 
     METHODS: ClassVar[Sequence[str]]
 
@@ -172,7 +173,7 @@ class _Handler(AnsweringHandler):
         return has_token and self.request.host_name in ("127.0.0.1", "localhost")
 
     def exists(self) -> bool:
-        """Return whether there is such a resource."""
+        """Return whether the path names a resource."""
         return True
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
@@ -264,7 +265,7 @@ class _Answers(_Handler):
 
 
 def _read(api: Api, data: bytes) -> ClientRequest:
-    """Read a request body. Raises BadRequest, also for what would need a store or a worker: there is neither here."""
+    """Read a request body. Raises BadRequest, also for requests that need a store or a background worker."""
     body = parse_object(data)
     if body is None:
         raise BadRequest("The request body is not a JSON object.")

@@ -13,7 +13,7 @@ from tornado.web import Application
 
 
 class Slow(AnsweringHandler):
-    """Refuses, or waits for ever."""
+    """Refuses, or never answers."""
 
     def initialize(self, running: set[asyncio.Task[None]], began: asyncio.Event) -> None:
         self.running = running
@@ -39,7 +39,7 @@ async def served() -> AsyncIterator[tuple[str, set[asyncio.Task[None]], asyncio.
 
 
 async def test_a_refusal_has_the_apis_shape(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """Status, header and body."""
+    """A refusal has the error's status, Retry-After and body."""
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/refused")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
@@ -47,7 +47,7 @@ async def test_a_refusal_has_the_apis_shape(served: tuple[str, set[asyncio.Task[
 
 
 async def test_a_client_that_leaves_ends_its_answer(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """The task is cancelled with the connection, and forgotten."""
+    """Its task is cancelled with the connection, and removed from ``running``."""
     url, running, began = served
     asked = asyncio.create_task(httpx.AsyncClient().post(f"{url}/slow"))
     await asyncio.wait_for(began.wait(), 5)
@@ -63,7 +63,7 @@ async def test_a_client_that_leaves_ends_its_answer(served: tuple[str, set[async
 async def test_whoever_stops_it_closes_the_connection(
     served: tuple[str, set[asyncio.Task[None]], asyncio.Event],
 ) -> None:
-    """Nothing that looks like a complete answer reaches the client."""
+    """The client gets nothing that looks like a complete answer."""
     url, running, began = served
     asked = asyncio.create_task(httpx.AsyncClient().post(f"{url}/slow"))
     await asyncio.wait_for(began.wait(), 5)

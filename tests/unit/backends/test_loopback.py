@@ -1,4 +1,4 @@
-"""The loopback over real HTTP, with a backend of the test's own."""
+"""The loopback over real HTTP, with a backend that the tests play."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ from toolsimlib.wire.dialect import CHAT, RESPONSES
 
 
 class Played:
-    """Plays the events of the test; ``stopped`` says that its generator was closed before the end."""
+    """Plays the test's events; ``stopped``: its generator was closed before the end."""
 
     apis = (RESPONSES, CHAT)
 
@@ -107,7 +107,7 @@ async def test_responses_stream_and_whole_agree(client: httpx.AsyncClient) -> No
 
 
 async def test_chat_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
-    """The same for chat completions."""
+    """The same holds for chat completions."""
     loopback, url = await serve(Played(*WHOLE))
     whole = (await client.post(f"{url}/chat/completions", json={"messages": []})).json()
     body = {"messages": [], "stream": True, "stream_options": {"include_usage": True}}
@@ -124,7 +124,7 @@ async def test_chat_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
-    """Status, Retry-After and the API's error object."""
+    """The client gets the status, Retry-After and the API's error object."""
     loopback, url = await serve(Played(Failed(ApiError("gone", code="down", status=503, retry_after=7))))
     answer = await client.post(f"{url}/responses", json={"input": "x", "stream": stream})
     await loopback.stop()
@@ -134,7 +134,7 @@ async def test_a_failure_before_the_answer_is_an_http_error(client: httpx.AsyncC
 
 
 async def test_a_failure_in_the_middle_is_an_error_event(client: httpx.AsyncClient) -> None:
-    """A stream that has begun ends in response.failed; a whole answer is an HTTP error still."""
+    """A stream that has started ends with response.failed; a whole answer is still an HTTP error."""
     loopback, url = await serve(Played(Opened(), TextDelta("a"), Failed(ApiError("gone", status=502))))
     async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
         events = [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
@@ -146,7 +146,7 @@ async def test_a_failure_in_the_middle_is_an_error_event(client: httpx.AsyncClie
 
 
 async def test_a_client_that_leaves_stops_the_generation(client: httpx.AsyncClient) -> None:
-    """The backend's generator is closed as soon as the connection is."""
+    """The backend's generator is closed as soon as the connection closes."""
     backend = Played(Opened(), TextDelta("STALL"), Closed())
     loopback, url = await serve(backend)
     async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:
@@ -159,7 +159,7 @@ async def test_a_client_that_leaves_stops_the_generation(client: httpx.AsyncClie
 
 
 async def test_stopping_ends_a_running_answer(client: httpx.AsyncClient) -> None:
-    """Nothing is left behind, neither task nor socket, and the backend is stopped."""
+    """No task and no socket is left, and the backend is stopped."""
     backend = Played(Opened(), TextDelta("STALL"), Closed())
     loopback, url = await serve(backend)
     async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:
@@ -175,7 +175,7 @@ async def test_stopping_ends_a_running_answer(client: httpx.AsyncClient) -> None
 
 
 async def test_each_frame_is_written_in_one_chunk() -> None:
-    """Some clients lose an event whose blank line comes in another read."""
+    """Each chunk holds one frame: some clients lose an event whose blank line comes in another read."""
     loopback, _ = await serve(Played(*WHOLE))
     reader, writer = await asyncio.open_connection("127.0.0.1", loopback.port)
     body = b'{"input":"x","stream":true}'
@@ -194,7 +194,7 @@ async def test_each_frame_is_written_in_one_chunk() -> None:
 
 
 async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None:
-    """Bad bodies and refused requests."""
+    """Bad bodies and refused requests get the API's error object."""
     loopback, url = await serve(Played(BadRequest("no input", "input")))
     answers = [
         await client.post(f"{url}/responses", content=b"not json"),
@@ -224,7 +224,7 @@ async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None
 async def test_each_endpoint_has_its_methods(
     client: httpx.AsyncClient, method: str, path: str, status: int, allow: str | None
 ) -> None:
-    """405 says what is allowed; what is not there is a 404 by any method."""
+    """A 405 lists the allowed methods; an unknown path is a 404 by any method."""
     loopback, url = await serve(Played(*WHOLE))
     answer = await client.request(method, url + path)
     await loopback.stop()
@@ -233,7 +233,7 @@ async def test_each_endpoint_has_its_methods(
 
 
 async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx.AsyncClient) -> None:
-    """Codex is asked over the Responses API alone."""
+    """A backend for Responses alone, like Codex, has no chat completions."""
     played = Played(*WHOLE)
     played.apis = (RESPONSES,)
     loopback, url = await serve(played)
@@ -252,7 +252,7 @@ async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx
     ],
 )
 async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
-    """Never ignored: the answer would be to another question."""
+    """Such a request is refused, not ignored: the answer would be to another question."""
     played = Played(*WHOLE)
     loopback, url = await serve(played)
     answer = await client.post(f"{url}/responses", json={"input": "x", **body})
@@ -263,7 +263,7 @@ async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body:
 
 
 async def test_models(client: httpx.AsyncClient) -> None:
-    """A list in the API's shape, or the backend's error."""
+    """The client gets a list in the API's shape, or the backend's error."""
     loopback, url = await serve(Played(*WHOLE))
     listed = (await client.get(f"{url}/models")).json()
     await loopback.stop()
@@ -276,7 +276,7 @@ async def test_models(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
-    """The two meet: both paths answer in words, with usage."""
+    """With the scripted backend both paths answer with text and usage."""
     loopback, url = await serve(ScriptedBackend())
     responses = (await client.post(f"{url}/responses", json={"input": "hello"})).json()
     chat = (await client.post(f"{url}/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})).json()
@@ -288,7 +288,7 @@ async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None
 
 @pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
 async def test_only_the_addon_is_answered(client: httpx.AsyncClient, path: str) -> None:
-    """Whoever guesses the port gets nothing, nor does a name that was rebound to it; the backend is not even asked."""
+    """A client that guesses the port, or a host name rebound to it, is refused before it reaches the backend."""
     played = Played(*WHOLE)
     loopback, url = await serve(played)
     method = "GET" if path == "/models" else "POST"

@@ -4,24 +4,24 @@
                                                           client leaves, turn is cut ─▶ turn/interrupt
                                                           in any case, at the end    ─▶ thread/unsubscribe
 
-One thread per request. A client's conversation is whole in every request, so there is nothing to keep between two of
-them, and requests run side by side without knowing of each other. ``ephemeral`` keeps the thread off the user's disk,
-and ``thread/unsubscribe`` out of the child's memory.
+Each request gets its own thread. It holds the client's whole conversation, so nothing has to be stored between two
+requests, and concurrent ones are independent. ``ephemeral`` keeps the thread off the user's disk, and
+``thread/unsubscribe`` removes it from the child's memory.
 
-The history goes in by ``thread/inject_items``, and the turn itself gets no input. ``turn/start`` could only take one
-text from the user; injected items keep their roles, their order and their images, and Codex adds nothing to them.
+``thread/inject_items`` passes the history, and the turn itself gets no input: ``turn/start`` accepts only one text from
+the user, whereas injected items keep their roles, their order and their images, and Codex adds nothing to them.
 
-Codex is a coding agent. It is stripped down to a text model in three places, since none of them reaches everything
-(all passed to the child, never written to the user's files):
+Codex is a coding agent. It is stripped down to a text model in three places, since none of them covers everything (all
+is passed to the child, never written to the user's files):
 - ``thread/start``: empty base and developer instructions (absent ones would be Codex's own), no approvals, a
   read-only sandbox in an empty folder;
 - its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
-- the model catalogue: what is decided by model and over all settings (``text_only.text_catalog``).
+- the model catalogue: what each model decides by itself, whatever the settings (``text_only.text_catalog``).
 
-A global ``AGENTS.md`` still reaches the model; no setting keeps it out, so the log names it, once.
+A global ``AGENTS.md`` still reaches the model; no setting keeps it out, so it is logged once.
 
-Two clocks: Codex never answers a line that it cannot read (a schema nested too deep), so a request that is not
-accepted within ``_ACCEPT_TIMEOUT`` is a 504. And a client's headers are held back until the model's first word, since
+Two timeouts: Codex never answers a line that it cannot read (a schema nested too deep), so a request that is not
+accepted within ``_ACCEPT_TIMEOUT`` is a 504. And the response headers are held back until the model's first word, since
 until then a failure can be an HTTP status, but for no more than ``_HEADERS_TIMEOUT``.
 """
 
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 # Seconds; see above.
 _HEADERS_TIMEOUT = 10.0
 _ACCEPT_TIMEOUT = 60.0
-# Seconds that the cleaning up after a request may take in the background, and that ``stop`` waits for it.
+# Seconds that cleaning up after a request may take in the background, and that ``stop`` waits for it.
 _CLEANUP_TIMEOUT = 30.0
 _STOP_PATIENCE = 1.0
 
@@ -111,7 +111,7 @@ class CodexBackend:
         except Unavailable as unavailable:
             yield Failed(unavailable.error)
             return
-        # A task of its own: if the client leaves now, it goes on to learn the ids of what has to be cleaned up.
+        # In its own task: if the client leaves now, it continues, to get the ids of what has to be cleaned up.
         starting = asyncio.create_task(_start(child, asked))
         completed = False
         try:
@@ -150,7 +150,7 @@ class CodexBackend:
 
 
 async def _start(child: Child, request: CodexRequest) -> _Running:
-    """Start a thread with the conversation in it, and its turn. Raises RpcError or Unavailable, and leaves nothing."""
+    """Start a thread that holds the conversation, and its turn. Raises RpcError or Unavailable, without the thread."""
     started = await child.request(
         "thread/start",
         {

@@ -1,14 +1,14 @@
 """One `codex app-server` process, and the JSON-RPC connection over its pipes.
 
-A child lives once: from ``connection_made``, when the event loop has spawned it, to the end of ``run``, after which
-every request, waiting or new, raises ``Unavailable`` and every subscribed queue has got its None.
+A child is used once: from ``connection_made``, when the event loop has spawned it, to the end of ``run``. After that,
+every request, pending or new, raises ``Unavailable``, and every subscribed queue has received its None.
 
-It counts as dead as soon as it exits *or* closes its output, since without output it is of no use. It is ended in
-three steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL; the last one goes to its whole process group,
-because npm's ``codex`` is a wrapper, and the real binary that it starts survives when the wrapper is killed.
+It counts as dead as soon as it exits *or* closes its output, since without output it is useless. It is ended in three
+steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. The last one goes to its whole process group, because
+npm's ``codex`` is a wrapper, and the real binary that it starts survives when the wrapper is killed.
 
-This is an asyncio protocol and not ``asyncio.subprocess.Process``, whose ``wait`` waits for the pipes to close too:
-they stay open for as long as the real binary lives, even when the wrapper has been killed.
+This is an asyncio protocol and not ``asyncio.subprocess.Process``, whose ``wait`` also waits for the pipes to close:
+they stay open while the real binary lives, even when the wrapper has been killed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ logger = logging.getLogger(__name__)
 
 # Seconds for each of the three steps of ending a child.
 _STOP_TIMEOUT = 2.0
-# Seconds that a dead child's last words may take to come through its pipes.
-_LAST_WORDS_TIMEOUT = 0.3
+# Seconds that the last output of a dead child may take to come through its pipes.
+_LAST_OUTPUT_TIMEOUT = 0.3
 
-# Of its standard error: the longest unfinished line that is kept, the longest line that is shown, and how many lines
-# are kept for the exit reason.
+# Of its standard error: how much of an unfinished line is buffered, how much of a line is logged, and how many lines
+# are stored for the exit reason.
 MAX_STDERR_TAIL_BYTES = 64 * 1024
 MAX_STDERR_LINE_CHARS = 500
 MAX_STDERR_LINES = 20
 
-# Exit status of a child that somebody else ended (SIGINT, SIGKILL, SIGTERM): what it wrote before is not the cause.
+# Exit statuses of a child that somebody else ended (SIGINT, SIGKILL, SIGTERM): what it wrote before is not the cause.
 _EXTERNAL_SIGNALS = (-2, -9, -15)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -83,7 +83,7 @@ class Child(asyncio.SubprocessProtocol):
 
     @property
     def pid(self) -> int:
-        """The process id, which is its process group's too."""
+        """The process id, which is also that of its process group."""
         return self._transport.get_pid()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -116,17 +116,17 @@ class Child(asyncio.SubprocessProtocol):
         self._threads.pop(thread, None)
 
     def unreported_sources(self, sources: object) -> list[str]:
-        """Return those of a thread's instruction files that no earlier call has returned."""
+        """Return the instruction files of a thread that no earlier call has returned."""
         paths = [path for path in sources if isinstance(path, str)] if isinstance(sources, list) else []
         new = [path for path in paths if path not in self._reported_sources]
         self._reported_sources.update(new)
         return new
 
     async def run(self) -> None:
-        """Wait for the child to end, or end it when cancelled; then fail everything that waits for it."""
+        """Wait for the child to end, or end it when cancelled; then fail all pending requests and subscriptions."""
         try:
             await self._ended.wait()
-            await _wait(self._closed, _LAST_WORDS_TIMEOUT)
+            await _wait(self._closed, _LAST_OUTPUT_TIMEOUT)
         finally:
             await self._end()
             self._fail_pending()
@@ -141,7 +141,7 @@ class Child(asyncio.SubprocessProtocol):
     # -- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take hold of the process and its input."""
+        """Store the process and its input."""
         assert isinstance(transport, asyncio.SubprocessTransport)
         self._transport = transport
         stdin = transport.get_pipe_transport(0)
@@ -149,7 +149,7 @@ class Child(asyncio.SubprocessProtocol):
         self._stdin = stdin
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Take in messages (1) or log lines (2)."""
+        """Receive messages (1) or log lines (2)."""
         if fd == 1:
             for message in self._peer.feed(data):
                 self._dispatch(message)
@@ -189,7 +189,7 @@ class Child(asyncio.SubprocessProtocol):
                 if queue is not None:
                     queue.put_nowait(message)
             case Request():
-                # Approvals, elicitations, tool calls: a text model has nothing to ask.
+                # Approvals, elicitations, tool calls: a text model has no use for them.
                 logger.debug("codex asked for %s; refused", message.method)
                 self._stdin.write(self._peer.refuse(message, "toolsim runs Codex as a text model only"))
             case Unparsable(line=line):
@@ -220,7 +220,7 @@ class Child(asyncio.SubprocessProtocol):
 
 
 def kill_group(leader: int) -> None:
-    """Kill a process that leads a group, and the group: npm's wrapper and what it started."""
+    """Kill the leader of a process group and the group with it: npm's wrapper and what it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(leader, signal.SIGKILL)

@@ -2,10 +2,10 @@
 
 Codex reports a failed turn as ``{"message": …, "codexErrorInfo": …}``. The info is a word (``"usageLimitExceeded"``),
 or an object that names what Codex was doing and the HTTP status it got (``{"httpConnectionFailed": {"httpStatusCode":
-401}}``), or ``"other"``; then the message may be the model server's whole error body, as JSON text.
+401}}``), or ``"other"``; then the message may be the whole error body of the model's server, as JSON text.
 
-The status decides whether clients try again, so it matters more than the words: 4xx for what would fail again, 429
-and 5xx for what may pass.
+The status decides whether clients retry, so it matters more than the words: 4xx for what would fail again, 429 and 5xx
+for what may succeed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RpcError(Exception):
 
 
 class Unavailable(Exception):
-    """There is no app-server to ask; ``error`` says why, and when to try again."""
+    """No app-server is running; ``error`` says why, and when to retry."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -36,12 +36,12 @@ class Unavailable(Exception):
 
 
 def child_died(how: str) -> ApiError:
-    """Return the error of an answer that ends with its child; ``how`` it ended goes on "The Codex app-server …"."""
+    """Return the error of an answer whose child died; ``how`` continues "The Codex app-server …"."""
     return ApiError(f"The Codex app-server {how}", code="backend_died", status=502, retry_after=1)
 
 
 def request_rejected(error: RpcError) -> ApiError:
-    """Return the error for a request that Codex itself will not take; it would not take it later either."""
+    """Return the error for a request that Codex itself refuses; it would refuse it again."""
     return ApiError(f"Codex refused the request: {error.message}", type="invalid_request_error", status=400)
 
 
@@ -69,7 +69,7 @@ _KINDS: Mapping[str, tuple[int, str, str | None]] = {
     "policyCapacityUnavailable": (503, "server_error", "server_is_overloaded"),
     "internalServerError": (502, "server_error", "server_error"),
 }
-# By the HTTP status of the model's own server, where Codex names it.
+# By the HTTP status of the model's own server, if Codex names it.
 _KIND_BY_STATUS: Mapping[int, str] = {
     401: "unauthorized",
     403: "unauthorized",
@@ -83,7 +83,7 @@ _KIND_BY_STATUS: Mapping[int, str] = {
 
 
 def turn_error(error: Mapping[str, Any]) -> ApiError:
-    """Return a failed turn's ``error`` in OpenAI's shape; 502 for what is not known."""
+    """Return the ``error`` of a failed turn in OpenAI's shape; 502 if its kind is unknown."""
     message = string(error.get("message")) or "The turn failed, and Codex did not say why."
     info = error.get("codexErrorInfo")
     if info == "contextWindowExceeded":
@@ -107,7 +107,7 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
 
 
 def _quoted_error(message: str) -> ApiError | None:
-    """Return the error that ``message`` quotes: Codex passes a 400 from the model's server on as its whole body."""
+    """Return the error that ``message`` quotes: of a 400 from the model's server, Codex passes on the whole body."""
     body = parse_object(message.encode())
     if not body:
         return None

@@ -1,8 +1,8 @@
 """A JSON-RPC peer without I/O: bytes in, messages out; requests in, bytes out.
 
-As the Codex app-server speaks it: one message per line, without the ``jsonrpc`` member. Either side may send requests
-and notifications. What cannot be read is reported as ``Unparsable`` and skipped: some versions and wrappers print log
-lines among the messages.
+This is the variant of the Codex app-server: one message per line, without the ``jsonrpc`` member. Either side may send
+requests and notifications. Lines that cannot be parsed are returned as ``Unparsable``: some versions and wrappers print
+log lines among the messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """The error that our request ``id`` met with."""
+    """The error that our request ``id`` got."""
 
     id: int
     code: int
@@ -74,7 +74,7 @@ class Peer:
         self._oversized = False
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[int, bytes]:
-        """Return a new request's id and its line."""
+        """Return the id of a new request, and its line."""
         self._last_id += 1
         return self._last_id, _line({"id": self._last_id, "method": method, "params": params})
 

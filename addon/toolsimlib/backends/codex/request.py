@@ -1,8 +1,9 @@
-"""A client's request as Codex takes it, without I/O.
+"""A client's request in the form that Codex accepts, without I/O.
 
-The conversation becomes message items, each with its role, for ``thread/inject_items``. What Codex has no parameter
-for is left out (``temperature``, ``top_p``, ``max_output_tokens``, …) or, as an answer format of type
-``json_object``, asked for in words. Without images by URL, or files, the answer would be wrong: these are a 400.
+The conversation becomes message items, each with its role, for ``thread/inject_items``. Settings that Codex has no
+parameter for are left out (``temperature``, ``top_p``, ``max_output_tokens``, …), except for an answer format of type
+``json_object``, which is requested in words. Without its files, or images by URL, a request would get a wrong answer:
+these are a 400.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _content(role: Role, part: Part) -> dict[str, Any]:
                 raise BadRequest("The codex backend takes images as data URLs only.", "input", "invalid_value")
             return {"type": "input_image", "image_url": url, **({"detail": detail} if detail else {})}
         case _:
-            # A part that only OpenAI knows; its text, if it has one, is what it says.
+            # A part that only OpenAI knows: use its text, if it has one.
             if text := string(part.part.get("text")):
                 return {"type": kind, "text": text}
             got = part.part.get("type")

@@ -1,4 +1,4 @@
-"""Supervision of the `codex app-server` child: start it, shake hands, and start it again when it dies.
+"""Supervision of the `codex app-server` child: start it, shake hands, and restart it when it dies.
 
     start() ──▶ starting ── handshake done ──▶ serving
                  ▲    │                           │ the child dies
@@ -8,25 +8,25 @@
 What a request gets from ``child()``:
 - serving: the child, at once.
 - starting: the child, or a 503 after ``_START_PATIENCE``. A child that served and died is replaced within a second,
-  so its next request waits as well rather than fail.
+  so the next request waits too instead of failing.
 - backing off after a failed start, or after several deaths in a row: a 503 with the reason and, as Retry-After, the
-  time of the next attempt.
+  time until the next attempt.
 
-The delay doubles from ``_MIN_DELAY`` to ``_MAX_DELAY`` and starts over once a child has served for
-``_STEADY_SECONDS``: that one did not die of its start. Each reason is logged once, however often the start is tried
-again; a missing program or login can be mended while mitmproxy runs, and is noticed at the next attempt.
+The delay doubles from ``_MIN_DELAY`` to ``_MAX_DELAY`` and is reset once a child has served for ``_STEADY_SECONDS``:
+such a child did not die of its start. Each reason is logged once, however many attempts fail by it; a missing program
+or login can be fixed while mitmproxy runs, and the next attempt succeeds.
 
 The handshake is ``initialize``, ``initialized`` and two questions: is there a login, and which MCP servers and
-default model does the user's configuration name. It refuses versions that cannot serve; fourteen were tried, from
+default model does the user's configuration name? It refuses versions that cannot serve. Fourteen were tried, from
 0.110 to 0.169:
 
     up to 0.120   no ``thread/inject_items``
     up to 0.121   no ``codex debug models``: some models would keep tools of their own
     up to 0.132   a turn without input of its own fails, with an ``error`` that no ``turn/completed`` follows
-    from 0.133    all is there
+    from 0.133    all of this works
 
-Each child gets a temporary folder: the catalogue of models bare of tools, and an empty folder to work in, so that
-Codex finds no project around it. It leads a session of its own: Ctrl-C is for mitmproxy, which then ends its child.
+Each child gets a temporary folder with the model catalogue, stripped of tools, and an empty working directory, so that
+Codex finds no project around it. It leads its own session: Ctrl-C is for mitmproxy, which then ends its child.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MIN_DELAY = 0.25
 _MAX_DELAY = 30.0
 _STEADY_SECONDS = 10.0
 
-# Up to this delay a dead child's successor is so near that requests wait for it.
+# Up to this delay, requests wait for a dead child's successor.
 _SHORT_DELAY = 1.0
 _MAX_QUOTED_CHARS = 200
 
@@ -83,7 +83,7 @@ class AppServer:
         self._last_logged: str | None = None
 
     async def start(self) -> None:
-        """Begin to supervise a child; does not wait for it, and never fails."""
+        """Start supervising a child; does not wait for it, and never fails."""
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
@@ -96,7 +96,7 @@ class AppServer:
         self._changed.set()
 
     async def child(self) -> Child:
-        """Return the living child, waiting for its start if need be. Raises Unavailable (503)."""
+        """Return the running child, waiting for its start if necessary. Raises Unavailable (503)."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_PATIENCE):
                 while not self._is_serving() and self._failure is None:
@@ -185,7 +185,7 @@ class AppServer:
         return child, running
 
     async def _catalog(self) -> bytes | None:
-        """Return the catalogue of models bare of tools, or None where Codex cannot print its own."""
+        """Return the model catalogue stripped of tools, or None if Codex cannot print its own."""
         if "app-server" not in self._command:
             return None
         printer = [*self._command[: self._command.index("app-server")], "debug", "models"]
@@ -217,7 +217,7 @@ class AppServer:
 
 
 async def _handshake(child: Child) -> None:
-    """Greet the child and learn what it is. Raises RpcError if it is too old, _StartFailure without a login."""
+    """Shake hands with the child. Raises RpcError if it is too old, _StartFailure without a login."""
     greeting = {
         "clientInfo": {"name": "toolsim", "title": "toolsim", "version": __version__},
         "capabilities": {"experimentalApi": True},
@@ -237,7 +237,7 @@ async def _handshake(child: Child) -> None:
 
 
 def _check_version(version: str) -> None:
-    """Raise _StartFailure if Codex is too old. One without a version, or with 0.0.0 (someone's own build), may try."""
+    """Raise _StartFailure if Codex is too old; without a version, or with 0.0.0 (a private build), it may try."""
     parts = re.match(r"(\d+)\.(\d+)", version)
     if parts and (0, 0) < (int(parts[1]), int(parts[2])) < _MIN_VERSION:
         raise _StartFailure(
@@ -247,7 +247,7 @@ def _check_version(version: str) -> None:
 
 
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end, even when cancelled meanwhile: a child must not be left half ended."""
+    """Cancel a task and wait for its end, even if cancelled meanwhile: a child must not be left half stopped."""
     task.cancel()
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,6 +1,6 @@
-"""What makes a text model of the Codex app-server: no tools, no prompts of its own, nothing run.
+"""The settings that turn the Codex app-server into a text model: no tools, no prompts of its own, nothing is run.
 
-All of it is passed to the child, never written to the user's files. tests/codex holds it against the prompt that a
+All of them are passed to the child, never written to the user's files. tests/codex checks them by the prompt that a
 real Codex sends to its model.
 """
 
@@ -12,10 +12,10 @@ from typing import Any
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mappings
 
-# Tokens, far above any model's window: Codex would otherwise replace a long history by its own summary of it.
+# Tokens, far above any model's window: otherwise Codex would replace a long history by its own summary.
 _NO_LIMIT = 1_000_000_000
 
-# Codex ignores settings that it does not know, with a warning: older and newer versions take these as well.
+# Codex ignores unknown settings, with a warning, so older and newer versions accept these too.
 _SETTINGS: Mapping[str, Any] = {
     "web_search": "disabled",
     "project_doc_max_bytes": 0,
@@ -59,7 +59,7 @@ def settings(mcp_servers: Iterable[str]) -> dict[str, Any]:
 def text_catalog(printed: bytes) -> bytes | None:
     """Return the model catalogue that ``codex debug models`` printed, without the models' tools; None if it is not one.
 
-    Whatever the settings say, it is the catalogue that decides on code mode, patches, agents and their instructions.
+    The catalogue overrides the settings for code mode, patches, agents and their instructions.
     """
     catalog = parse_object(printed) or {}
     models = [_without_tools(model) for model in mappings(catalog.get("models"))]

@@ -1,19 +1,19 @@
 """The notifications of one Codex turn as backend events, without I/O.
 
-A turn, as Codex means it, may sample the model several times: whenever the model has called a tool, Codex answers the
-call and samples again. toolsim wants one sampling. Every tool is switched off, so Codex answers the calls that a
-model makes all the same with an error, and would go on sampling a model that keeps calling. Hence:
+A turn in Codex's sense may sample the model several times: whenever the model has called a tool, Codex answers the call
+and samples again. toolsim wants one sampling. Every tool is switched off; if the model calls one nevertheless, Codex
+answers with an error, and would keep sampling a model that keeps calling. Hence:
 
 - ``thread/tokenUsage/updated`` ends a sampling. Text before it was the answer: the turn is closed at the first sign
   of a second sampling. Without text the model is sampled up to ``MAX_SAMPLINGS`` times.
-- ``item/agentMessage/delta`` is the text; ``item/completed`` repeats it whole and fills in what the deltas left out.
-- ``error`` with ``willRetry`` is a lost connection to the model's server. Codex starts the answer over, which goes
-  unnoticed before the first text and is a failure after it, since the same text would come twice. Without
-  ``willRetry`` the turn has failed; some versions say nothing after it.
-- A ``contextCompaction`` item means that Codex is replacing the history by its own summary, tool catalogue included:
-  a failure, as the model's own limit is.
-- ``turn/completed`` ends it. A token limit or a content filter has no status of its own: it is a failed turn whose
-  message names the reason of the model's server, and for a client the way in which an answer may end.
+- ``item/agentMessage/delta`` is the text; ``item/completed`` repeats it whole and supplies what the deltas left out.
+- ``error`` with ``willRetry`` is a lost connection to the model's server. Codex restarts the answer. Before the first
+  text nobody notices; after it this is a failure, since the same text would come twice. Without ``willRetry`` the turn
+  has failed; some versions send nothing after it.
+- A ``contextCompaction`` item means that Codex is replacing the history, tool catalogue included, by its own summary:
+  a failure, like exceeding the model's own limit.
+- ``turn/completed`` ends it. A token limit or a content filter has no status of its own: Codex reports a failed turn
+  whose message quotes the reason of the model's server. For a client it is a regular end of an answer.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _INCOMPLETE = re.compile(rf"Incomplete response\b.*\breason: ({'|'.join(_CUT_REA
 
 
 class CodexTurn:
-    """Turns one turn's notifications into events; ``done`` once ``Closed`` or ``Failed`` was returned."""
+    """Turns the notifications of one turn into events; ``done`` once ``Closed`` or ``Failed`` was returned."""
 
     def __init__(self, model: str | None) -> None:
         self.done = False
         self.opened = False
         self._model = model
-        # Characters given so far, by message item.
-        self._given: dict[str, int] = {}
+        # Characters emitted so far, by message item.
+        self._emitted: dict[str, int] = {}
         self._samplings = 0
         self._usage: Usage | None = None
 
@@ -65,7 +65,7 @@ class CodexTurn:
         return [Opened(model=self._model)]
 
     def feed(self, notification: Notification) -> list[BackendEvent]:
-        """Return what a notification of the thread means; most mean nothing to a client."""
+        """Return the events of one of the thread's notifications; most have none."""
         if self.done:
             return []
         params = notification.params
@@ -109,10 +109,10 @@ class CodexTurn:
         if item.get("type") != "agentMessage":
             return []
         item_id = string(item.get("id"))
-        return self._text(item_id, string(item.get("text"))[self._given.get(item_id, 0) :])
+        return self._text(item_id, string(item.get("text"))[self._emitted.get(item_id, 0) :])
 
     def _check_samplings(self) -> list[BackendEvent]:
-        if self._given:
+        if self._emitted:
             return self._close("stop")
         if self._samplings >= MAX_SAMPLINGS:
             message = "The model only called tools that it was not offered."
@@ -122,13 +122,13 @@ class CodexTurn:
     def _text(self, item_id: str, text: str) -> list[BackendEvent]:
         if not text:
             return []
-        gap = [TextDelta("\n\n")] if self._given and item_id not in self._given else []
-        self._given[item_id] = self._given.get(item_id, 0) + len(text)
+        gap = [TextDelta("\n\n")] if self._emitted and item_id not in self._emitted else []
+        self._emitted[item_id] = self._emitted.get(item_id, 0) + len(text)
         return [*self.open(), *gap, TextDelta(text)]
 
     def _error_notification(self, params: Mapping[str, Any]) -> list[BackendEvent]:
         error = mapping(params.get("error"))
-        if params.get("willRetry") is True and not self._given and not _cut_reason(error):
+        if params.get("willRetry") is True and not self._emitted and not _cut_reason(error):
             return []
         return self._failed(error)
 
@@ -151,7 +151,7 @@ class CodexTurn:
 
 
 def _cut_reason(error: Mapping[str, Any]) -> FinishReason | None:
-    """Return why the model's server cut the answer, if that is what the error says."""
+    """Return why the model's server cut the answer off, or None if the error is another one."""
     found = _INCOMPLETE.search(string(error.get("message")))
     return _CUT_REASONS[found[1]] if found else None
 

@@ -1,7 +1,7 @@
 """The scripted model as a backend: a deterministic stand-in, to try things without a model.
 
-What it says is the script's business (``script.say``); here it is spoken: in small pieces, at a human pace, or by
-stage direction slowly, not at all, or not to the end. Equal conversations give equal answers.
+``script.say`` writes the answer. This module streams it: in small pieces, at a human pace, or, by stage direction,
+slowly, not at all, or not to the end. Equal conversations get equal answers.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class ScriptedBackend:
         """Nothing to release."""
 
     async def models(self) -> Sequence[str]:
-        """Return its one name."""
+        """Return the name of the only model."""
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request; its tokens are words, and counted as such."""
+        """Answer one request; its usage counts words as tokens."""
         messages = messages_of(request)
         played = direction(messages)
         if played == "429":
@@ -66,7 +66,7 @@ class ScriptedBackend:
             yield TextDelta(piece)
             await asyncio.sleep(delay)
         if played == "cut":
-            # Without an end the loopback just closes the answer, as a server does that dies.
+            # Without ``Closed`` the loopback just ends the answer, like a server that dies.
             return
         read, written = sum(len(message.text.split()) for message in messages), len(text.split())
         yield Finished("stop")

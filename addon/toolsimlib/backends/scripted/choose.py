@@ -5,8 +5,8 @@ tool:
 
     3 for each word of the tool's name, 1 for each of its description, its parameters' names and their enum values
 
-The best tool is called if it has ``_MIN_SCORE``. A clause without a tool of its own ("and in Paris") belongs to the
-tool before it, and words before the first tool to that one. Equal questions over equal tools give equal choices.
+The best tool is called if it reaches ``_MIN_SCORE``. A clause without its own tool ("and in Paris") belongs to the
+previous tool, and words before the first tool belong to that one. Equal questions and tools give equal choices.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLAUSE_END = re.compile(r"[?!;\n]|\.(?=\s|$)|,(?=\s)|\b(?:and|then)\b")
 def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> list[tuple[Tool, str]]:
     """Return each tool that the question asks for, with the part of the question that is about it.
 
-    ``forced``: at least one, whatever the question says.
+    ``forced``: return at least one, whatever the question is.
     """
     chosen: list[tuple[Tool, int]] = []
     for start, end in _clauses(question):
@@ -50,7 +50,7 @@ def mask_quotes(text: str) -> str:
 
 
 def quotes(text: str) -> Iterable[re.Match[str]]:
-    """Yield what stands in quotation marks, the marks included."""
+    """Yield each quotation, with its marks."""
     return _QUOTED.finditer(text)
 
 

@@ -1,20 +1,20 @@
-"""A tool's arguments out of a sentence.
+"""Extraction of a tool's arguments from a sentence.
 
-Each parameter is a slot, and each slot takes the first of these that the sentence has, in this order. What one slot
-has taken, no other gets.
+Each parameter is a slot. Each slot takes the first of these that the sentence has, in this order, and no two slots take
+the same words.
 
     1. enum: values whose words are in the sentence. boolean: its name's words, false after "no", "not", "without"
     2. named: what follows the parameter's own name, "city: Bonn", "from Bonn to Paris", "3 days"
-    3. formats: dates, addresses, URLs and sums for slots that are called so
+    3. formats: dates, addresses, URLs and sums for slots that are named accordingly
     4. numbers, in order of appearance
-    5. quotations, free text first (``_FREE_TEXT``: query, message, …) unless there is one for each slot
+    5. quotations, for free text first (``_FREE_TEXT``: query, message, …) unless there is one for each slot
     6. proper names, runs of capitalised words that do not begin a sentence: for required slots first, not for free text
-    7. phrases after a preposition: all to the end for free text, else cut at "and" and at commas
+    7. phrases after a preposition: everything to the end for free text, otherwise cut at "and" and at commas
     8. for required free text, the sentence itself, if nothing else was taken from it
 
-A slot that is alone in its kind takes all values of the kind, and then each is a call: "in Bonn and in Paris". An
-array takes them all in one call. A required slot that finds nothing gets the example that the schema gives, null if
-it may be; an optional one is left out.
+The only slot of its kind takes all values of that kind, and each of them makes a call: "in Bonn and in Paris". An array
+takes them all in one call. A required slot that finds nothing gets the example of the schema, or null if that is
+allowed; an optional one is left out.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _PREPOSITION = re.compile(
     r"\b(?:about|at|called|for|from|in|named|near|of|on|saying|that|to|with)\s+|:\s+", re.IGNORECASE
 )
 _EDGES = " \t\r\n.,;:!?\0"
-# Keywords with a value to go on without the sentence.
+# Keywords that supply a value without the sentence.
 _KNOWN_VALUES = frozenset({"const", "default", "enum", "examples"})
-# Longer ones are no name of anything.
+# Longer phrases name nothing.
 _MAX_PHRASE_WORDS = 4
 
-# Where a value of a format is expected: by the slot's ``format``, or by a word of its name.
+# Where a value of a format is expected: in a slot of that ``format``, or with one of these words in its name.
 _FORMATS: Mapping[str, tuple[frozenset[str], re.Pattern[str]]] = {
     "date": (frozenset({"date", "day", "when", "due", "time"}), _DATE),
     "email": (frozenset({"email", "mail", "recipient", "to"}), _EMAIL),
@@ -82,7 +82,7 @@ def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
 
 
 def unanswered(tool: Tool, text: str) -> str | None:
-    """Return the required parameter that ``text`` would have to name, if it names nothing at all for ``tool``."""
+    """Return a required parameter that ``text`` would have to give, if it gives no argument of ``tool`` at all."""
     schema = tool.parameters or {}
     if _find(tool, text):
         return None
@@ -98,7 +98,7 @@ def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
 
 
 class _Slot:
-    """One parameter; ``values`` are those that it has taken, None so far."""
+    """One parameter; ``values`` are those that it has taken, None before that."""
 
     def __init__(self, name: str, schema: Mapping[str, Any], *, required: bool) -> None:
         self.name = name
@@ -112,13 +112,13 @@ class _Slot:
         self.is_free_text = bool(_FREE_TEXT.intersection(self.words))
 
     def take(self, values: Iterable[Any]) -> None:
-        """Take values, if there are any: each is one for a call, or all are one array."""
+        """Take the values, if there are any: one for each call, or all as one array."""
         if taken := list(dict.fromkeys(values)):
             self.values = [taken] if self.is_array else taken
 
 
 class _Sentence:
-    """The text, blotted out wherever something has been taken."""
+    """The text; whatever a slot has taken is blotted out."""
 
     def __init__(self, text: str, tool: str) -> None:
         self._text = text
@@ -209,7 +209,7 @@ class _Sentence:
                     return
 
     def _names(self) -> list[str]:
-        """Take the proper names, those apart that are the tool's own or begin a sentence."""
+        """Take the proper names, except for words of the tool's name and words that begin a sentence."""
 
         def is_name(found: re.Match[str]) -> bool:
             before = self._left[: found.start()].rstrip()
@@ -220,7 +220,7 @@ class _Sentence:
         return self._take(_NAME, is_name)
 
     def _phrases(self, slot: _Slot) -> list[str]:
-        """Take the phrases behind prepositions."""
+        """Take the phrases after prepositions."""
         starts = [found.end() for found in _PREPOSITION.finditer(self._left)]
         rest = self._left[starts[0] :] if starts else ""
         if slot.is_free_text:
@@ -237,7 +237,7 @@ class _Sentence:
 
 
 def _without_stop_words(phrase: str) -> str:
-    """Return a phrase without those at either end: an article, "please"."""
+    """Return a phrase without the stop words at its ends: an article, "please"."""
     kept = phrase.split()
     while kept and kept[0].lower() in STOP_WORDS:
         del kept[0]
@@ -247,12 +247,12 @@ def _without_stop_words(phrase: str) -> str:
 
 
 def _open(slots: Sequence[_Slot], kind: str | None = None) -> list[_Slot]:
-    """Return the slots that have found nothing, those of one type if ``kind`` is given; enums never look on."""
+    """Return the slots that have found nothing, only those of one type if ``kind`` is given; never an enum."""
     return [slot for slot in slots if slot.values is None and kind in (None, slot.type) and "enum" not in slot.item]
 
 
 def _allot(slots: Sequence[_Slot], values: Sequence[Any]) -> None:
-    """Give all values to a slot that is alone or takes many, else one to each."""
+    """Give all values to the only slot, or to a first one that is an array; otherwise one to each slot."""
     if len(slots) == 1 or (slots and slots[0].is_array):
         slots[0].take(value for value in values if _fits(slots[0], value))
         return
@@ -276,13 +276,13 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _default(schema: Mapping[str, Any], name: str, example: Mapping[str, Any]) -> Any:
-    """Return what a required slot gets that found nothing."""
+    """Return the value of a required slot that found nothing."""
     kinds = mapping(mapping(schema.get("properties")).get(name)).get("type")
     return None if isinstance(kinds, list) and "null" in kinds else example.get(name, name)
 
 
 def _simple(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first alternative that is not null, where there are some."""
+    """Return the first alternative that is not null, if there are alternatives."""
     for keyword in ("anyOf", "oneOf"):
         for option in mappings(schema.get(keyword)):
             if option.get("type") != "null":
@@ -293,4 +293,4 @@ def _simple(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def _type(schema: Mapping[str, Any]) -> str:
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
-    return next((each for each in kinds if isinstance(each, str) and each != "null"), "")
+    return next((name for name in kinds if isinstance(name, str) and name != "null"), "")

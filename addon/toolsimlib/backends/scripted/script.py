@@ -1,13 +1,13 @@
-"""What the scripted model says to a conversation: text in, text out.
+"""The answers of the scripted model: text in, text out.
 
 It sees what any text-only model sees, and nothing else: messages, with the tools in a manifest and past calls and
-outputs in records. Once outputs have come since it last spoke, it answers in words and quotes them. Else it calls
-what the question asks for (``choose``, ``fill``), after a word to the user; and where nothing fits, it says how to
+outputs in records. If there are outputs since its last answer, it answers in words and quotes them. Otherwise it calls
+what the question asks for (``choose``, ``fill``), after a sentence to the user; if nothing fits, it explains how to
 ask.
 
 A stage direction in the question, a word in square brackets, makes it play a model or a server that misbehaves: "What
-is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them; the ways to call badly are played here, the others by
-the backend. A model that is asked again because of such a call (``loop/``) writes it well.
+is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them; this module plays the broken calls, the backend the
+rest. A model that is asked again because of such a call (``loop/``) writes it correctly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SIGNATURE = "(This is toolsim's scripted model, not a real one.)"
 
 
 def messages_of(request: ClientRequest) -> list[Message]:
-    """Return the instructions and the messages: all that a text-only model is shown."""
+    """Return the instructions and the messages: all that a text-only model sees."""
     instructions = [Message("system", (Text(request.instructions),))] if request.instructions else []
     return instructions + [item for item in request.items if isinstance(item, Message)]
 
@@ -86,21 +86,21 @@ def say(messages: Sequence[Message]) -> str:
 
 
 def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the conversation as it was before toolsim asked again because of a call; the second time all goes well."""
+    """Return the conversation before toolsim asked again because of a call: the second answer is always correct."""
     while len(messages) > 1 and is_error_record(messages[-1].text.partition("\n")[0]):
         messages = messages[:-2]
     return messages
 
 
 def _question(messages: Sequence[Message]) -> str:
-    """Return the user's words since the assistant's last ones, without manifest, reminder, records and context."""
+    """Return what the user wrote since the last answer, without manifest, reminder, records and context."""
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
 
 
 def _without_context(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines outside elements that begin and end on lines of their own: agents describe themselves in such."""
+    """Yield the lines outside elements whose tags stand on their own lines: agents describe themselves in those."""
     ends = {found[1]: place for place, line in enumerate(lines) if (found := _CLOSING.fullmatch(line))}
     end = -1
     for place, line in enumerate(lines):
@@ -126,7 +126,7 @@ def _is_ours(line: str) -> bool:
 
 
 def _outputs(messages: Sequence[Message]) -> list[str]:
-    """Return the outputs that have come in since the assistant last spoke."""
+    """Return the outputs since the last answer."""
     outputs: list[str] = []
     for message in reversed(messages):
         if message.role == "assistant":
@@ -138,7 +138,7 @@ def _outputs(messages: Sequence[Message]) -> list[str]:
 
 
 def _readable(output: str) -> str:
-    """Return an output (JSON) as a person reads it; what is quoted must not become a call."""
+    """Return an output (JSON) in readable form; nothing that is quoted may become a call."""
     value = json.loads(output)
     return (value if isinstance(value, str) else output).replace("<", "‹")
 
@@ -160,6 +160,6 @@ def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str 
 
 
 def _misfit(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with every value of another type."""
+    """Return the arguments, each value of a wrong type."""
     names = list(arguments or mapping(mapping(tool.parameters).get("properties")))
     return {name: "badly" if isinstance(arguments.get(name), int | float | bool) else 0 for name in names}

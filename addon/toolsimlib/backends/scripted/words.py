@@ -1,11 +1,11 @@
-"""Words, as the scripted model compares them: in lower case, cut at underscores and humps, and only roughly spelt."""
+"""Words as the scripted model compares them: in lower case, split at underscores and humps, endings ignored."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-# A shared beginning of this many letters is enough, if it is all of the shorter word but its last letter: note, notes;
+# A common prefix of this many letters is enough if it lacks at most the last letter of the shorter word: note, notes;
 # translate, translation; not city, cite.
 _MIN_STEM = 4
 
@@ -19,7 +19,7 @@ STOP_WORDS = frozenset(
         """,
     )
 )
-"""Words that say nothing about what a sentence is about."""
+"""Words that do not tell what a sentence is about."""
 
 
 def words(text: str) -> list[str]:
@@ -35,6 +35,6 @@ def is_alike(one: str, other: str) -> bool:
 
 
 def shared(wanted: Iterable[str], among: Iterable[str]) -> set[str]:
-    """Return those of ``wanted`` that have a like among the others, stop words apart."""
+    """Return those of ``wanted`` that are like one of ``among``, without stop words."""
     others = set(among)
     return {word for word in wanted if word not in STOP_WORDS and any(is_alike(word, other) for other in others)}

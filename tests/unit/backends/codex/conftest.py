@@ -1,4 +1,4 @@
-"""Children that the tests play; the real one is in tests/codex."""
+"""Children that the tests play; tests/codex has the real one."""
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +27,7 @@ def echo() -> str:
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[..., Awaitable[AppServer]]]:
-    """Start an AppServer over a Python program, or over a whole ``command``; it is stopped after the test."""
+    """Start an AppServer over a Python program, or over a whole ``command``, and stop it after the test."""
     started: list[AppServer] = []
 
     async def start(program: str = "", command: tuple[str, ...] = ()) -> AppServer:

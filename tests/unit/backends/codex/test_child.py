@@ -1,4 +1,4 @@
-"""The child's life: requests, death, and its end, whatever holds on to it."""
+"""The child: requests, death, and ending it whatever keeps it alive."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ Serve = Callable[..., Awaitable[AppServer]]
 
 @pytest.mark.parametrize("method", ["die", "shut"])
 async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Serve, echo: str, method: str) -> None:
-    """Requests and threads alike; the next child is another one."""
+    """Pending requests and subscribed threads fail; the next child is another process."""
     server = await serve(echo)
     child = await server.child()
     queue = child.subscribe("t")
@@ -38,7 +38,7 @@ async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Se
 
 
 async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
-    """Though its own child lives on and holds the pipes; that one ends too."""
+    """A killed wrapper counts as dead although its child survives and holds the pipes; that child is ended too."""
     # As npm's: a parent that only waits for the child that holds the pipes.
     program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"
     server = await serve(program)
@@ -60,7 +60,7 @@ async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
 async def test_stopping_ends_a_child_that_will_not_end(
     serve: Serve, echo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither at the end of its input nor by SIGTERM."""
+    """A child that ignores the end of its input and SIGTERM is ended."""
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     server = await serve(f"{ignores}{echo}time.sleep(60)\n")
@@ -78,7 +78,7 @@ async def test_stopping_ends_a_child_that_will_not_end(
 
 
 async def test_what_a_killed_child_logged_earlier_is_not_its_exit_reason(serve: Serve, echo: str) -> None:
-    """Codex starts with complaints of no consequence."""
+    """Codex logs harmless warnings when it starts."""
     complains = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n"
     server = await serve(complains + echo)
     child = await server.child()

@@ -23,14 +23,14 @@ from toolsimlib.backends.codex.errors import turn_error
     ],
 )
 def test_turn_errors(info: object, status: int, code: str | None) -> None:
-    """OpenAI's shape for each kind, 502 for an unknown one."""
+    """Each kind has its status and code, an unknown one 502."""
     error = turn_error({"message": "m", "codexErrorInfo": info})
     assert (error.status, error.code) == (status, code)
     assert (error.retry_after is not None) == (status >= 500)
 
 
 def test_a_quoted_400_keeps_its_own_words() -> None:
-    """The model's server said what was wrong, and where."""
+    """The error has the message, code and parameter of the model's server."""
     body = {"error": {"message": "no such effort", "code": "unsupported_value", "param": "reasoning.effort"}}
     error = turn_error({"message": json.dumps(body), "codexErrorInfo": "other"})
     assert (error.message, error.code, error.param, error.status) == (
@@ -42,6 +42,6 @@ def test_a_quoted_400_keeps_its_own_words() -> None:
 
 
 def test_a_quoted_400_of_chatgpt_keeps_its_words_too() -> None:
-    """It has another shape, and is nothing to be tried again."""
+    """ChatGPT's other shape is read too, and is a 400: a retry would fail again."""
     error = turn_error({"message": json.dumps({"detail": "That model is not supported."}), "codexErrorInfo": "other"})
     assert (error.message, error.status, error.retry_after) == ("That model is not supported.", 400, None)

@@ -36,19 +36,19 @@ MESSAGES: list[Message] = [
 
 
 def test_each_kind_of_line_is_recognised() -> None:
-    """Responses, errors, notifications, requests; everything else is unparsable."""
+    """Responses, errors, notifications and requests are recognised; everything else is unparsable."""
     assert Peer().feed(LINES) == MESSAGES
 
 
 def test_the_cut_of_the_bytes_does_not_matter() -> None:
-    """Down to one byte."""
+    """Single bytes give the same messages."""
     peer = Peer()
     assert [message for byte in LINES for message in peer.feed(bytes([byte]))] == MESSAGES
 
 
 @given(st.lists(st.binary(max_size=40)))
 def test_no_bytes_raise(chunks: list[bytes]) -> None:
-    """Whatever comes, cut however, gives the same messages as in one piece."""
+    """Any bytes, cut anywhere, give the same messages as in one piece."""
     peer = Peer()
     assert [message for chunk in chunks for message in peer.feed(chunk)] == Peer().feed(b"".join(chunks))
 
@@ -58,24 +58,24 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_no_json_raises(value: object) -> None:
-    """Nor does any JSON of an unexpected shape."""
+    """JSON of an unexpected shape does not raise either."""
     for message in (value, {"id": value, "result": value}, {"method": value}, {"id": 1, "error": value}):
         assert len(Peer().feed(json.dumps(message).encode() + b"\n")) == 1
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
-    """Neither UTF-8 nor other readers of JSON take it; Codex would not answer."""
+    """UTF-8 and other JSON parsers refuse it: Codex would not answer."""
     _, line = Peer().request("a", {"text": "x\ud83d y\U0001f600"})
     assert json.loads(line.decode())["params"] == {"text": "x\ufffd y\U0001f600"}
 
 
 def test_deep_nesting_is_unparsable() -> None:
-    """The decoder's recursion limit is not ours to raise."""
+    """A line that exceeds the decoder's recursion limit is unparsable."""
     assert isinstance(Peer().feed(b"[" * 100_000 + b"\n")[0], Unparsable)
 
 
 def test_a_line_without_end_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is dropped up to its end, and the next line is read."""
+    """The line is dropped up to its end, and the next one is read."""
     monkeypatch.setattr(jsonrpc, "MAX_LINE_BYTES", 1000)
     peer = Peer()
     for _ in range(100):
@@ -85,7 +85,7 @@ def test_a_line_without_end_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_message_is_one_line() -> None:
-    """Also with line ends in it; ids count up."""
+    """A message with line ends in its strings is one line too; ids count up."""
     peer = Peer()
     first, line = peer.request("a", {"text": "x\ny"})
     second, _ = peer.request("b", {})

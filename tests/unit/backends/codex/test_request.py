@@ -1,4 +1,4 @@
-"""Clients' requests as Codex takes them."""
+"""Clients' requests in the form that Codex accepts."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def text_item(role: str, text: str) -> dict[str, Any]:
 
 
 def test_a_request_becomes_items_with_roles() -> None:
-    """Instructions first; system becomes developer; other items are left out."""
+    """Instructions come first; system becomes developer; other items are left out."""
     request = read(
         {
             "model": "m",
@@ -51,7 +51,7 @@ def test_a_request_becomes_items_with_roles() -> None:
 
 
 def test_a_json_object_is_asked_for_in_words() -> None:
-    """Codex has no parameter for it."""
+    """Codex has no parameter for a JSON object, so a message asks for it."""
     request = read({"input": "x", "text": {"format": {"type": "json_object"}}})
     assert "JSON object" in request.items[-1]["content"][0]["text"]
 
@@ -67,7 +67,7 @@ def test_a_json_object_is_asked_for_in_words() -> None:
     ],
 )
 def test_what_codex_cannot_be_asked_is_a_400(body: dict[str, Any], param: str) -> None:
-    """Of the conversation as a whole: other items stand where the client had them, once toolsim has rewritten it."""
+    """The error names 'input' without an index: toolsim has rewritten the client's items."""
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.error.param == param

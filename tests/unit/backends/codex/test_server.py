@@ -23,7 +23,7 @@ Serve = Callable[..., Awaitable[AppServer]]
 async def test_starts_that_fail_are_tried_again_ever_more_slowly(
     serve: Serve, echo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Logged once; and once the reason is gone, it serves."""
+    """The reason is logged once; when it is gone, the next attempt succeeds."""
     count = tmp_path / "count"
     script = (
         f"import sys, time; open({str(count)!r}, 'a').write(f'{{time.monotonic()}}\\n')\n"
@@ -54,7 +54,7 @@ async def test_starts_that_fail_are_tried_again_ever_more_slowly(
 
 
 async def test_a_start_that_fails_at_once_is_logged_at_once(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """Even where tasks begin as soon as they are made, as they do in mitmproxy."""
+    """It is logged at once with eager tasks, which mitmproxy uses, too."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     server = await serve(command=("/no/such/codex", "app-server"))
     with pytest.raises(Unavailable):
@@ -75,7 +75,7 @@ def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
 async def test_a_catalogue_that_never_comes_is_done_without(
     serve: Serve, hanging: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Though what a wrapper has started holds the pipe; nothing of it is left, and the log says so."""
+    """It starts without, although the wrapper's child holds the pipe; no process is left, and the log says so."""
     monkeypatch.setattr(server_module, "_CATALOG_TIMEOUT", 0.5)
     command, noted = hanging
     began = time.monotonic()
@@ -88,7 +88,7 @@ async def test_a_catalogue_that_never_comes_is_done_without(
 
 
 async def test_stopping_does_not_wait_for_the_catalogue(serve: Serve, hanging: tuple[str, Path]) -> None:
-    """It is ended like the child."""
+    """The process that prints the catalogue is ended like the child."""
     command, noted = hanging
     server = await serve(command=(command, "app-server"))
     while not noted.exists():
@@ -101,7 +101,7 @@ async def test_stopping_does_not_wait_for_the_catalogue(serve: Serve, hanging: t
 async def test_starts_that_fail_do_not_mention_the_catalogue(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line says why, however often it is tried."""
+    """One line of the log gives the reason, however many attempts fail."""
     command = tmp_path / "codex"
     command.write_text("#!/bin/sh\nexit 3\n")
     command.chmod(0o755)
@@ -111,7 +111,7 @@ async def test_starts_that_fail_do_not_mention_the_catalogue(
 
 
 async def test_a_child_that_never_answers_is_a_failed_start(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a hang."""
+    """It is ended after the timeout, and requests get an error."""
     monkeypatch.setattr(server_module, "_START_TIMEOUT", 0.3)
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     server = await serve("import time; time.sleep(60)")
@@ -136,7 +136,7 @@ for line in sys.stdin:
 async def test_a_version_that_cannot_serve_is_refused_with_the_advice_to_update(
     serve: Serve, version: str, missing: str
 ) -> None:
-    """One that is known to be too old, or lacks a method of the handshake."""
+    """A version that is too old, or lacks a method of the handshake, is refused."""
     server = await serve(OF_VERSION.replace("VERSION", version).replace("MISSING", missing))
     with pytest.raises(Unavailable) as caught:
         await server.child()
@@ -146,13 +146,13 @@ async def test_a_version_that_cannot_serve_is_refused_with_the_advice_to_update(
 
 @pytest.mark.parametrize("version", ["0.133.0", "0.169.0", "1.0.0-alpha.1", "0.0.0", "dev"])
 async def test_every_other_version_may_try(serve: Serve, version: str) -> None:
-    """A build of one's own says 0.0.0, or nothing that is a version."""
+    """A private build reports 0.0.0, or nothing that is a version, and is accepted."""
     server = await serve(OF_VERSION.replace("VERSION", version))
     assert (await server.child()).version in (version, "")
 
 
 async def test_the_folder_ends_with_the_child(serve: Serve, echo: str) -> None:
-    """Nothing is left behind on disk."""
+    """The child's temporary folder is removed when it ends."""
     server = await serve(echo)
     folder = (await server.child()).workdir.parent
     assert folder.is_dir()

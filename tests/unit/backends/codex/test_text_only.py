@@ -1,4 +1,4 @@
-"""What makes a text model of Codex; tests/codex shows with the real binary that it works."""
+"""The settings that turn Codex into a text model; tests/codex tries them with the real binary."""
 
 import json
 
@@ -7,7 +7,7 @@ from toolsimlib.backends.codex.text_only import settings, text_catalog
 
 
 def test_a_catalogue_loses_its_tools_and_keeps_its_models() -> None:
-    """Names, efforts and modalities stay; code mode, agents, patches and the window do not."""
+    """Names, efforts and modalities stay; code mode, agents, patches and the window's limit go."""
     model = {
         "slug": "m",
         "input_modalities": ["text", "image"],
@@ -35,11 +35,11 @@ def test_a_catalogue_loses_its_tools_and_keeps_its_models() -> None:
 
 @pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
 def test_anything_else_is_none(printed: bytes) -> None:
-    """Such as the usage that an older Codex prints."""
+    """Output that is no catalogue, such as the usage of an older Codex, gives None."""
     assert text_catalog(printed) is None
 
 
 def test_the_users_mcp_servers_are_switched_off_by_name() -> None:
-    """Nested, since a name may hold a dot."""
+    """The setting is nested, since a server's name may have a dot."""
     assert settings(["a.b"])["mcp_servers"] == {"a.b": {"enabled": False}}
     assert settings([])["features.shell_tool"] is False

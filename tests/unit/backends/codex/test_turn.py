@@ -1,4 +1,4 @@
-"""A turn's notifications in, events out."""
+"""The notifications of a turn as events."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def play(*notes: Notification) -> list[BackendEvent]:
 
 
 def test_a_turn() -> None:
-    """Reasoning, text, usage, end."""
+    """Reasoning, text, usage and the end become events."""
     assert play(
         note("warning", message="phantom"),
         started("userMessage"),
@@ -76,19 +76,19 @@ def test_a_turn() -> None:
 
 
 def test_text_without_deltas_is_taken_from_the_item() -> None:
-    """All of it, or what the deltas left out."""
+    """The item supplies the whole text, or what the deltas left out."""
     whole = note("item/completed", item={"type": "agentMessage", "id": "i", "text": "abc"})
     assert play(whole, ended())[1] == TextDelta("abc")
     assert play(delta("a"), whole, ended())[1:3] == [TextDelta("a"), TextDelta("bc")]
 
 
 def test_two_messages_are_kept_apart() -> None:
-    """A blank line between them."""
+    """A blank line separates them."""
     assert play(delta("a"), delta("b", "j"))[1:] == [TextDelta("a"), TextDelta("\n\n"), TextDelta("b")]
 
 
 def test_a_model_that_is_asked_again_has_answered_already() -> None:
-    """After a call that nobody serves; without any text it may try twice more."""
+    """A second sampling after text ends the turn; without any text the model is sampled twice more."""
     assert play(delta("a"), counted(1), started("agentMessage", "j"), delta("b", "j"))[-1] == Closed()
     assert play(delta("a"), counted(1), counted(2))[-1] == Closed()
     events = play(counted(1), counted(2), counted(3))
@@ -97,14 +97,14 @@ def test_a_model_that_is_asked_again_has_answered_already() -> None:
 
 
 def test_a_retry_is_silent_until_something_was_said() -> None:
-    """Then the same text would come again."""
+    """A retry before the first text is silent; after it, it is a failure: the same text would come again."""
     retry = note("error", willRetry=True, error={"message": "reconnecting", "codexErrorInfo": None})
     assert play(retry, delta("a"), ended())[-1] == Closed()
     assert isinstance(play(delta("a"), retry)[-1], Failed)
 
 
 def test_codexs_own_summary_of_the_history_is_a_failure() -> None:
-    """The catalogue would be lost in it."""
+    """A compaction fails the turn: the summary would lose the tool catalogue."""
     [event] = play(started("contextCompaction"))
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code) == (400, "context_length_exceeded")
@@ -120,7 +120,7 @@ def test_codexs_own_summary_of_the_history_is_a_failure() -> None:
     ],
 )
 def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -> None:
-    """A failure, never a quiet success."""
+    """Each of these ends is a failure."""
     event = play(delta("a"), last)[-1]
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code) == expected
@@ -134,7 +134,7 @@ def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -
 def test_a_cut_answer_is_no_failure(
     text: list[Notification], will_retry: bool | None, reason: str, finish: str | None
 ) -> None:
-    """Asked again it would be cut again: what came stands, however Codex reports it."""
+    """The text stays, with the reason, however Codex reports the cut: a retry would be cut again."""
     error = {"message": f"Incomplete response returned, reason: {reason}", "codexErrorInfo": "other"}
     cut = ended("failed", **error) if will_retry is None else note("error", error=error, willRetry=will_retry)
     events = play(*text, cut)
@@ -147,7 +147,7 @@ def test_a_cut_answer_is_no_failure(
 
 
 def test_a_parameter_of_that_name_is_an_error() -> None:
-    """The words of a refused parameter are no reason for a cut."""
+    """The message about a refused parameter is not read as the reason of a cut."""
     refused = ended("failed", message='{"error":{"message":"bad max_output_tokens"}}', codexErrorInfo="other")
     [event] = play(refused)
     assert isinstance(event, Failed)
@@ -155,7 +155,7 @@ def test_a_parameter_of_that_name_is_an_error() -> None:
 
 
 def test_a_final_error_ends_the_turn() -> None:
-    """Some versions send no turn/completed after it, and a client would wait for ever."""
+    """It ends without turn/completed, which some versions do not send after it."""
     [event] = play(note("error", error={"message": "no", "codexErrorInfo": "badRequest"}, willRetry=False))
     assert isinstance(event, Failed)
     assert event.error.status == 400

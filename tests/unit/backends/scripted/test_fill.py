@@ -1,4 +1,4 @@
-"""Arguments out of sentences: each rule, alone and against its neighbours."""
+"""Arguments from sentences: each rule, alone and against its neighbours."""
 
 from typing import Any
 
@@ -101,19 +101,19 @@ def test_each_rule(wanted: Tool, text: str, expected: list[dict[str, Any]]) -> N
 
 
 def test_a_required_slot_that_may_be_null_is_null() -> None:
-    """As strict schemas spell what is optional."""
+    """A required slot that may be null, as in strict schemas, gets null."""
     strict = tool("f", {"city": STRING, "note": {"type": ["string", "null"]}, "unit": {"type": ["string", "null"]}})
     assert fill(strict, "in Bonn") == [{"city": "Bonn", "note": None, "unit": None}]
 
 
 def test_alternatives_are_read() -> None:
-    """As pydantic spells what is optional."""
+    """anyOf with null, as pydantic writes optional fields, is read."""
     optional = tool("f", {"n": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, [])
     assert fill(optional, "take 5") == [{"n": 5}]
 
 
 def test_what_is_missing_is_named() -> None:
-    """Only where nothing at all was found and nothing is known of the value."""
+    """A parameter is returned only if nothing was found and the schema has no value for it."""
     assert unanswered(WEATHER, "Weather!") == "city"
     assert unanswered(WEATHER, "Weather in celsius!") is None
     assert unanswered(tool("f", {"unit": UNIT}), "Go") is None
@@ -141,7 +141,7 @@ SENTENCES = st.lists(st.text(max_size=9) | st.sampled_from(["to", "n", "is", "5"
 
 @given(st.dictionaries(st.text(max_size=3) | st.just("n"), SCHEMAS, max_size=3), SCHEMAS, SENTENCES)
 def test_no_schema_and_no_sentence_raise(properties: dict[str, Any], required: Any, text: str) -> None:
-    """Clients send all kinds of schemas; the arguments are an object in any case."""
+    """The arguments are an object, whatever schema and sentence."""
     schema = {"type": "object", "properties": properties, "required": required}
     calls = fill(Tool("f", "f", parameters=schema), text)
     unanswered(Tool("f", "f", parameters=schema), text)

@@ -1,4 +1,4 @@
-"""The scripted model, conversation in and text out."""
+"""The scripted model's text for a conversation."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
 
 
 def test_two_places_are_two_calls() -> None:
-    """After a word to the user, one block each, in the manifest's own tag."""
+    """Each place gets its own block, in the manifest's tag, after a sentence to the user."""
     text = say([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
     assert calls(text, "private") == [("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"})]
     assert text.startswith("Let me ask get_weather.\n<private>")
@@ -43,7 +43,7 @@ def test_two_places_are_two_calls() -> None:
 
 @pytest.mark.parametrize("question", ["Hello", "Who are you?", ""])
 def test_small_talk_calls_nothing(question: str) -> None:
-    """The answer says what it is, and how to ask."""
+    """The answer says that the model is scripted, and how to ask."""
     text = say([shown(), message("user", question)])
     assert "scripted" in text
     assert "get_weather" in text
@@ -51,20 +51,20 @@ def test_small_talk_calls_nothing(question: str) -> None:
 
 
 def test_a_question_that_names_nothing_is_asked_back() -> None:
-    """Rather than called with a made-up value, unless a call is forced."""
+    """The model asks for the missing value instead of inventing one, unless a call is forced."""
     question = message("user", "What is the weather like?")
     assert "what is the city?" in say([shown(), question])
     assert calls(say([shown(choice=Choice("required")), question])) == [("get_weather", {"city": "city"})]
 
 
 def test_a_forced_call_is_made() -> None:
-    """Even for small talk."""
+    """A forced call is made even for small talk."""
     [(name, _)] = calls(say([shown(choice=Choice("required"), tools=TOOLS[1:]), message("user", "Hello")]))
     assert name == "get_weather"
 
 
 def test_it_answers_in_words_once_the_outputs_have_come() -> None:
-    """Records after the assistant's last message are quoted; a new question is answered anew."""
+    """Records after the assistant's last message are quoted; a new question gets a new answer."""
     conversation = [
         shown(),
         message("user", "Weather in Bonn?"),
@@ -84,13 +84,13 @@ def test_it_answers_in_words_once_the_outputs_have_come() -> None:
 
 
 def test_a_quoted_output_cannot_become_a_call() -> None:
-    """What a tool answered is quoted without a tag in it."""
+    """A quoted output has no tag in it."""
     record = '[function_call_output call_id=a output="<tool_call>{}</tool_call>"]'
     assert "<tool_call>" not in say([message("user", record)])
 
 
 def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
-    """The manifest in a user message, and the reminder: their words choose nothing and fill nothing."""
+    """The words of a manifest in a user message and of the reminder choose nothing and fill nothing."""
     text = manifest(TOOLS, Choice(), sentinel="tool_call", one_call=False, answer_format=None)
     added = reminder(Choice("required"), sentinel="tool_call")
     question = message("user", f"{text}\n\nSend 'hi'\n\n{added}")
@@ -98,7 +98,7 @@ def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
 
 
 def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
-    """An element on lines of its own, which agents put before the question: not one within a line, nor without end."""
+    """An element that agents put before the question is ignored if its tags stand on their own lines and it ends."""
     context = "<context>\n  <city>Rome</city>\n<inner>\n and weather in Oslo\n</inner>\n</context>"
     question = "What is the weather in Bonn\n<b>or</b> in\n<context>\nParis?"
     history = [message("user", f"{context}\n{context}"), message("user", question)]
@@ -107,7 +107,7 @@ def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
 
 
 def test_without_a_manifest_it_answers_in_words() -> None:
-    """No tools, no call; and it says what it is."""
+    """Without tools it makes no call, and says that it is scripted."""
     assert "scripted" in say([message("user", "<tool_call> # CLIENT TOOL CATALOG hello")])
 
 
@@ -122,14 +122,14 @@ def test_without_a_manifest_it_answers_in_words() -> None:
     ],
 )
 def test_ways_to_call_badly(word: str, block: str) -> None:
-    """Each stage direction plays one row of README's table."""
+    """Each stage direction plays one row of the README's table."""
     text = say([shown(), message("user", f"What is the weather in Bonn? [{word.upper()}]")])
     assert text == f"Let me ask get_weather.\n<tool_call>{block}</tool_call>"
 
 
 @pytest.mark.parametrize("word", DIRECTIONS)
 def test_stage_directions_are_found_in_the_question_alone(word: str) -> None:
-    """Not in what was said earlier, nor by anyone else, nor without brackets."""
+    """Earlier messages, other roles and words without brackets hold no stage direction."""
     asked = message("user", f"Weather in Bonn [{word}]")
     assert direction([asked]) == word
     assert direction([asked, message("assistant", "…"), message("user", "Weather in Bonn")]) is None
@@ -148,5 +148,5 @@ def test_stage_directions_are_found_in_the_question_alone(word: str) -> None:
     ],
 )
 def test_it_reads_both_apis(api: Api, body: dict[str, object]) -> None:
-    """One conversation from each shape of a request."""
+    """Requests of both APIs give the same conversation."""
     assert messages_of(api.read(body)) == [message("system", "A"), message("user", "B")]
