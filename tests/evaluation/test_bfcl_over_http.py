@@ -93,7 +93,7 @@ def server() -> Iterator[str]:
     http.server_close()
 
 
-SIZES = [pytest.param(5, id="sample"), pytest.param(40, id="more", marks=pytest.mark.slow)]
+SIZES = [pytest.param(5, id="sample"), pytest.param(20, id="more", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -226,8 +226,8 @@ def test_together_at_every_cut(client: Dialect, backend: Dialect, arguments: str
 
     The effect of a cut depends on the reader, so for the writer of the other API every seventh one is enough.
     """
-    runs: list[Run] = [("think", ["Let ", "me ", "see "] * 3), ("say", [LONG[at : at + 7] for at in range(0, 70, 7)])]
-    runs += [("say", ["Hm.\n", "a < b"] * 4), ("say", [CALL, "\n"])]
+    runs: list[Run] = [("think", ["Let ", "me ", "see "]), ("say", [LONG[at : at + 7] for at in range(0, 35, 7)])]
+    runs += [("say", ["Hm.\n", "a < b"] * 2), ("say", [CALL, "\n"])]
     the_plan = plan(client, backend, True, [tool("f")], policy={"stream_arguments": arguments})
     frames = backend_frames(backend, runs, 1)
     expected, body = client_bytes(the_plan, frames, slowly=True), b"".join(frames)

@@ -366,7 +366,7 @@ def test_long_arguments_cut_at_every_byte(client: Dialect, backend: Dialect, siz
     pieces = [LONG_CALL[i : i + size] for i in range(0, len(LONG_CALL), size)]
     if size == 1:
         # One delta per character would be 20 MB of frames: the beginning and the end are enough.
-        pieces = [*pieces[:3000], "".join(pieces[3000:-3000]), *pieces[-3000:]]
+        pieces = [*pieces[:500], "".join(pieces[500:-500]), *pieces[-500:]]
     _, chunks = rewrite(plan(client, backend, True, [WEATHER]), *backend_answer(backend, True, pieces), cut=1)
     assert read(client, True, chunks).items == [["call", "get_weather", LONG]]
 
@@ -375,11 +375,15 @@ def test_long_arguments_cut_at_every_byte(client: Dialect, backend: Dialect, siz
 @each_client
 @each_backend
 def test_every_single_cut(client: Dialect, backend: Dialect) -> None:
-    """A stream in two pieces has the same result wherever the cut is."""
+    """A stream in two pieces has the same result wherever the cut is.
+
+    The effect of a cut depends on the reader, so for the writer of the other API every seventh one is enough.
+    """
     text = f'Hé 🐢 <tool_call>{{"name":"get_weather","arguments":{json.dumps(LONG[:60] + chr(34) + "}")}}}</tool_call>'
     kind, body = backend_answer(backend, True, [text[i : i + 9] for i in range(0, len(text), 9)])
-    for cut in range(1, len(body)):
-        rewriter = ResponseRewriter(plan(client, backend, True, [WEATHER]), Report(), content_type=kind)
+    the_plan = plan(client, backend, True, [WEATHER])
+    for cut in range(1, len(body), 1 if client == backend else 7):
+        rewriter = ResponseRewriter(the_plan, Report(), content_type=kind)
         chunks = rewriter.feed(body[:cut]) + rewriter.feed(body[cut:]) + rewriter.feed(b"")
         assert deltas(chunks) == "Hé 🐢 " + LONG[:60] + '"}' or client == "chat"
         assert json.dumps(LONG[:60] + '"}', ensure_ascii=False).encode() in b"".join(chunks)
