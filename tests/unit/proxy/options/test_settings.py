@@ -86,6 +86,7 @@ BAD = [
     ("tool_block_max=-1", "0 or more"),
     ("metrics_labels=model,user", "got 'user', expected model or tool"),
     ("max_tool_args_bytes=0", "1 or more"),
+    ("idle_timeout=-1", "0 or more"),
     ("codex_port=65536", "65535"),
     ("codex_command=", "command line"),
     ("codex_command='x", "quotation"),
