@@ -117,8 +117,9 @@ class Run:
     """One case, asked once in one cell.
 
     ``ms``: from the first question to the verdict, without waiting for rate limits; ``turns``: questions asked.
-    ``repaired``, ``untagged``: calls that toolsim repaired, and calls that it found without the tag. ``steps``: one
-    entry per question: what was asked and answered, what the model was shown and wrote.
+    ``repaired``, ``untagged``: calls that toolsim repaired, and calls that it found without the tag. ``as_text``:
+    answers that hold a call as text (``call_as_text``), None in reports of older versions. ``steps``: one entry per
+    question: what was asked and answered, what the model was shown and wrote.
     """
 
     suite: str
@@ -135,6 +136,7 @@ class Run:
     output_tokens: int
     repaired: int = 0
     untagged: int = 0
+    as_text: int | None = None
     steps: tuple[dict[str, Any], ...] = field(default=())
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from toolsimlib.evaluation.call_as_text import looks_like_call
 from toolsimlib.evaluation.case import Label, Verdict
 from toolsimlib.runtime.loop import Execution, Outcome
 
@@ -24,8 +25,6 @@ _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
     (r"[Aa]dditional properties", "hallucinated_parameter"),
     (r": got \w+, expected ", "type_coercion"),
 )
-# What a call looks like that stayed text.
-_CALL_AS_TEXT = re.compile(r"<tool_call|<use_tool|<function=|[\"']arguments[\"']\s*:|[\"']parameters[\"']\s*:")
 
 
 def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdict:
@@ -40,7 +39,7 @@ def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdic
             return Verdict.failed(_label(failed[-1]), f"{goal}; {'; '.join(failed[-1].result.errors)}")
         if outcome.answers[-1].finish == "length":
             return Verdict.failed("truncation", f"{goal}; cut off by the token limit")
-        if _CALL_AS_TEXT.search(outcome.text):
+        if looks_like_call(outcome.text):
             return Verdict.failed("malformed_json", f"{goal}; the next call stayed text: {_short(outcome.text)}")
     if outcome.stop == "max_turns":
         return Verdict.failed("turn_limit", f"still calling after {len(outcome.answers)} turns")
@@ -54,7 +53,7 @@ def _without_calls(outcome: Outcome) -> Verdict:
         return Verdict.failed("truncation", "cut off by the token limit before any call")
     if "<tool_call" in outcome.text:
         return Verdict.failed("malformed_json", f"the call stayed text: {_short(outcome.text)}")
-    written = "the call is there as text" if _CALL_AS_TEXT.search(outcome.text) else "no call"
+    written = "the call is there as text" if looks_like_call(outcome.text) else "no call"
     return Verdict.failed("no_call", f"{written}: {_short(outcome.text)}")
 
 

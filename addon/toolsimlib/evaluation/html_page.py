@@ -117,7 +117,7 @@ def _legend(colours: dict[str, int]) -> str:
 
 def _cells(runs: Sequence[Run]) -> str:
     head = ("suite", "model", "profile", "way", "API", "right", "%", "95 % interval", "p50", "p95", "tokens in", "out",
-            "repaired", "untagged")  # fmt: skip
+            "repaired", "untagged", "as text")  # fmt: skip
     rows = (_cell_row(suite, own) for (suite, _), own in grouped(runs, lambda run: (run.suite, run.cell)).items())
     return f"<section><h2>By model, sampling profile and way</h2>{_table(head, rows, numbers=5)}</section>"
 
@@ -130,6 +130,7 @@ def _cell_row(suite: str, runs: Sequence[Run]) -> Sequence[str]:
         f"{figures.rate.ok}/{figures.rate.runs}", f"{figures.rate.percent:.1f}", f"{low:.1f} to {high:.1f}",
         charts.duration(figures.p50_ms), charts.duration(figures.p95_ms),
         f"{figures.input_tokens:,}", f"{figures.output_tokens:,}", str(figures.repaired), str(figures.untagged),
+        "–" if figures.as_text is None else str(figures.as_text),
     )  # fmt: skip
 
 

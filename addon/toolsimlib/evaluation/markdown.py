@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from toolsimlib.evaluation.case import Run
 from toolsimlib.evaluation.summary import (
@@ -11,6 +11,7 @@ from toolsimlib.evaluation.summary import (
     Rate,
     by_case,
     combinations,
+    count_as_text,
     count_failures,
     grouped,
     way_name,
@@ -65,6 +66,7 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
                 "out",
                 "repaired",
                 "untagged",
+                "as text",
             ],
             (_row(suite, own) for (suite, _), own in grouped(runs, lambda run: (run.suite, run.cell)).items()),
         ),
@@ -97,11 +99,19 @@ def _head(runs: Sequence[Run], planned: int, target: str) -> str:
         f"{sum(rate.ok >= NEARLY_ALL * rate.runs for rate in rates)} at 96 % or more",
         f"- calls mended by toolsim: {sum(run.repaired for run in runs)} repaired, "
         f"{sum(run.untagged for run in runs)} found without the tag",
+        *_as_text(runs),
         f"- target: {target}",
     ]
     if len(runs) < planned:
         lines.insert(0, f"- **broken off: {len(runs)} of {planned} runs were made**")
     return "\n".join([*lines, "", "Rates are right/runs, with Wilson's 95 % interval."])
+
+
+def _as_text(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield the answers in which a client finds a call as text, way by way."""
+    counts = {way: count_as_text(own) for way, own in grouped(runs, lambda run: way_name(run.cell)).items()}
+    if None not in counts.values():
+        yield f"- answers that hold a call as text: {', '.join(f'{way} {count}' for way, count in counts.items())}"
 
 
 def _row(suite: str, runs: Sequence[Run]) -> list[str]:
@@ -119,4 +129,5 @@ def _row(suite: str, runs: Sequence[Run]) -> list[str]:
         str(figures.output_tokens),
         str(figures.repaired),
         str(figures.untagged),
+        "–" if figures.as_text is None else str(figures.as_text),
     ]

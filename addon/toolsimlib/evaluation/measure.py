@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from toolsimlib.evaluation.asking import Asking, common_prefix
+from toolsimlib.evaluation.call_as_text import holds_call
 from toolsimlib.evaluation.case import Case, Cell, Label, Run, Verdict
 from toolsimlib.evaluation.profiles import Sampling
 from toolsimlib.evaluation.proxy_process import ProxyFailed
@@ -127,6 +128,7 @@ def run_of(
         output_tokens=asking.output_tokens if asking else 0,
         repaired=sum(len(exchange.repairs) - exchange.untagged for exchange in recorded),
         untagged=sum(exchange.untagged for exchange in recorded),
+        as_text=sum(holds_call(step["answer"]["text"], step["tools"]) for step in steps if "answer" in step),
         steps=tuple(steps),
     )
 

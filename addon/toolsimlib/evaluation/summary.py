@@ -56,6 +56,7 @@ class Figures:
     output_tokens: int
     repaired: int
     untagged: int
+    as_text: int | None
     failures: dict[str, int]
 
     @classmethod
@@ -71,6 +72,7 @@ class Figures:
             sum(run.output_tokens for run in runs),
             sum(run.repaired for run in runs),
             sum(run.untagged for run in runs),
+            count_as_text(runs),
             count_failures(runs),
         )
 
@@ -88,8 +90,19 @@ class Figures:
             "output_tokens": self.output_tokens,
             "repaired": self.repaired,
             "untagged": self.untagged,
+            "as_text": self.as_text,
             "failures": self.failures,
         }
+
+
+def count_as_text(runs: Iterable[Run]) -> int | None:
+    """Return how many answers hold a call as text; None if that was not counted for all runs."""
+    total = 0
+    for run in runs:
+        if run.as_text is None:
+            return None
+        total += run.as_text
+    return total
 
 
 def count_failures(runs: Iterable[Run]) -> dict[str, int]:
@@ -165,6 +178,7 @@ def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[s
         "failures": count_failures(runs),
         "repaired": sum(run.repaired for run in runs),
         "untagged": sum(run.untagged for run in runs),
+        "as_text": count_as_text(runs),
         "cases": cases,
         "cells": cells,
         "settings": settings,

@@ -32,7 +32,7 @@ def run(
         "tools": ["state_get"],
         "ms": ms,
     }
-    return Run(suite, case, kind, trial, cell, ok, label, detail, ms, 2, 10, 5, 1, 2, (step,))
+    return Run(suite, case, kind, trial, cell, ok, label, detail, ms, 2, 10, 5, 1, 2, steps=(step,))
 
 
 RUNS = [

@@ -35,6 +35,6 @@ def test_a_run_survives_its_file() -> None:
     """A run that was written as JSON and read back is the same run, under the same key."""
     cell = Cell("qwen", "default", "toolsim", "chat", True, "toolsim_manifest=hermes")
     step = {"text": "Done.", "calls": []}
-    run = Run("scenarios", "happy_path", "tools", 0, cell, False, "no_call", "…", 12.5, 2, 10, 5, 1, 1, (step,))
+    run = Run("scenarios", "happy_path", "tools", 0, cell, False, "no_call", "…", 12.5, 2, 10, 5, 1, 1, 1, (step,))
     assert Run.from_dict(json.loads(json.dumps(run.as_dict()))) == run
     assert run.key == "scenarios|happy_path|qwen|default|toolsim|chat stream|toolsim_manifest=hermes|0"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from toolsimlib.evaluation.markdown import rate_text, render, table
 from toolsimlib.evaluation.summary import Rate
 
@@ -23,6 +25,19 @@ def test_the_ways_stand_side_by_side() -> None:
     assert "| no_call | 1 |" in rows
     assert any("city \\| is 'Bonn'" in row for row in rows)
     assert "broken off" not in text
+
+
+def test_calls_that_clients_get_as_text() -> None:
+    """Their sums by way at the head, and one figure for each row; nothing if an older version made the report."""
+    counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
+    text = render(counted, planned=7, stamp="", target="")
+    assert "- answers that hold a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text
+    assert [row.split(" | ")[-1] for row in text.splitlines() if row.startswith("| scenarios | qwen")] == ["3 |", "7 |"]
+    older = render(RUNS, planned=7, stamp="", target="")
+    assert "hold a call as text" not in older
+    rows = [row for row in older.splitlines() if "| default |" in row]
+    assert len(rows) == 4
+    assert all(row.endswith("| – |") for row in rows)
 
 
 def test_an_interrupted_report_says_so() -> None:

@@ -6,12 +6,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from toolsimlib.evaluation.asking import Asking
 from toolsimlib.evaluation.case import Case, Cell, Label, Run, Verdict
 from toolsimlib.evaluation.measure import Job, measure, plan, run, run_of
 from toolsimlib.evaluation.proxy_process import ProxyFailed
 from toolsimlib.evaluation.recorded import Captures, Recorded
 from toolsimlib.evaluation.ways import Ways
-from toolsimlib.runtime.turn import Answer, ProviderError, Request, Send, Tool
+from toolsimlib.runtime.turn import Answer, Call, ProviderError, Request, Send, Tool
 
 CELL = Cell("m", "default", "native", "chat")
 TOOLS = (Tool("echo", "", {"type": "object"}),)
@@ -121,9 +122,26 @@ def test_a_case_about_addon_options_is_asked_through_toolsim_only() -> None:
     assert [(j.cell.way, j.cell.setting) for j in plan(cells, [about], 1)] == [("toolsim", "")]
 
 
+async def test_answers_that_hold_a_call_as_text_are_counted() -> None:
+    """By what the client got, with a call beside it or not, if the tool was on offer; a failed question has no text."""
+    call = '{"name": "echo", "arguments": {}}'
+    answers = iter([Answer(call), Answer(call, (Call("1", "echo", "{}"),)), Answer("echo?"), Answer(call), None])
+
+    async def send(request: Request) -> Answer:
+        if (answer := next(answers)) is None:
+            raise ProviderError("down", status=500)
+        return answer
+
+    asking = Asking(send, {}, 5)
+    for request in (ASK, ASK, ASK, Request(ASK.messages)):
+        await asking(request)
+    with pytest.raises(ProviderError):
+        await asking(ASK)
+    assert run_of(job(), Verdict.passed(), 1, asking).as_text == 2
+
+
 async def test_recordings_are_matched_with_their_questions() -> None:
     """What the model was shown is stored once; repairs and untagged calls are counted separately."""
-    from toolsimlib.evaluation.asking import Asking
 
     async def send(request: Request) -> Answer:
         return Answer("Hi.")
@@ -138,7 +156,7 @@ async def test_recordings_are_matched_with_their_questions() -> None:
         Recorded((*shown, ("assistant", "Hi.")), "second"),
     ]
     made = run_of(job(), Verdict.passed(), 1, asking, recorded)
-    assert (made.repaired, made.untagged) == (1, 1)
+    assert (made.repaired, made.untagged, made.as_text) == (1, 1, 0)
     assert "wrote" not in made.steps[0]
     assert (made.steps[1]["wrote"], made.steps[1]["shown"]) == ("first", [["system", "catalogue"], ["user", "Hello"]])
     assert (made.steps[2]["shown_before"], made.steps[2]["shown"]) == (2, [["assistant", "Hi."]])

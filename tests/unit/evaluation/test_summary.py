@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from toolsimlib.evaluation.summary import Figures, Rate, by_case, summarise
 
@@ -26,6 +27,13 @@ def test_the_schema_of_report_json() -> None:
     assert report["failures"] == {"no_call": 1, "wrong_value": 1, "http_error": 1}
     assert (report["repaired"], report["untagged"]) == (7, 14)
     assert report["combinations"] == {"all": 3, "at_100": 1, "at_96": 1}
+
+
+def test_calls_as_text_are_counted_in_all_runs_or_not_at_all() -> None:
+    """A report of an older version did not count them, and zero would flatter it."""
+    counted = [replace(RUNS[0], as_text=1), replace(RUNS[1], as_text=2), replace(RUNS[2], as_text=0)]
+    assert (Figures.of(counted).as_text, Figures.of([*counted, RUNS[3]]).as_text) == (3, None)
+    assert summarise(counted, planned=3, stamp="", settings={})["as_text"] == 3
 
 
 def test_scenarios_count_alone_and_benchmarks_together() -> None:
