@@ -57,6 +57,32 @@ def test_figures_by_model_and_way() -> None:
     assert seen == 16
 
 
+def test_figures_of_calls_as_text() -> None:
+    """Answers in which a client finds a call as text; and those to irrelevance that are right and hold none."""
+    as_text, clean = {}, {}
+    for model, size in MODELS.items():
+        report, short = OF_MODELS[size], model.rpartition("-")[2]
+        for suites, name in ((SUITES[:3], "a call wanted"), (SUITES[3:], "`bfcl:irrelevance`")):
+            named = {f"bfcl:{suite}" for suite in suites}
+            own = [cell for cell in cells(report) if cell["suite"] in named]
+            sums = {way: [(cell["as_text"], cell["runs"]) for cell in own if cell["way"] == way] for way in WAYS}
+            as_text[f"{short}, {name}"] = [of(*map(sum, zip(*sums[way], strict=True))) for way in WAYS]
+        runs = [json.loads(line) for line in (REPORTS / report / "runs.jsonl").read_text("utf-8").splitlines()]
+        none = {way: [r for r in runs if r["suite"] == "bfcl:irrelevance" and r["cell"]["way"] == way] for way in WAYS}
+        clean[short] = [of(sum(run["ok"] and not run["as_text"] for run in none[way]), len(none[way])) for way in WAYS]
+    assert {name: figures for name, *figures in table("| answers that hold a call as text |")} == as_text
+    assert {
+        name: figures for name, *figures in table("| `bfcl:irrelevance`: right, and no call in the text |")
+    } == clean
+    [(native, model, answers, toolsim)] = re.findall(
+        r"own `tools`, (\d+) of the (\S+)'s (\d+) answers[^;]+;[^,]+, (\d+)\.", PAGES
+    )
+    rows = [figures for name, figures in as_text.items() if name.startswith(model)]
+    for place, said in ((0, toolsim), (1, native)):
+        assert sum(int(figures[place].split("/")[0]) for figures in rows) == int(said)
+        assert sum(int(figures[place].split("/")[1]) for figures in rows) == int(answers)
+
+
 def test_readme_sums_up_what_the_page_says() -> None:
     """Each model's row is the sum under its name on the page."""
     sums: dict[str, list[str]] = {}
