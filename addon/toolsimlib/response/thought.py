@@ -10,7 +10,7 @@ import re
 
 from toolsimlib.response.tags import held_from
 
-_SPACE = re.compile(r"[ \t\r\n]*+").match
+_SPACE = re.compile(r"\s*+").match
 _OPEN = "<think>"
 _CLOSE = "</think>"
 _BEGINNINGS = frozenset(_CLOSE[:end] for end in range(1, len(_CLOSE)))

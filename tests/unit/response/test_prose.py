@@ -29,6 +29,7 @@ def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
         ("<think>a\nb</think>c\nd", "<think>a\nb</think>|c\n|d"),
         ("\n<think>a</think><think>b\n</think>\nc", "\n<think>a</think><think>b\n</think>\n|c"),
         ("<think>a\nb", "<think>a\nb"),
+        ("\u3000<think>a\n{b", "\u3000<think>a\n{b"),
         ("a <think>\nb</think>", "|a <think>\n|b</think>"),
     ],
 )

@@ -10,6 +10,7 @@ from toolsimlib.response.thought import Thought
         ("Hi", ""),
         (" \n Hi", " \n "),
         ("<think>a</think>b", "<think>a</think>"),
+        ("\u00a0\x0b\u2028<think>a</think>b", "\u00a0\x0b\u2028<think>a</think>"),
         ("\n<think>a</th</think><think>", "\n<think>a</th</think>"),
         ("<think>open", "<think>open"),
         ("<thin", ""),
