@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 
-from toolsimlib.response.written import Json, Written, decode, read_value
+from toolsimlib.response.written import Written, decode, read_value
 
 QUOTE = '<|"|>'
 HEAD = r":?call:\s{0,8}([\w.:/-]{1,128})\s{0,8}"
@@ -35,9 +35,10 @@ def read_gemma(body: str) -> list[Written]:
     head = _HEAD.match(body)
     body = body.rstrip().removesuffix(_TURN_END)
     got = _object(body, head.end(), 0) if head else None
-    if head is None or got is None or body[got[1] :].strip():
+    arguments = read_value(got[0]) if got and not body[got[1] :].strip() else None
+    if head is None or arguments is None:
         return [Written(body, head[1] if head else None, broken=True)]
-    return [Written(body, head[1], arguments=Json(got[0], json.loads(got[0])))]
+    return [Written(body, head[1], arguments=arguments)]
 
 
 def _object(text: str, at: int, depth: int) -> tuple[str, int] | None:

@@ -56,6 +56,7 @@ def test_any_value(value: dict[str, Any]) -> None:
         ("call:f{a:108.}", {"a": "108."}),
         (":call:f{a:1}", {"a": 1}),
         ("call:f{a:1}<turn|>", {"a": 1}),
+        ("call:f{a:" + "9" * 5000 + "}", {"a": 10**4299}),
         ("call:f{a:1}}", None),
         ("call:f{a:[1}", None),
         ("call:f{a:1", None),
