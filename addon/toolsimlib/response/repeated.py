@@ -2,7 +2,7 @@
 
     {"city": "Rome", "city": "Oslo"}                    two objects, one city each: REPEATED_KEYS
     {"unit": "C", "city": "Rome", "city": "Oslo"}       a key that stands once is shared
-    {"city": "Rome", "city2": "Oslo"}                   the same, if the tool has no ``city2``
+    {"city": "Rome", "city2": "Oslo"}                   the same, if the tool takes no ``city2``
     {"city": ["Rome", "Oslo"]}                          the same, if the tool takes no list there: LISTED_VALUES
 
 A JSON parser keeps the last of equal keys and silently drops the others. The schema must decide whether several calls
@@ -45,12 +45,13 @@ def split_repeated(text: str) -> Repeated | None:
 def split_arguments(text: str, schema: Validator) -> Repeated | None:
     """Return what the text of one call's arguments stands for if several calls collapsed into it, judged by ``schema``.
 
-    A key unknown to the schema repeats a known one if they differ only by a number at the end. Only keys that the
-    schema knows, and that take no list, have several values.
+    A key unknown to the schema repeats a known one if they differ only by a number at the end, unless the schema says
+    that it takes keys without naming them. Only keys that the schema knows, and that take no list, have several values.
     """
     pairs = _pairs(text)
     schemas = {key: schema.property(key) for key, _ in pairs}
-    named = [(key if schemas[key] else _plain(key, schema), value) for key, value in pairs]
+    takes_all = schema.takes_unnamed()
+    named = [(key if schemas[key] or takes_all else _plain(key, schema), value) for key, value in pairs]
     types = {key: found.types() for key, _ in named if (found := schema.property(key)) is not None}
     parts = _spread(_grouped(named), REPEATED_KEYS)
     if parts is not None:

@@ -94,6 +94,11 @@ class Validator:
                 return Validator(partial(self._validator.evolve, schema=schema["additionalProperties"]))
         return None
 
+    def takes_unnamed(self) -> bool:
+        """Return whether the schema of an object says that it takes properties without naming them."""
+        others = ("patternProperties", "additionalProperties", "unevaluatedProperties")
+        return any(schema.get(keyword) for schema in self._alternatives() for keyword in others)
+
     def items(self) -> Validator | None:
         """Return the schema of an array's items, None if the schema says nothing about them."""
         for schema in self._alternatives():

@@ -59,6 +59,24 @@ SCHEMA = compile_schema(
 
 
 @pytest.mark.parametrize(
+    "others",
+    [
+        {"additionalProperties": True},
+        {"additionalProperties": {"type": "string"}},
+        {"patternProperties": {"^city\\d$": {"type": "string"}}, "additionalProperties": False},
+        {"allOf": [{"patternProperties": {"2$": {}}}]},
+        {"unevaluatedProperties": True},
+    ],
+)
+def test_numbered_keys_that_the_schema_takes_are_its_own(others: dict[str, object]) -> None:
+    """A schema that says it takes keys without naming them takes ``city2`` as it is: one call, as written."""
+    text = '{"city": "a", "city2": "b"}'
+    for told in (others, {}, {"additionalProperties": False}):
+        schema = compile_schema({"type": "object", "properties": {"city": {"type": "string"}}, **told})
+        assert (split_arguments(text, schema) is None) is (told is others)
+
+
+@pytest.mark.parametrize(
     ("text", "code", "objects"),
     [
         (
