@@ -48,12 +48,17 @@ from toolsimlib.response.verdict import (
     Violation,
 )
 from toolsimlib.response.written import Json, Written, name_of, read_json, read_value
+from toolsimlib.schema import Finding
+from toolsimlib.wire.local_tools import is_item
 
 _MAX_HEADER = 2048
 """How many characters of an oversize block are searched for the tool's name."""
 
 _MAX_OFFERED = 500
 """How many characters of the names on offer an error message lists."""
+
+
+_NO_ITEM = Finding("one of its numbers is too large", outline="a number is too large")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +211,7 @@ class Judge:
         given = written.arguments or next(iter(written.aliased.values()), None)
         if not written.values and (given is None or given.value in (None, "")):
             return False  # Without arguments it may just as well be the name of something.
-        return not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
+        return not _is_schema(found.value, tool) and self._checker.fits(tool, found.value) and is_item(tool, found.text)
 
     def _split_all[W: (Written, Written | None)](self, calls: Sequence[W]) -> list[W | Written]:
         """Return the calls, and split each that several have collapsed into, if the schema allows nothing else."""
@@ -293,7 +298,7 @@ class Judge:
         if self._too_large(found.text):
             return self._fail_too_large(tool, raw)
         codes = (*codes, *found.codes)
-        broken = self._checker.mismatch(tool, found.value)
+        broken = self._checker.mismatch(tool, found.value) or (None if is_item(tool, found.text) else _NO_ITEM)
         # Each of several calls in one block is judged as if it stood alone; a repaired one must satisfy the schema.
         repaired = mends or codes
         if broken is not None and (lookup_call := self._lookup_instead(tool)):

@@ -18,10 +18,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 from toolsimlib.events import ToolKind
 from toolsimlib.plan import Tool
+from toolsimlib.wire.json_codec import parse_object
 from toolsimlib.wire.lenient import loaded, mapping, mappings, string
 
 type Json = Mapping[str, Any]
@@ -221,6 +223,24 @@ def local_tool(declared: Json) -> Tool:
     )
 
 
+def is_item(tool: Tool, arguments: str) -> bool:
+    """Return whether a call's item can hold its arguments, which are known to be a JSON object.
+
+    A function's arguments reach the client as the model's own text. Those of a local tool are values of its item, and
+    a number that Python cannot read, or reads as infinite, cannot be written again.
+    """
+    if not tool.must_fit:
+        return True
+    return parse_object(arguments.encode("utf-8", "surrogatepass"), parse_float=_finite) is not None
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if isinf(value):
+        raise ValueError(number)
+    return value
+
+
 def local_item(kind: ToolKind, arguments: str) -> dict[str, Any]:
-    """Return the fields of a call's item; ``arguments``: a JSON object that fits the tool's schema."""
+    """Return the fields of a call's item; ``arguments``: a JSON object that fits the schema and that items hold."""
     return LOCAL_TOOLS[kind].item(json.loads(arguments))

@@ -19,7 +19,7 @@ from toolsimlib.request.names_first import FINDER
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.sentinel import Block
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
-from toolsimlib.response.written import Json, Written
+from toolsimlib.response.written import Json, Written, read_json
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text(encoding="utf-8"))
 AUTO = Choice()
@@ -376,7 +376,14 @@ def test_what_is_never_handed_over() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "made"),
-    [('{"commands": ["ls"]}', True), ('{"commands": "ls"}', False), ("{}", False), ('{"commands" ["ls"]}', False)],
+    [
+        ('{"commands": ["ls"], "timeout_ms": 1e3}', True),
+        ('{"commands": "ls"}', False),
+        ("{}", False),
+        ('{"commands" ["ls"]}', False),
+        ('{"commands": ["ls"], "timeout_ms": 1e400}', False),
+        ('{"commands": ["ls"], "timeout_ms": ' + "9" * 5000 + "}", False),
+    ],
 )
 def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) -> None:
     """A shell's call has no shape for what does not fit, so such a block stays text, though the tool is not strict."""
@@ -385,6 +392,9 @@ def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) 
     (verdict,) = judge.block(json_block(f'{{"name": "shell", "arguments": {arguments}}}'))
     assert isinstance(verdict, Call) is made
     assert made or isinstance(verdict, Rejected)
+    written = read_json(f'{{"name": "shell", "arguments": {arguments}}}', closed=True, repair=True)
+    untagged = judge.untagged(written, "UNTAGGED_BARE")
+    assert (untagged is not None) is made
 
 
 def test_the_operators_bound_on_schemas_counts() -> None:
