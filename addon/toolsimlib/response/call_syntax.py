@@ -4,13 +4,16 @@
     value  := [ key ("=" | ":") ] literal       JSON's literals and Python's: 'a', True, None, (no names, no operators)
     record := "[function_call " (("id" | "call_id" | "name") "=" word)* "arguments=" (object | string) "]"
 
-A literal is not a slip here: Python's quotes and words are the grammar of this form, so they do not count as repairs.
+A literal is not a slip here: Python's quotes, escapes and words are the grammar of this form, so they do not count as
+repairs. An escape that Python does not know is text, backslash included.
 Values keep their source if it is JSON already. Linear; nothing raises.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import unicodedata
 
 from toolsimlib.response.repair import mend
 from toolsimlib.response.written import Json, Written, decode, read_value
@@ -20,6 +23,11 @@ _KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
 # A value up to the comma behind it: strings and brackets are skipped whole, since commas inside them are content.
 _TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+# The escapes that JSON does not have: a character by its number or name, and a line that continues.
+_ESCAPE = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|([0-7]{1,3})|N\{([^{}]{1,80})\}|([av])|(\r?\n)|.)", re.DOTALL
+)
+_CONTROLS = {"a": 7, "v": 11}
 _RECORD = re.compile(
     r"""\[function_call(?P<words>(?:\s+(?:id|call_id|name)\s*=\s*(?:"[^"\\\]]{1,256}"|[^\s"\]=]{1,256}))+)\s+arguments\s*=\s*"""
 )
@@ -107,6 +115,7 @@ def _literal(text: str) -> Json | None:
     bare = _PYTHON_WORDS.get(bare, bare)
     if value := read_value(bare):
         return value
+    bare = _ESCAPE.sub(_as_json, bare)
     # Python's quotes and words: the repairs handle them, and brackets around them make a JSON text.
     mended = mend(f"[{bare}]", closed=False)
     if mended is None or mended.end != len(bare) + 2:
@@ -114,3 +123,20 @@ def _literal(text: str) -> Json | None:
     source = mended.text[1:-1].strip()
     got = decode(source, 0)
     return Json(source, got[0]) if got and got[1] == len(source) else None
+
+
+def _as_json(escape: re.Match[str]) -> str:
+    """Return an escape of Python's as JSON's; one that JSON has too, or that neither has, unchanged."""
+    two, eight, octal, named, control, line = escape.groups()
+    if line:
+        return ""
+    if named:
+        try:
+            char = unicodedata.lookup(named)
+        except KeyError:
+            return escape[0]
+        return json.dumps(char)[1:-1]
+    code = int(two or eight, 16) if two or eight else int(octal, 8) if octal else _CONTROLS.get(control, -1)
+    if not 0 <= code <= 0x10FFFF:
+        return escape[0]
+    return f"\\u{code:04x}" if code <= 0xFFFF else json.dumps(chr(code))[1:-1]
