@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from toolsimlib.response.written import MISSING_CLOSE, Json, Written, name_of
+from toolsimlib.response.written import MISSING_CLOSE, Json, Written, escape, name_of
 
 NAME = r"[\w.:/-]{1,128}"
 _KEY = r"[^<>=\"]{1,256}"
@@ -52,7 +52,7 @@ def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") 
         while missing <= _MAX_UNCLOSED and (found := next_pair(body, at)) is not None:
             missing += found.re is unclosed
             # The values are not escaped, but ``arguments`` undoes one level of escapes.
-            pairs.append((found[1].strip(), found[2].replace("&", "&amp;")))
+            pairs.append((found[1].strip(), escape(found[2])))
             at = found.end()
         if (over := ends.match(body, at)) is not None:
             source = body[name.start() : over.end()]

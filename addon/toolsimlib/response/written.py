@@ -355,9 +355,19 @@ def read_elements(text: str) -> list[tuple[str, str]] | None:
 def unescape(text: str) -> str:
     """Replace XML's five entities, once each; every other ``&`` and ``<`` stands for itself. CDATA is verbatim."""
     bare = text.strip()
-    if bare.startswith(_CDATA) and bare.endswith("]]>"):
-        return bare[len(_CDATA) : -3]
+    if _is_cdata(bare):
+        # A section cannot contain its own end: XML splits such a text between two.
+        return bare[len(_CDATA) : -3].replace(f"]]]]>{_CDATA}>", "]]>")
     return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text)
+
+
+def escape(text: str) -> str:
+    """Return the text of which ``unescape`` makes this value; of a CDATA section it makes what stands inside."""
+    return text if _is_cdata(text.strip()) else text.replace("&", "&amp;")
+
+
+def _is_cdata(bare: str) -> bool:
+    return bare.startswith(_CDATA) and bare.endswith("]]>")
 
 
 def trim(text: str) -> str:

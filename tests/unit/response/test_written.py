@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from toolsimlib.response.written import (
     Json,
     decode,
+    escape,
     name_of,
     read_elements,
     read_json,
@@ -152,6 +153,15 @@ def test_escaped_text_comes_back(text: str) -> None:
     """Unescaping the five entities reverses escaping them, even if the text was escaped before."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     assert unescape(escaped.replace("'", "&apos;")) == text
+
+
+@given(st.text("a&;<>]![CDAT \n", max_size=30))
+def test_a_value_without_escapes_survives_them(text: str) -> None:
+    """Escaping and unescaping returns the value; of a CDATA section it returns what stands inside, ends included."""
+    section = f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
+    assert unescape(escape(section)) == text
+    if not text.strip().startswith("<![CDATA["):
+        assert unescape(escape(text)) == text
 
 
 @pytest.mark.parametrize(
