@@ -99,7 +99,8 @@ class StructuredDelta:
     """A piece of the arguments of a function call that the backend is still emitting; its ``StructuredCall`` follows.
 
     ``key`` identifies the call within its choice; ``is_first``: it is the call's first piece. The pieces together are a
-    prefix of its arguments. A reader emits them only on request (``streams_ahead``).
+    prefix of its arguments. A reader emits them only on request (``streams_ahead``). ``is_named``: what differs from
+    this piece only in its text may be the first of another call.
     """
 
     key: str
@@ -108,6 +109,7 @@ class StructuredDelta:
     is_first: bool
     namespace: str | None = None
     choice: int = 0
+    is_named: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

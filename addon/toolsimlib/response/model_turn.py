@@ -143,8 +143,12 @@ class ModelTurn:
                 return
             events = self._reader.event(repeats.template.with_text(text))
             match events:
-                case [TextDelta() | ReasoningDelta() | StructuredDelta(is_first=False) as delta] if delta.text == text:
+                case [TextDelta() | ReasoningDelta() | StructuredDelta(is_first=False, is_named=False) as delta] if (
+                    delta.text == text
+                ):
                     self._prototypes[repeats.template] = delta
+                case _:
+                    self._prototypes.clear()  # It may have begun a call or a message: frames may mean something else.
             yield from self._client_events(events)
 
     def _pieces(self, like: StructuredDelta, texts: list[str]) -> list[ClientEvent]:

@@ -258,6 +258,33 @@ def test_repeated_frames_mean_the_same(backend: Dialect, how: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("place", [{"index": 0, "id": ""}, {"index": 0}, {}])
+@pytest.mark.parametrize("named", ["every fragment", "the first fragment", "a fragment before them"])
+@pytest.mark.parametrize("before", range(3, 6))
+def test_calls_of_one_tool_without_ids(client: Dialect, place: dict[str, Any], named: str, before: int) -> None:
+    """They are two whole calls, streamed or not, and whichever of their frames are recognised by their bytes."""
+    calls = [json.dumps({"a": f"{name} and what belongs to it"}) for name in ("one", "other")]
+    for size in (2, 99):
+        functions: list[dict[str, str]] = []
+        for text in calls:
+            pieces = [text[at : at + size] for at in range(0, len(text), size)]
+            if named == "a fragment before them":
+                pieces.insert(0, "")
+            for number, piece in enumerate(pieces):
+                has_name = number == 0 or named == "every fragment"
+                functions.append({"name": "note", "arguments": piece} if has_name else {"arguments": piece})
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}] * before
+        deltas += [{"tool_calls": [{**place, "function": function}]} for function in functions]
+        choices = [{"index": 0, "delta": delta} for delta in deltas] + [{"index": 0, "finish_reason": "tool_calls"}]
+        body = "".join(f"data: {json.dumps({'choices': [choice]})}\n\n" for choice in choices).encode()
+        for the_plan in both({}, client, "chat"):
+            for cut in (0, 50):
+                seen = receive(the_plan, body, cut)
+                assert seen.calls == [["note", call, "completed"] for call in calls]
+                assert seen.end == "tool_calls"
+
+
+@pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("backend", DIALECTS)
 def test_it_is_streamed_as_it_arrives(client: Dialect, backend: Dialect) -> None:
     """In as many pieces as the backend sent, before the call is complete."""

@@ -12,7 +12,8 @@ That is the specification; real servers differ as follows. Each rule covers a se
  5. The first chunk may have no choices and ``created: 0`` (Azure).
  6. A call comes in fragments, identified by their ``index``. Some servers omit it (Gemini's gateway: then the position
     counts), some give every call the index 0: a fragment that has a name again, with a new id, or without an id and
-    with another name, starts the next call.
+    with another name, starts the next call. Without an id and with the same name one does if its arguments begin an
+    object behind a whole one that is not empty, and do not repeat it; they may come behind the name.
  7. Arguments may come as an object instead of a JSON string, ``tool_calls`` as one call instead of a list, and a call's
     name and arguments beside its id instead of in ``function``. Fragments may be cumulative (each repeats all before
     it), or follow an empty object: if their concatenation is not JSON, but the last fragment or all after the first
@@ -219,11 +220,11 @@ class _Choice:
             key = call["index"] if isinstance(call.get("index"), int) else position
             same = self._calls.setdefault(key, [_CallParts()])
             if same[-1].is_followed_by(call):
-                same.append(_CallParts())
+                same.append(_CallParts(string(_function(call).get("name")) or same[-1].name))
             piece = same[-1].add(call)
             is_only = key == 0 and len(self._calls) == len(same) == 1 and self._legacy is None  # Rule 14.
             if self._streams_ahead and is_only:
-                events += same[0].ahead(piece, self._index)
+                events += same[0].ahead(piece, self._index, is_named=_is_named(call))
         if isinstance(delta.get("function_call"), dict):
             self._legacy = self._legacy or _CallParts()
             self._legacy.add({"function": delta["function_call"]})
@@ -245,21 +246,35 @@ _REASONS: Mapping[str, FinishReason] = {
 class _CallParts:
     """A structured call in fragments: the name comes once, the arguments in pieces."""
 
-    def __init__(self) -> None:
-        self.name = ""
+    def __init__(self, name: str = "") -> None:
+        self.name = name
         self._kind: ToolKind = "function"
         self._id: str | None = None
         self.pieces: list[str] = []
         self._ahead = Ahead()
         self._key = ""
+        self._is_named_again = False
 
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
         """Return whether ``call`` starts another call (rule 6)."""
         new_id = string(call.get("id"))
-        name = string(_function(call).get("name"))
+        function = _function(call)
+        name = string(function.get("name"))
         if self._id and new_id:
             return bool(name) and new_id != self._id
-        return bool(name and self.name) and name != self.name
+        if name and self.name and name != self.name:
+            return True
+        return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
+
+    def _is_whole_before(self, piece: str) -> bool:
+        """Return whether the arguments are an object that is not empty, and ``piece`` begins another one."""
+        if self._kind != "function" or not piece.lstrip().startswith("{"):
+            return False
+        # Inside JSON a brace rarely follows a closed one, so that the arguments are rarely parsed for nothing.
+        last = next((piece for piece in reversed(self.pieces) if piece and not piece.isspace()), "")
+        if not last.rstrip().endswith("}") or not (whole := loaded(text := self.arguments())):
+            return False
+        return not piece.startswith(text) and loaded(piece) != whole
 
     def add(self, call: Mapping[str, Any]) -> str:
         """Add a fragment; return its part of the arguments."""
@@ -267,18 +282,20 @@ class _CallParts:
             self._kind = "custom"
         self._id = self._id or string(call.get("id")) or None
         function = _function(call)
+        piece = json_text(function.get("input" if self._kind == "custom" else "arguments"))
+        self._is_named_again = bool(self.name) and not piece and (self._is_named_again or _is_named(call))
         self.name = self.name or string(function.get("name"))
-        self.pieces.append(json_text(function.get("input" if self._kind == "custom" else "arguments")))
-        return self.pieces[-1]
+        self.pieces.append(piece)
+        return piece
 
-    def ahead(self, piece: str, choice: int) -> list[BackendEvent]:
-        """Return what can be emitted of the call now that ``piece`` has arrived."""
+    def ahead(self, piece: str, choice: int, *, is_named: bool) -> list[BackendEvent]:
+        """Return what can be emitted of the call now that ``piece`` has arrived; ``is_named``: with a name, no id."""
         if piece and (not self.name or self._kind != "function"):
             self._ahead.stop()
         if not (text := self._ahead.feed(piece)):
             return []
         is_first, self._key = not self._key, "0"
-        return [StructuredDelta(self._key, self.name, text, is_first, choice=choice)]
+        return [StructuredDelta(self._key, self.name, text, is_first, choice=choice, is_named=is_named)]
 
     def repeats(self, other: _CallParts) -> bool:
         """Return whether this is the ``other`` call in another shape (rule 7)."""
@@ -303,6 +320,11 @@ class _CallParts:
 def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the object that holds a call's name and arguments, which may be the call itself (rule 7)."""
     return mapping(call.get("custom") or call.get("function")) or call
+
+
+def _is_named(call: Mapping[str, Any]) -> bool:
+    """Return whether a fragment has a name and no id: another one like it may start the next call (rule 6)."""
+    return bool(string(_function(call).get("name"))) and not string(call.get("id"))
 
 
 def _parts(content: object) -> Iterator[tuple[type[_Text], str]]:

@@ -156,18 +156,62 @@ def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
     assert emitted == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2} '), Finished("stop"), Closed()]
 
 
-@pytest.mark.parametrize(
-    ("names", "calls"),
-    [
-        (("f", "g"), [StructuredCall("f", '{"a":1}'), StructuredCall("g", '{"a":2}')]),
-        (("f", "f"), [StructuredCall("f", '{"a":2}')]),
-    ],
-    ids=["another name", "the same name"],
-)
-def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], calls: list[StructuredCall]) -> None:
-    """No call gets another's arguments: without ids, another name is another call, and the same name a repetition."""
-    one, two = (call(name, f'{{"a":{number}}}', index=0) for number, name in enumerate(names, 1))
+@pytest.mark.parametrize("place", [{"index": 0}, {"index": 0, "id": ""}, {}], ids=["index 0", "empty id", "neither"])
+@pytest.mark.parametrize("names", [("f", "g"), ("f", "f")], ids=["another name", "the same name"])
+def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], place: dict[str, Any]) -> None:
+    """None is lost, and none gets another's arguments: not even if they are calls of one tool."""
+    one, two = (call(name, f'{{"a":{number}}}', **place) for number, name in enumerate(names, 1))
+    calls = [StructuredCall(name, f'{{"a":{number}}}') for number, name in enumerate(names, 1)]
     assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
+    places = {"index": 0, **place}  # Without an index the position in a list counts, and there are two.
+    both = chunk(tool_calls=[{**one, **places}, {**two, **places}])
+    assert stream(both, "[DONE]") == [*calls, Closed()]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        (['{"a"', ":1}", '{"b"', ":2}"], ['{"a":1}', '{"b":2}']),
+        (['{"a":1}', "", '{"b":2}', "\n"], ['{"a":1}', '{"b":2}\n']),
+        (['{"a":1}', " ", "{", '"a":1}'], ['{"a":1} ', '{"a":1}']),
+        (['{"a"', '{"a":1', '{"a":1}', '{"b"', '{"b":2}'], ['{"a":1}', '{"b":2}']),
+        (["{}", '{"a":1}', '{"b":2}'], ['{"a":1}', '{"b":2}']),
+        (['{"a"', '{"a":1', '{"a":1}'], ['{"a":1}']),
+        (['{"a":1}', '{"a":1}'], ['{"a":1}']),
+        (['{"a":1}', '{"a": 1}'], ['{"a": 1}']),
+        (['{"a":1}', '{"a":1}\n'], ['{"a":1}\n']),
+        (['{"a":"}', "{", '"}'], ['{"a":"}{"}']),
+        (['{"a":[', "{}", ",", '{"b":2}', "]}"], ['{"a":[{},{"b":2}]}']),
+        (["{}", "{}"], ["{}"]),
+    ],
+)
+def test_where_calls_of_one_tool_begin_if_every_fragment_has_its_name(pieces: list[str], calls: list[str]) -> None:
+    """A new one begins behind a whole object, with an object that does not repeat it; all else continues the call."""
+    chunks = [chunk(tool_calls=[call("f", piece, index=0)]) for piece in pieces]
+    emitted = stream(*chunks, "[DONE]")
+    assert [call.arguments for call in emitted if isinstance(call, StructuredCall)] == calls
+    assert [
+        call.arguments for call in streamed_ahead(*chunks, chunk("stop")) if isinstance(call, StructuredCall)
+    ] == calls
+
+
+def test_a_call_of_the_same_tool_whose_name_comes_alone() -> None:
+    """It begins with its arguments: a name alone may be a repetition, behind which nothing follows."""
+    first, name = chunk(tool_calls=[call("f", '{"a":1}', index=0)]), chunk(tool_calls=[call("f", "", index=0)])
+    rest = [chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in ('{"a"', ":2}")]
+    assert stream(first, name, *rest, "[DONE]")[:-1] == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2}')]
+    assert stream(first, name, "[DONE]")[:-1] == [StructuredCall("f", '{"a":1}')]
+
+
+def test_what_follows_a_whole_call_without_its_name_or_with_its_id_belongs_to_it() -> None:
+    """Some backends send arguments that replace those before; custom input is text, whatever it looks like."""
+    bare = [{"index": 0, "function": {"arguments": '{"a":2}'}}, call("f", '{"a":2}', index=0, id="x")]
+    for again in bare:
+        emitted = stream(chunk(tool_calls=[call("f", '{"a":1}', index=0, id="x")]), chunk(tool_calls=[again]), "[DONE]")
+        assert emitted == [StructuredCall("f", '{"a":2}'), Closed()]
+    custom = [{"index": 0, "custom": {"name": "p", "input": text}} for text in ('{"a":1}', '{"b":2}')]
+    emitted = stream(*(chunk(tool_calls=[piece]) for piece in custom), "[DONE]")
+    assert emitted == [StructuredCall("p", '{"a":1}{"b":2}', "custom"), Closed()]
 
 
 @pytest.mark.parametrize("reason", [None, "", 5])
