@@ -60,6 +60,11 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class NextMessage:
+    """The text that follows is another message's than the text before it: they must not run together."""
+
+
+@dataclass(frozen=True, slots=True)
 class RefusalDelta:
     """A piece of a refusal, beside the text."""
 
@@ -177,6 +182,7 @@ class Failed:
 BackendEvent = (
     Opened
     | TextDelta
+    | NextMessage
     | RefusalDelta
     | ReasoningDelta
     | StructuredCall

@@ -31,6 +31,7 @@ from toolsimlib.events import (
     HostedProgress,
     HostedStarted,
     KeepAlive,
+    NextMessage,
     Opened,
     PassThrough,
     ReasoningDelta,
@@ -87,6 +88,8 @@ class Answer:
         match event:
             case TextDelta():
                 return self._checked(self._turn(event.choice).text(event.text))
+            case NextMessage():
+                return self._checked(self._turn(0).next_message())
             case ReasoningDelta() | RefusalDelta():
                 return self._checked(self._turn(event.choice).other(event))
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():

@@ -9,7 +9,8 @@
 3. What was announced stays announced. If the judge passes a call that begins with what the client has, the rest is
    emitted. If it passes anything else, or nothing, the call ends as incomplete, and the choice ends as cut.
 4. One call at a time: while one is open, no other is announced, and everything else is emitted behind it.
-5. In the output mode obsidian-xml a call is followed by its text, so that a client which stops at the first text has
+5. No model makes dozens of calls before its first one is over: a call for which so many wait has broken.
+6. In the output mode obsidian-xml a call is followed by its text, so that a client which stops at the first text has
    received the call.
 """
 
@@ -26,6 +27,7 @@ from toolsimlib.events import (
     ClientEvent,
     Deltas,
     ItemStatus,
+    StructuredCall,
     StructuredDelta,
     TextDelta,
 )
@@ -35,6 +37,9 @@ from toolsimlib.response.allowance import Allowance
 from toolsimlib.response.preview import Preview, as_block
 from toolsimlib.response.use_tool import use_tool_text
 from toolsimlib.response.verdict import Call
+
+MAX_WAITING = 64
+"""Calls that wait for an open one: they are emitted in one step, at 0.05 ms each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class ClientCalls:
         self._allowance = Allowance(plan)
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # What arrives while a call is open (rule 4).
+        self._postponed: list[StructuredCall] = []  # Calls that completed while another one is open.
         self._open: Preview | None = None  # Of the announced call that has not ended.
         self._key: str | None = None  # The key of its pieces, None if it stands in a block.
         self.preview: Preview | None = None
@@ -173,6 +179,18 @@ class ClientCalls:
             self._out.append(self._started(preview.tool))
         if arguments:
             self._out.append(CallDelta(arguments, self._choice))
+
+    def postpone(self, call: StructuredCall) -> bool:
+        """Keep a call until the open one has ended; return whether that one broke at it (rule 5)."""
+        self._postponed.append(call)
+        return len(self._postponed) > MAX_WAITING and self.break_off()
+
+    def take_postponed(self) -> list[StructuredCall]:
+        """Return the calls that were kept, and forget them; none while a call is open."""
+        if self.is_open or not self._postponed:
+            return []
+        calls, self._postponed = self._postponed, []
+        return calls
 
     def end_block(self) -> bool:
         """Forget the open block; return whether its call was announced but ended by no verdict: it is incomplete."""

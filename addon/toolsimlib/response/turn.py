@@ -13,12 +13,11 @@ The state is a method that takes visible text. Between one state and the next:
 2. The plan decides what other text does after a call: it ends the turn (stop after tools), is dropped (suppress tail),
    or is emitted.
 3. Another item (reasoning, a refusal, an item of a built-in tool) interrupts the text. It ends nothing, except that a
-   refusal counts as text under rule 2.
+   refusal counts as text under rule 2. So does another message of the backend (``parting``).
 4. ``client_calls`` decides how a call is emitted. One that was announced and breaks later ends incomplete; then the
    turn ends as cut ("length").
 5. What arrives while a call is open is emitted behind it. Text and other items count as if they had come before it, as
-   they do if the call is emitted whole; calls that the backend emits as such count from there on. No model makes dozens
-   of calls before its first one is over: a call for which so many wait has broken.
+   they do if the call is emitted whole; calls that the backend emits as such count from there on.
 """
 
 from __future__ import annotations
@@ -50,14 +49,12 @@ from toolsimlib.response.gap import Gap
 from toolsimlib.response.held import Calls, FenceMark
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import parser_for
+from toolsimlib.response.parting import Parting
 from toolsimlib.response.pieces import Block, Fragment, Oversize, joined, split_end
 from toolsimlib.response.preview import extend_block
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.untagged import Piece
 from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
-
-MAX_WAITING = 64
-"""Calls that wait for an open one: they are emitted in one step, at 0.05 ms each."""
 
 
 class Turn:
@@ -77,8 +74,8 @@ class Turn:
         self._gap = Gap()
         self._blocks = BlockLog(report, choice)
         self._continuation = Continuation(plan.begun) if plan.begun else None
-        self._pending_calls: list[StructuredCall] = []  # Calls that completed while another one is open (rule 5).
         self.faults = FaultFinder(plan)
+        self._parting = Parting(plan, self._parser, self.faults)
         self.state = self.state_waiting
         self.cut = False
         self.reason: FinishReason | Literal["tool_calls"] | None = None
@@ -129,6 +126,14 @@ class Turn:
             self.state(text)
         return self._calls.take()
 
+    def next_message(self) -> list[ClientEvent]:
+        """Take the end of the backend's message, before the text of another one (rule 3)."""
+        if not self.over:
+            pieces = self._parting.pieces(is_speaking=self.state == self.state_speaking)
+            self._interrupt()
+            self._take(pieces)
+        return self._calls.take()
+
     def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
         """Take the first ``deltas`` that are emitted unchanged, or that lengthen a block; return how many they are."""
         parser, texts = self._parser, deltas.texts
@@ -160,9 +165,7 @@ class Turn:
         """Take a call that the backend emitted as one."""
         self._release_text()
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
-            self._pending_calls.append(call)
-            if len(self._pending_calls) > MAX_WAITING:
-                self._after_call(broke=self._calls.break_off())
+            self._after_call(broke=self._calls.postpone(call))
         elif not self.over:
             self._structured(call)
         return self._calls.take()
@@ -224,6 +227,7 @@ class Turn:
     def _speak(self, text: str) -> None:
         self._calls.emit(TextDelta(self._gap.take() + text, self._choice))
         self.state = self.state_speaking
+        self._parting.spoke()
 
     def _interrupt(self) -> None:
         self.state = self.state_calling if self._calls.made else self.state_waiting
@@ -343,8 +347,8 @@ class Turn:
 
     def _call(self, call: Call, structured: StructuredCall | None) -> bool:
         """Emit a call; return whether it was made."""
-        key, behind_text = structured.key if structured else None, self.state == self.state_speaking
-        outcome = self._calls.make(call, behind_text=behind_text, key=key)
+        behind_text = self.state == self.state_speaking or self._parting.take_behind_text()
+        outcome = self._calls.make(call, behind_text=behind_text, key=structured.key if structured else None)
         if outcome.made:
             self._gap.take()
             self.state = self.state_calling
@@ -360,11 +364,9 @@ class Turn:
         """Continue behind a call. One that ``broke`` after it was announced interrupts the text like any item."""
         if broke:
             self._interrupt()
-        if self._pending_calls and not self._calls.is_open:
-            calls, self._pending_calls = self._pending_calls, []
-            for call in calls:
-                if not self.over:
-                    self._structured(call)
+        for call in self._calls.take_postponed():
+            if not self.over:
+                self._structured(call)
 
     @property
     def _may_ask(self) -> bool:

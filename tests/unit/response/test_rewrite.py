@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import Seen, completion, deltas, plan, read, rewrite, tool
-from support.wire import backend_answer
+from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
+from support.wire import backend_answer, event_frame
 from toolsimlib.errors import ApiError
 from toolsimlib.plan import Dialect, Plan, Tool
 from toolsimlib.report import Report
@@ -432,3 +433,95 @@ def test_the_ids_and_tokens_of_an_answer_are_reported(client: Any, legacy: bool,
     assert report.tool_call_ids == ids
     if not legacy:
         assert report.tokens["total"] == 7
+
+
+BARE = '{"name":"get_weather","arguments":{"city":"Paris"}}'
+PARIS = ["call", "get_weather", '{"city":"Paris"}']
+
+
+@pytest.mark.parametrize(
+    ("steps", "items"),
+    [
+        (["Let me look.", "Done now."], [["text", "Let me look.\n\nDone now."]]),
+        (["One.", "Two.", "Three."], [["text", "One.\n\nTwo.\n\nThree."]]),
+        (["One.", "", "Two."], [["text", "One.\n\nTwo."]]),
+        (["", "Two."], [["text", "Two."]]),
+        (["a <", "b"], [["text", "a <\n\nb"]]),
+        (["Hi", BARE], [["text", "Hi"], PARIS]),
+        (["Hi", f"```json\n{BARE}\n```"], [["text", "Hi"], PARIS]),
+        (["Hi", CALL], [["text", "Hi"], PARIS]),
+        ([BARE, CALL], [PARIS, PARIS]),
+        ([CALL[:20], CALL[20:]], [PARIS]),  # A block that is cut within its arguments too.
+        ([CALL[:-20], CALL[-20:]], [PARIS]),
+        (["Hi" + CALL[:20], "Bye"], [["text", "Hi" + CALL[:20] + "Bye"]]),
+        (["Hi", Emitted("get_weather", PARIS[2])], [["text", "Hi"], PARIS]),
+    ],
+)
+@each_client
+@each_stream
+def test_messages_of_a_backend_do_not_run_together(
+    steps: list[Step], items: list[list[str]], client: Dialect, stream: bool
+) -> None:
+    """An empty line parts their texts, and begins a line where a call may stand; beside a call it is dropped."""
+    the_plan = plan(client, "responses", stream, [WEATHER])
+    for kind, bodies, cuts in (("text/event-stream", BODIES, (0, 1)), ("application/json", WHOLE, (0,))):
+        for cut in cuts:
+            seen = read(client, stream, rewrite(the_plan, kind, bodies["responses"](steps, "stop"), cut)[1])
+            assert seen.items == items, kind
+
+
+@pytest.mark.parametrize("between", [Thought("hm"), Emitted("get_weather", PARIS[2]), CALL])
+@each_stream
+def test_messages_with_something_between_them(between: Step, stream: bool) -> None:
+    """A list of items keeps their texts apart by itself; a chat message, which has one text, does not."""
+    for kind, bodies in (("text/event-stream", BODIES), ("application/json", WHOLE)):
+        body = bodies["responses"](["One.", between, "Two."], "stop")
+        listed, joined = (
+            [item for item in read(client, stream, rewrite(the_plan, kind, body)[1]).items if item[0] == "text"]
+            for client in ("responses", "chat")
+            for the_plan in [plan(client, "responses", stream, [WEATHER], policy={"stop_after_tools": "off"})]
+        )
+        assert listed == [["text", "One."], ["text", "Two."]]
+        assert joined == [["text", "One.\n\nTwo."]]
+
+
+@each_client
+def test_a_call_in_a_message_behind_something_else(client: Dialect) -> None:
+    """It stands on lines of its own, though no empty line reaches the client."""
+    body = WHOLE["responses"](["Hi", Thought("hm"), BARE], "stop")
+    seen = read(client, False, rewrite(plan(client, "responses", False, [WEATHER]), "application/json", body)[1])
+    assert seen.items == [["text", "Hi"], PARIS]
+
+
+@pytest.mark.parametrize("with_items", [True, False])
+@pytest.mark.parametrize("size", [1, 300, 10**6])
+def test_messages_whose_frames_are_recognised_by_their_bytes(with_items: bool, size: int) -> None:
+    """They are kept apart, and so are those that only the indexes of their deltas tell apart."""
+    frames = []
+    for at in range(3):
+        item = {"type": "message", "content": []}
+        added = {"type": "response.output_item.added", "output_index": at, "item": item}
+        delta = {"type": "response.output_text.delta", "output_index": at, "content_index": 0, "delta": "word "}
+        frames += [added] * with_items + [delta] * 30
+    frames += [{"type": "response.completed", "response": {"output": []}}]
+    body = b"".join(map(event_frame, frames))
+    seen = read("chat", True, rewrite(plan("chat", "responses", True, [WEATHER]), "text/event-stream", body, size)[1])
+    assert seen.items == [["text", "\n\n".join(["word " * 30] * 3)]]
+
+
+@each_stream
+def test_messages_of_an_answer_without_tools(stream: bool) -> None:
+    """Nothing looks for calls in them, and they are kept apart all the same."""
+    body = WHOLE["responses"](["One.", "Two."], "stop")
+    seen = read("chat", stream, rewrite(plan("chat", "responses", stream), "application/json", body)[1])
+    assert seen.items == [["text", "One.\n\nTwo."]]
+
+
+def test_obsidian_calls_behind_two_messages() -> None:
+    """A call's text follows the words before it as if they were one message."""
+    policy = {"output_mode": "obsidian-xml"}
+    for steps in (["Hi", CALL], ["Hi" + CALL]):
+        body = WHOLE["responses"](steps, "stop")
+        rewritten = rewrite(plan("chat", "responses", False, [WEATHER], policy=policy), "application/json", body)[1]
+        words, _ = read("chat", False, rewritten).items
+        assert words[1].startswith("Hi\n<use_tool>")

@@ -31,7 +31,7 @@ from toolsimlib.events import (
 )
 from toolsimlib.plan import Choice, Dialect
 from toolsimlib.report import Report
-from toolsimlib.response import turn
+from toolsimlib.response import client_calls, turn
 from toolsimlib.response.again import NO_CALL
 from toolsimlib.response.answer import Answer
 from toolsimlib.response.judge import Judge
@@ -293,14 +293,14 @@ def test_what_comes_within_an_announced_call_is_emitted_after_it(other: BackendE
     assert all(event in emitted for event in behind)
 
 
-@pytest.mark.parametrize(("waiting", "reason"), [(turn.MAX_WAITING, "tool_calls"), (2_000, "length")])
+@pytest.mark.parametrize(("waiting", "reason"), [(client_calls.MAX_WAITING, "tool_calls"), (2_000, "length")])
 def test_only_so_many_calls_wait_for_one(waiting: int, reason: EndReason) -> None:
     """They are emitted after it; if more wait, it counts as broken. So no step takes long, and none is lost."""
     calls = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2, waiting + 2)]
     answer = Answer(responses(policy=INCREMENTAL), Report())
     steps = [answer.feed(event) for event in (TextDelta(CALL[:-16]), *calls, TextDelta(CALL[-16:]), Closed())]
     emitted = [event for step in steps for event in step]
-    assert max(map(len, steps)) <= 3 * (turn.MAX_WAITING + 2)
+    assert max(map(len, steps)) <= 3 * (client_calls.MAX_WAITING + 2)
     assert [event.status for event in emitted if isinstance(event, CallEnded)].count("completed") == waiting + 1
     assert [event.text for event in emitted if isinstance(event, CallDelta)].count('{"a":2}') == 1
     assert emitted[-1] == Ended({0: reason})

@@ -27,6 +27,8 @@ Each rule covers a server in use.
 13. A message's ``content`` may be a string.
 14. Calls may interleave, and are judged when they are done: one is streamed ahead only if no other was open when it
     began.
+15. An answer may have several messages. The first text of each but the first is announced (``NextMessage``), unless
+    only an id tells that it is another one: some backends give an item a new id in each event.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from toolsimlib.events import (
     HostedEnded,
     HostedProgress,
     HostedStarted,
+    NextMessage,
     Opened,
     PassThrough,
     ReasoningDelta,
@@ -55,12 +58,12 @@ from toolsimlib.events import (
     StructuredCall,
     StructuredDelta,
     TextDelta,
-    Usage,
 )
 from toolsimlib.wire.ahead import Ahead
 from toolsimlib.wire.errors import no_answer, read_error
 from toolsimlib.wire.json_codec import Joiner, whole_text
 from toolsimlib.wire.lenient import count, json_text, mapping, mappings, seconds, string
+from toolsimlib.wire.responses.shapes import read_usage
 from toolsimlib.wire.sse import ServerSentEvent
 
 # Outputs of tools that nobody asked for: some backends report calls to unknown MCP servers this way.
@@ -103,6 +106,9 @@ class ResponsesReader:
         # By output index: the place of its latest item, if several share it. By place: the item that is done there.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
+        # The places of the messages that have had text, and of the latest of them.
+        self._messages: set[int] = set()
+        self._speaking = -1
         self._texts: Joiner[tuple[object, ...]] = Joiner()
         self._closed = False
 
@@ -255,12 +261,24 @@ class ResponsesReader:
         text = gap + self._texts.join(key, delta)
         return [ReasoningDelta(text, kind)] if text else []
 
-    def _delta(self, key: tuple[object, ...], delta: str, kind: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
+    def _delta(self, key: tuple[str, int, int], delta: str, kind: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
         self._emitted.add(key)
         text = self._texts.join(key, delta)
+        if text and key[1] != self._speaking and kind is TextDelta:
+            return [*self._begin_text(key[1]), kind(text)]
         return [kind(text)] if text else []
 
-    def _done(self, key: tuple[object, ...], text: object, kind: type[TextDelta | RefusalDelta]) -> list[BackendEvent]:
+    def _begin_text(self, index: int) -> list[BackendEvent]:
+        """Return what stands before a message's text if the latest text was another message's (rule 15)."""
+        is_next = bool(self._messages) and index not in self._messages
+        is_certain = index >= len(self._indexes) or index in self._announced or index in self._finished
+        self._speaking = index
+        self._messages.add(index)
+        return [NextMessage()] if is_next and is_certain else []
+
+    def _done(
+        self, key: tuple[str, int, int], text: object, kind: type[TextDelta | RefusalDelta]
+    ) -> list[BackendEvent]:
         """Return a whole text if there were no deltas, else the half character that the deltas ended with, if any."""
         if key in self._emitted:
             rest = self._texts.end(key)
@@ -322,7 +340,7 @@ class ResponsesReader:
             return self._fail(read_error(error))
         events: list[BackendEvent] = []
         # The counts come first, so that they are reported even if the turn ends within the text.
-        if (usage := _usage(response.get("usage"))) is not None:
+        if (usage := read_usage(response.get("usage"))) is not None:
             events.append(Counted(usage))
         output = self._places(mappings(response.get("output")))
         for index, item in sorted({**self._announced, **output}.items()):
@@ -375,17 +393,4 @@ def _opened(response: Mapping[str, Any]) -> Opened:
         created_at=seconds(response.get("created_at")),
         model=string(response.get("model")) or None,
         service_tier=string(response.get("service_tier")) or None,
-    )
-
-
-def _usage(usage: object) -> Usage | None:
-    if not isinstance(usage, dict):
-        return None
-    read, written = count(usage, "input_tokens"), count(usage, "output_tokens")
-    return Usage(
-        input_tokens=read,
-        output_tokens=written,
-        total_tokens=count(usage, "total_tokens") or read + written,
-        cached_tokens=count(mapping(usage.get("input_tokens_details")), "cached_tokens"),
-        reasoning_tokens=count(mapping(usage.get("output_tokens_details")), "reasoning_tokens"),
     )

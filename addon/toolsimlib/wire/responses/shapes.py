@@ -9,6 +9,7 @@ from typing import Any, Literal
 from toolsimlib.errors import ApiError
 from toolsimlib.events import Usage
 from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.lenient import count, mapping
 
 # The only code of a failed response after which no client retries: they should retry after a broken stream, but not
 # after a model broke the schema of a tool.
@@ -69,3 +70,17 @@ def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
     before, behind = dict(islice(response.items(), at)), dict(islice(response.items(), at + 1, None))
     output = ",".join(item for _, item in sorted(items.items()))
     return f'{dump(before)[:-1]},"output":[{output}],{dump(behind)[1:]}'
+
+
+def read_usage(usage: object) -> Usage | None:
+    """Return a backend's token counts, None if there are none."""
+    if not isinstance(usage, dict):
+        return None
+    read, written = count(usage, "input_tokens"), count(usage, "output_tokens")
+    return Usage(
+        input_tokens=read,
+        output_tokens=written,
+        total_tokens=count(usage, "total_tokens") or read + written,
+        cached_tokens=count(mapping(usage.get("input_tokens_details")), "cached_tokens"),
+        reasoning_tokens=count(mapping(usage.get("output_tokens_details")), "reasoning_tokens"),
+    )

@@ -13,6 +13,7 @@ from toolsimlib.events import (
     HostedEnded,
     HostedProgress,
     HostedStarted,
+    NextMessage,
     Opened,
     PassThrough,
     ReasoningDelta,
@@ -384,3 +385,47 @@ def test_what_is_not_streamed_ahead() -> None:
     assert streamed_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
     assert streamed_ahead(piece(0, "{"), added(0), piece(0, "}")) == []
     assert stream(added(0), piece(0, "{")) == []
+
+
+def message(*texts: str, **fields: str) -> dict[str, Any]:
+    return {**MESSAGE, "content": [{"type": "output_text", "text": text} for text in texts], **fields}
+
+
+def test_the_texts_of_two_messages_are_kept_apart() -> None:
+    """Where the text of the next one begins, once, whichever events have it; the parts of one message are one text."""
+    messages = [message("A", "B", id="m1"), message("", id="m2"), message(id="m3"), message("C", "D", id="m4")]
+    expected = [TextDelta("A"), TextDelta("B"), NextMessage(), TextDelta("C"), TextDelta("D"), *END]
+    completed = {"type": "response.completed", "response": {"output": messages}}
+    assert ResponsesReader().whole({"output": messages})[1:] == expected
+    deltas = [
+        delta(text, at, content_index=part) for at, part, text in ((0, 0, "A"), (0, 1, "B"), (3, 0, "C"), (3, 1, "D"))
+    ]
+    items = [
+        {"type": "response.output_item.done", "output_index": at, "item": item} for at, item in enumerate(messages)
+    ]
+    announced = [
+        {"type": "response.output_item.added", "item": {**item, "content": []}} for item in (messages[0], messages[3])
+    ]
+    by_id = [
+        {"type": "response.output_text.delta", "item_id": f"m{at}", "delta": text}
+        for at, text in ((1, "AB"), (4, "CD"))
+    ]
+    for events in ([completed], [*items, completed], [*deltas, DONE], [*deltas, *items, completed]):
+        assert stream(*events) == expected
+    assert stream(*announced, *by_id, DONE) == [TextDelta("AB"), NextMessage(), TextDelta("CD"), *END]
+
+
+def test_messages_that_are_mixed_are_announced_once() -> None:
+    """Deltas that alternate begin no message; a refusal is no text that could run into another."""
+    emitted = stream(delta("A", 0), delta("C", 1), delta("B", 0), delta("D", 1), DONE)
+    assert emitted == [TextDelta("A"), NextMessage(), TextDelta("C"), TextDelta("B"), TextDelta("D"), *END]
+    refusal = {"type": "response.refusal.delta", "output_index": 1, "delta": "No"}
+    assert stream(delta("A"), refusal, delta("B"), DONE) == [TextDelta("A"), RefusalDelta("No"), TextDelta("B"), *END]
+
+
+def test_an_item_id_alone_begins_no_message() -> None:
+    """Some backends give an item a new id in each event, and no index."""
+    deltas = [
+        {"type": "response.output_text.delta", "item_id": f"m{at}", "delta": text} for at, text in enumerate("AB")
+    ]
+    assert stream(*deltas, DONE) == [TextDelta("A"), TextDelta("B"), *END]
