@@ -26,7 +26,7 @@ STEP = {
 def run(number: int, way: WayName, label: Label | None) -> Run:
     cell = Cell(LONG, "default", way, "chat")
     return Run("scenarios", f"scenario_{number % 7}", "tools", number, cell, label is None, label, "detail " * 60,
-               40.0 * 1.4**number, 2, 1000, 50, 0, 0, (STEP,))  # fmt: skip
+               40.0 * 1.4**number, 2, 1000, 50, 0, 0, number % 2, (STEP,))  # fmt: skip
 
 
 RUNS = [
