@@ -104,8 +104,8 @@ class StructuredDelta:
     """A piece of the arguments of a function call that the backend is still emitting; its ``StructuredCall`` follows.
 
     ``key`` identifies the call within its choice; ``is_first``: it is the call's first piece. The pieces together are a
-    prefix of its arguments. A reader emits them only on request (``streams_ahead``). ``is_named``: what differs from
-    this piece only in its text may be the first of another call.
+    prefix of its arguments. A reader emits them only on request (``streams_ahead``). ``is_named``: it came with the
+    call's name and without an id, so that a piece which differs from it only in its text may begin another call.
     """
 
     key: str

@@ -243,6 +243,11 @@ _REASONS: Mapping[str, FinishReason] = {
 }
 
 
+# Within an object, a fragment that ends with "}" is seldom followed by one that begins with "{". A call in which that
+# happens more often is read as one, so that its arguments are not parsed again with each of its fragments.
+_MAX_TIMES_PARSED = 64
+
+
 class _CallParts:
     """A structured call in fragments: the name comes once, the arguments in pieces."""
 
@@ -254,6 +259,7 @@ class _CallParts:
         self._ahead = Ahead()
         self._key = ""
         self._is_named_again = False
+        self._times_parsed = 0
 
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
         """Return whether ``call`` starts another call (rule 6)."""
@@ -270,9 +276,11 @@ class _CallParts:
         """Return whether the arguments are an object that is not empty, and ``piece`` begins another one."""
         if self._kind != "function" or not piece.lstrip().startswith("{"):
             return False
-        # Inside JSON a brace rarely follows a closed one, so that the arguments are rarely parsed for nothing.
         last = next((piece for piece in reversed(self.pieces) if piece and not piece.isspace()), "")
-        if not last.rstrip().endswith("}") or not (whole := loaded(text := self.arguments())):
+        if not last.rstrip().endswith("}") or self._times_parsed == _MAX_TIMES_PARSED:
+            return False
+        self._times_parsed += 1
+        if not (whole := loaded(text := self.arguments())):
             return False
         return not piece.startswith(text) and loaded(piece) != whole
 

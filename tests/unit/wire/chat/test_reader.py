@@ -18,7 +18,9 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
+from toolsimlib.wire.chat import reader
 from toolsimlib.wire.chat.reader import ChatReader
+from toolsimlib.wire.lenient import loaded
 from toolsimlib.wire.sse import ServerSentEvent
 
 
@@ -193,6 +195,16 @@ def test_where_calls_of_one_tool_begin_if_every_fragment_has_its_name(pieces: li
     assert [
         call.arguments for call in streamed_ahead(*chunks, chunk("stop")) if isinstance(call, StructuredCall)
     ] == calls
+
+
+def test_arguments_are_parsed_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with each fragment, even if each has the name and many could begin another call."""
+    parsed: list[str] = []
+    monkeypatch.setattr(reader, "loaded", lambda text: (parsed.append(text), loaded(text))[1])
+    pieces = ['{"a":"', *["}", "{"] * 2_000, '"}']
+    chunks = [chunk(tool_calls=[call("f", piece, index=0)]) for piece in pieces]
+    assert stream(*chunks, "[DONE]") == [StructuredCall("f", "".join(pieces)), Closed()]
+    assert sum(map(len, parsed)) < 10 * len("".join(pieces))
 
 
 def test_a_call_of_the_same_tool_whose_name_comes_alone() -> None:
