@@ -13,6 +13,7 @@ from toolsimlib.events import (
     Failed,
     Finished,
     HostedEnded,
+    NextMessage,
     Opened,
     PassThrough,
     ReasoningDelta,
@@ -21,6 +22,7 @@ from toolsimlib.events import (
     TextDelta,
     Usage,
 )
+from toolsimlib.response.parting import EMPTY_LINE
 from toolsimlib.wire.dialect import Reader, api_of_answer, api_of_event
 from toolsimlib.wire.errors import read_error
 from toolsimlib.wire.json_codec import parse_object
@@ -115,6 +117,8 @@ def _gather(answer: ReadAnswer, events: Iterable[BackendEvent]) -> None:
             case TextDelta() | RefusalDelta() | ReasoningDelta():
                 kind = _KINDS[type(event)]
                 runs.setdefault(event.choice, _Run(answer, event.choice)).add_text(kind, event.text)
+            case NextMessage():
+                runs.setdefault(0, _Run(answer, 0)).next_message()
             case StructuredCall():
                 runs.setdefault(event.choice, _Run(answer, event.choice)).add(event)
             case PassThrough():
@@ -151,6 +155,11 @@ class _Run:
             self.close()
             self._kind = kind
         self._texts.append(text)
+
+    def next_message(self) -> None:
+        """Keep the texts of two messages apart, as ``response`` does, unless something else stands between them."""
+        if self._kind == "text":
+            self._texts.append(EMPTY_LINE)
 
     def add(self, piece: StructuredCall | PassThrough) -> None:
         self.close()

@@ -18,7 +18,7 @@ from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Piece, Untagged
 from toolsimlib.wire.dialect import APIS
 
-_EMPTY_LINE = "\n\n"
+EMPTY_LINE = "\n\n"
 
 
 class Parting:
@@ -45,7 +45,7 @@ class Parting:
         self._is_behind_text = self._is_behind_text or is_speaking
         if self._parser is not None and self._parser.open_size:
             return []
-        self._faults.note(_EMPTY_LINE)
-        pieces = self._parser.feed(_EMPTY_LINE) if self._parser is not None else [_EMPTY_LINE]
+        self._faults.note(EMPTY_LINE)
+        pieces = self._parser.feed(EMPTY_LINE) if self._parser is not None else [EMPTY_LINE]
         joins = self._is_behind_text or (self._has_one_text and self._has_text)
         return pieces if joins or not all(isinstance(piece, str) and piece.isspace() for piece in pieces) else []

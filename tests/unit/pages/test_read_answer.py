@@ -72,6 +72,17 @@ def test_choices_reasoning_and_usage():
     assert answer.usage == Usage(3, 4, 7)
 
 
+@pytest.mark.parametrize("thought", [False, True])
+def test_messages_are_kept_apart(thought):
+    """By an empty line, as a client gets them; by what stands between them, if anything does."""
+    words = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
+    between = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}] if thought else []
+    body = {"object": "response", "status": "completed", "output": [words[0], *between, words[1]]}
+    apart = [Words("text", "One."), Words("reasoning", "Hm."), Words("text", "Two.")]
+    answer = read_answer(json.dumps(body).encode())
+    assert answer.pieces[0] == (apart if thought else [Words("text", "One.\n\nTwo.")])
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
