@@ -10,9 +10,8 @@
 | custom   | ``{"input": "…"}``, in either form    | the input                                      |
 | custom   | any other string                      | the string                                     |
 
-A custom tool was shown to the model as a function with one string parameter ``input``. XML has no types, so each
-element's content gets the type that the schema of its property asks for: a string if a string conforms, otherwise
-JSON. Nothing here uses the report or passes a verdict: None means that the arguments cannot be read.
+A custom tool was shown to the model as a function with one string parameter ``input``. Nothing here uses the report or
+passes a verdict: None means that the arguments cannot be read.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from typing import Any
 from toolsimlib.plan import Tool
 from toolsimlib.response.checker import SchemaChecker
 from toolsimlib.response.repair import mend
+from toolsimlib.response.typed_elements import ElementTypes
 from toolsimlib.response.written import (
     ARGUMENTS_KEY,
     EXTRA_BRACE,
@@ -35,7 +35,6 @@ from toolsimlib.response.written import (
     trim,
     unescape,
 )
-from toolsimlib.schema import Validator
 
 DOUBLE_ENCODED = "DOUBLE_ENCODED"
 
@@ -47,9 +46,6 @@ _WHOLE = ("arguments", "parameters")
 
 _NO_OBJECT = Json("", ())
 """Stands for several candidates none of which can be chosen: not an object in any form."""
-
-_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null", "none": "null"}
-"""What models write for JSON's literals if no quotes are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,7 @@ def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, 
     if written.broken:
         return None
     if written.elements is not None:
-        return _from_elements(written.elements, tool, checker)
+        return _from_elements(written.elements, tool, checker, repair=repair)
     if written.values is not None:
         return _from_values(written.values, tool)
     given = written.arguments
@@ -90,8 +86,7 @@ def custom_input(written: Written, *, repair: bool) -> Arguments | None:
     if written.broken:
         return None
     if written.elements is not None:
-        text = _input_of_elements(written.elements)
-        return None if text is None else Arguments(text, text)
+        return _input_of_elements(written.elements, repair=repair)
     if written.values is not None:
         match written.values:
             case ((None | "input", Json(value=str() as text)),):
@@ -192,118 +187,44 @@ def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arg
 # XML
 
 
-def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker) -> Arguments | None:
+def _from_elements(elements: Elements, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
     """Return the object of all elements, or the content of a single one that holds all arguments."""
     declared = (tool.parameters or {}).get("properties")
     match elements:
         case ((only, content),) if only in _WHOLE and not (isinstance(declared, Mapping) and only in declared):
-            whole = _inside(content)
+            whole = _inside(content, repair=repair)
             if isinstance(whole, Arguments):
                 return whole
             elements = whole if whole is not None else elements
-    schema = checker.schema(tool)
-    grouped: dict[str, list[str]] = {}
-    for key, text in elements:
-        grouped.setdefault(key, []).append(trim(unescape(text)))
-    found = _object(grouped, schema, checker)
+    found = ElementTypes(checker, repair=repair).object(elements, checker.schema(tool))
     return None if found is None else Arguments(found.source, found.value)
 
 
-def _typed(texts: list[str], schema: Validator | None, checker: SchemaChecker) -> Json | None:
-    """Give the content of equally named elements the type that their property's schema asks for.
-
-    Several are an array if the schema allows arrays, otherwise None. One is a string if a string conforms, then JSON,
-    then the only item of an array.
-    """
-    if len(texts) == 1:
-        if schema is not None and (nested := _nested(texts[0], schema, checker)):
-            return nested
-        single = _typed_text(texts[0], schema, checker)
-        if schema is None or checker.conforms(schema, single.value) or "array" not in schema.types():
-            return single
-        listed = _listed(texts, schema, checker)
-        return listed if checker.conforms(schema, listed.value) else single
-    return _listed(texts, schema, checker) if schema and "array" in schema.types() else None
-
-
-def _nested(text: str, schema: Validator, checker: SchemaChecker) -> Json | None:
-    """Return the array of ``<item>`` elements, or the object of others, if the schema allows one."""
-    types = schema.types()
-    if "string" in types or not {"array", "object"} & types or not text.lstrip().startswith("<"):
-        return None
-    elements = read_elements(text)
-    if not elements:
-        return None
-    if "array" in types and all(name == "item" for name, _ in elements):
-        return _listed([trim(unescape(content)) for _, content in elements], schema, checker)
-    if "object" not in types:
-        return None
-    grouped: dict[str, list[str]] = {}
-    for name, content in elements:
-        grouped.setdefault(name, []).append(trim(unescape(content)))
-    return _object(grouped, schema, checker)
-
-
-def _object(grouped: Mapping[str, list[str]], schema: Validator | None, checker: SchemaChecker) -> Json | None:
-    parts: list[str] = []
-    value: dict[str, Any] = {}
-    for key, texts in grouped.items():
-        typed = _typed(texts, schema.property(key) if schema else None, checker)
-        if typed is None:
-            return None
-        parts.append(f"{json.dumps(key, ensure_ascii=False)}:{typed.source}")
-        value[key] = typed.value
-    return Json("{" + ",".join(parts) + "}", value)
-
-
-def _listed(texts: list[str], schema: Validator, checker: SchemaChecker) -> Json:
-    item = schema.items()
-    items = [(item and _nested(text, item, checker)) or _typed_text(text, item, checker) for text in texts]
-    return Json("[" + ",".join(item.source for item in items) + "]", [item.value for item in items])
-
-
-def _typed_text(text: str, schema: Validator | None, checker: SchemaChecker) -> Json:
-    string = Json(json.dumps(text, ensure_ascii=False), text)
-    bare = text.strip()
-    if schema is None:
-        return string
-    types = schema.types()
-    if bare == "null" and "null" in types and checker.conforms(schema, None):
-        return Json("null", None)
-    value = read_value(_PYTHON_WORDS.get(bare, bare))
-    # If the schema names no strings, JSON comes first. A check that stays undecided counts as not conforming.
-    if value is not None and types and "string" not in types and checker.conforms(schema, value.value):
-        return value
-    if checker.conforms(schema, text):
-        return string
-    if bare != text and checker.conforms(schema, bare):
-        return Json(json.dumps(bare, ensure_ascii=False), bare)
-    if value is None:
-        return string
-    # If nothing conforms, the schema's own type decides which mismatch is reported.
-    return value if checker.conforms(schema, value.value) or "string" not in types else string
-
-
-def _inside(content: str) -> Arguments | Elements | None:
+def _inside(content: str, *, repair: bool) -> Arguments | Elements | None:
     """Read an element that holds all arguments: as one JSON object, or as elements inside it."""
-    for text in (unescape(content), content):
+    texts = (unescape(content), content)
+    for text in texts:
         match read_value(text):
             case Json(value=dict() as value):
                 return Arguments(text.strip(), value)
     inner = read_elements(content)
+    if inner is None and repair:
+        return next(filter(None, map(_mended, texts)), None)
     return None if inner is None else tuple(inner)
 
 
-def _input_of_elements(elements: Elements) -> str | None:
+def _input_of_elements(elements: Elements, *, repair: bool) -> Arguments | None:
+    """Return the input that stands in the only element, or inside one that holds all arguments."""
     match elements:
         case ():
-            return ""
+            return Arguments("", "")
         case (("input" | "arguments" | "parameters" as key, content),):
             if key != "input":
-                match _inside(content):
-                    case Arguments(value={"input": str() as text}):
-                        return text
+                match _inside(content, repair=repair):
+                    case Arguments(value={"input": str() as text}, mends=mends):
+                        return Arguments(text, text, mends=mends)
                     case (("input", inner),):
                         content = inner
-            return trim(unescape(content))
+            text = trim(unescape(content))
+            return Arguments(text, text)
     return None
