@@ -525,3 +525,14 @@ def test_obsidian_calls_behind_two_messages() -> None:
         rewritten = rewrite(plan("chat", "responses", False, [WEATHER], policy=policy), "application/json", body)[1]
         words, _ = read("chat", False, rewritten).items
         assert words[1].startswith("Hi\n<use_tool>")
+
+
+@pytest.mark.parametrize("size", [1, 300, 10**6])
+@each_client
+def test_a_finish_reason_in_every_chunk(client: Dialect, size: int) -> None:
+    """The answer ends with the last one, not with the first."""
+    words = {"index": 0, "delta": {"content": "word "}, "finish_reason": "stop"}
+    body = b"".join(f"data: {json.dumps({'choices': [words]})}\n\n".encode() for _ in range(30))
+    seen = read(client, True, rewrite(plan(client, "chat", True, [WEATHER]), "text/event-stream", body, size)[1])
+    assert seen.items == [["text", "word " * 30]]
+    assert seen.error is None

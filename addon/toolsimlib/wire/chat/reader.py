@@ -27,6 +27,8 @@ That is the specification; real servers differ as follows. Each rule covers a se
 13. A whole answer may lack a finish reason (``finish_reason: null``): it is complete all the same.
 14. A call's end is only certain at the end of the answer, and calls may interleave: only the first call is streamed
     ahead, until there is another.
+15. A finish reason may come too early, even with the first chunk (Open WebUI: with reasoning). So it counts at the end
+    of the stream, and only if nothing follows it in its choice.
 """
 
 from __future__ import annotations
@@ -77,8 +79,7 @@ class ChatReader:
         if self._closed or not data:
             return []
         if data == "[DONE]":
-            self._closed = True
-            return [*(event for _, choice in sorted(self._choices.items()) for event in choice.rest()), Closed()]
+            return self._close()
         try:
             chunk = json.loads(sse.data) if sse.document is None else sse.document
         except (ValueError, RecursionError):
@@ -119,15 +120,13 @@ class ChatReader:
             events += self._choice(ended, mapping(choice.get("message")))
             if self._closed:
                 return events
-        self._closed = True
-        return [*events, Closed()]
+        return [*events, *self._close()]
 
     def end(self) -> list[BackendEvent]:
         """Return the events at the end of the stream, which is complete if every choice has ended (rule 2)."""
-        if self._closed or not self._choices or not all(choice.ended for choice in self._choices.values()):
+        if self._closed or not self._choices or not all(choice.reason for choice in self._choices.values()):
             return []
-        self._closed = True
-        return [*(event for _, choice in sorted(self._choices.items()) for event in choice.rest()), Closed()]
+        return self._close()
 
     def _open(self, chunk: Mapping[str, Any]) -> list[BackendEvent]:
         if self._opened:
@@ -148,14 +147,16 @@ class ChatReader:
         if choice is None:
             choice = self._choices[index] = _Choice(index, streams_ahead=self.streams_ahead)
         events = choice.delta(delta)
-        if (reason := string(fields.get("finish_reason"))) and not choice.ended:
-            choice.ended = True
-            if reason == "error":  # Rule 8.
-                return [*events, *self._fail(read_error(fields.get("error")))]
-            ending = _REASONS.get(reason)
-            events += choice.rest(cut=ending is not None)
-            events.append(Finished(ending or "stop", index))
+        if events or delta.get("tool_calls") or delta.get("function_call"):
+            choice.reason = ""  # Rule 15.
+        choice.reason = choice.reason or string(fields.get("finish_reason"))
+        if choice.reason == "error":  # Rule 8.
+            return [*events, *self._fail(read_error(fields.get("error")))]
         return events
+
+    def _close(self) -> list[BackendEvent]:
+        self._closed = True
+        return [*(event for _, choice in sorted(self._choices.items()) for event in choice.end()), Closed()]
 
     def _fail(self, error: ApiError) -> list[BackendEvent]:
         self._closed = True
@@ -163,10 +164,10 @@ class ChatReader:
 
 
 class _Choice:
-    """One choice so far: whether it has ended, and its structured calls by index, which come in fragments."""
+    """One choice so far: its finish reason, if it has ended, and its structured calls by index, in fragments."""
 
     def __init__(self, index: int, *, streams_ahead: bool) -> None:
-        self.ended = False
+        self.reason = ""
         self._streams_ahead = streams_ahead
         self._index = index
         self._texts: Joiner[type[_Text]] = Joiner()
@@ -194,14 +195,15 @@ class _Choice:
         """Add pieces to the arguments of the call that is streamed ahead, which is the only one."""
         self._calls[0][0].pieces += texts
 
-    def rest(self, *, cut: bool = False) -> list[BackendEvent]:
-        """Return what was held: half characters, and calls; a ``cut`` answer broke off within the last call."""
+    def end(self) -> list[BackendEvent]:
+        """Return what was held, half characters and calls, and the end; an answer is cut off within its last call."""
+        cut = _REASONS.get(self.reason)
         events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
         calls = [parts for _, same in sorted(self._calls.items()) for parts in same]
         if self._legacy is not None and not any(self._legacy.repeats(parts) for parts in calls):
             calls.append(self._legacy)
-        self._calls, self._legacy = {}, None
-        return [*events, *(parts.call(self._index, whole=not cut or parts is not calls[-1]) for parts in calls)]
+        events += [parts.call(self._index, whole=not cut or parts is not calls[-1]) for parts in calls]
+        return [*events, Finished(cut or "stop", self._index)] if self.reason else events
 
     def _joined(self, kind: type[_Text], text: str) -> list[BackendEvent]:
         return self._event(kind, self._texts.join(kind, text))

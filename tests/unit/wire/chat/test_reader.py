@@ -38,7 +38,7 @@ def chunk(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, 
 
 
 def test_text_and_finish() -> None:
-    """Deltas, the finish, the counts and the terminator, in that order."""
+    """Deltas, the counts, the finish and the terminator, in that order."""
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 1}}
     emitted = stream(
         chunk(role="assistant", content=""),
@@ -47,7 +47,7 @@ def test_text_and_finish() -> None:
         {"choices": [], "usage": usage},
         "[DONE]",
     )
-    assert emitted == [TextDelta("Hi"), Finished("length"), Counted(Usage(3, 4, 7, 1)), Closed()]
+    assert emitted == [TextDelta("Hi"), Counted(Usage(3, 4, 7, 1)), Finished("length"), Closed()]
 
 
 def test_opened_once() -> None:
@@ -110,8 +110,8 @@ def test_whole() -> None:
     expected = [
         Counted(Usage(1, 1, 2)),
         TextDelta("a"),
-        Finished("stop"),
         TextDelta("b", 1),
+        Finished("stop"),
         Finished("length", 1),
         Closed(),
     ]
@@ -339,19 +339,23 @@ def test_halves_of_a_character() -> None:
     assert [event.text for event in emitted if isinstance(event, TextDelta)] == ["a", "😀b", "\ufffd"]
 
 
-def test_a_call_after_the_finish_reason_is_emitted() -> None:
-    """With the terminator and without; the consumer of the events decides about it."""
-    late = chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}])
-    call = StructuredCall("f", "{}", call_id="c")
-    assert stream(chunk("stop"), late, "[DONE]") == [Finished("stop"), call, Closed()]
-    assert stream(chunk("stop"), late) == [Finished("stop"), call, Closed()]
+def test_a_finish_reason_that_comes_too_early() -> None:
+    """Nothing behind it is lost, and the answer is complete only with another one or the terminator."""
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    thought, text = ReasoningDelta("hm", "text"), TextDelta("Hi")
+    early = [chunk("length", reasoning="hm"), chunk("stop", content="Hi")]
+    assert stream(*early) == [thought, text, Finished("stop"), Closed()]
+    late = [chunk("stop", content="Hi"), chunk(tool_calls=[call])]
+    assert stream(*late, "[DONE]") == [text, StructuredCall("f", "{}", call_id="c"), Closed()]
+    assert stream(*late) == [text]
+    assert stream(*late, chunk("stop"), "[DONE]")[-2:] == [Finished("stop"), Closed()]
 
 
 def streamed_ahead(*chunks: dict[str, Any]) -> list[BackendEvent]:
     reader = ChatReader()
     reader.streams_ahead = True
     emitted = [event for part in chunks for event in reader.event(ServerSentEvent("", json.dumps(part)))]
-    return [event for event in emitted if not isinstance(event, Opened)]
+    return [event for event in emitted + reader.end() if not isinstance(event, Opened)]
 
 
 def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
@@ -365,7 +369,7 @@ def test_the_first_call_is_streamed_ahead() -> None:
         fragment(1, "}"), chunk("tool_calls"),
     )  # fmt: skip
     assert emitted[:2] == [StructuredDelta("0", "f", '{"a"', True), StructuredDelta("0", "f", ":", False)]
-    assert emitted[2:] == [StructuredCall("f", '{"a":1}'), StructuredCall("g", "{}"), Finished("stop")]
+    assert emitted[2:] == [StructuredCall("f", '{"a":1}'), StructuredCall("g", "{}"), Finished("stop"), Closed()]
     assert [call.key for call in emitted if isinstance(call, StructuredCall)] == ["0", ""]
 
 
