@@ -13,7 +13,8 @@ That is the specification; real servers differ as follows. Each rule covers a se
  6. A call comes in fragments, identified by their ``index``. Some servers omit it (Gemini's gateway: then the position
     counts), some give every call the index 0: a fragment that has a name again, with a new id, or without an id and
     with another name, starts the next call. Without an id and with the same name one does if its arguments begin an
-    object behind a whole one that is not empty, and do not repeat it; they may come behind the name.
+    object behind a whole one that is not empty, and do not repeat it; they may come behind the name. A call may also
+    begin at another's index and go on at its own (DeepSeek on Ollama's servers): there its fragments have neither.
  7. Arguments may come as an object instead of a JSON string, ``tool_calls`` as one call instead of a list, and a call's
     name and arguments beside its id instead of in ``function``. Fragments may be cumulative (each repeats all before
     it), or follow an empty object: if their concatenation is not JSON, but the last fragment or all after the first
@@ -173,6 +174,7 @@ class _Choice:
         self._texts: Joiner[type[_Text]] = Joiner()
         # Several at one index: rule 6.
         self._calls: dict[int, list[_CallParts]] = {}
+        self._latest = 0  # The index of the call that was the last to get a fragment.
         self._legacy: _CallParts | None = None
 
     def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
@@ -215,11 +217,18 @@ class _Choice:
             return [ReasoningDelta(text, "text", self._index)]
         return [kind(text, choice=self._index)]
 
+    def _key(self, call: Mapping[str, Any], position: int) -> int:
+        """Return the index of the call that a fragment begins or continues (rule 6)."""
+        index = call.get("index")
+        key = index if isinstance(index, int) else position
+        begins = string(call.get("id")) or string(_function(call).get("name"))
+        return key if begins or key in self._calls or not self._calls else self._latest
+
     def _add_calls(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
         events: list[BackendEvent] = []
         calls = delta.get("tool_calls")
         for position, call in enumerate([calls] if isinstance(calls, dict) else mappings(calls)):
-            key = call["index"] if isinstance(call.get("index"), int) else position
+            key = self._latest = self._key(call, position)
             same = self._calls.setdefault(key, [_CallParts()])
             if same[-1].is_followed_by(call):
                 same.append(_CallParts(string(_function(call).get("name")) or same[-1].name))

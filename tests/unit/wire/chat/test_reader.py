@@ -207,6 +207,15 @@ def test_arguments_are_parsed_a_few_times_at_most(monkeypatch: pytest.MonkeyPatc
     assert sum(map(len, parsed)) < 10 * len("".join(pieces))
 
 
+def test_a_call_whose_fragments_have_different_indexes() -> None:
+    """A fragment with neither name nor id, at an index where no call has begun, continues the latest call."""
+    chunks = [chunk(tool_calls=[call(name, '{"a"', index=0, id=f"c{name}")]) for name in "fg"]
+    tails = [chunk(tool_calls=[{"index": 1, "function": {"arguments": piece}}]) for piece in (":", "2}")]
+    rest = chunk(tool_calls=[{"index": 0, "function": {"arguments": ":1}"}}])
+    calls = [StructuredCall("f", '{"a":1}', call_id="cf"), StructuredCall("g", '{"a":2}', call_id="cg"), Closed()]
+    assert stream(chunks[0], rest, chunks[1], *tails, "[DONE]") == calls
+
+
 def test_a_call_of_the_same_tool_whose_name_comes_alone() -> None:
     """It begins with its arguments: a name alone may be a repetition, behind which nothing follows."""
     first, name = chunk(tool_calls=[call("f", '{"a":1}', index=0)]), chunk(tool_calls=[call("f", "", index=0)])
