@@ -46,10 +46,9 @@ from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.again import EMPTY_ANSWER, NO_CALL, AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS
 from toolsimlib.response.judge import Judge
+from toolsimlib.response.parser import reasoned_calls_for
+from toolsimlib.response.reasoned_calls import IN_REASONING
 from toolsimlib.response.turn import Turn
-
-LATE_CALL = "LATE_CALL"
-"""A structured call that the backend sent after the finish reason of its choice."""
 
 
 class Answer:
@@ -66,6 +65,7 @@ class Answer:
         self._turns: dict[int, Turn] = {}
         # Built while the model is still thinking, not when its first text arrives.
         self._first_turn = Turn(plan, report, self._judge, self._numbers)
+        self._reasoned = reasoned_calls_for(plan)  # None once reasoning is only reasoning.
         self._usage: Usage | None = None
         self._is_empty = True
         self.again: AskAgain | None = None
@@ -74,7 +74,8 @@ class Answer:
     @property
     def buffering(self) -> bool:
         """Whether the client gets nothing because text is being held back."""
-        return not self.done and any(turn.buffering for turn in self._turns.values())
+        holds_back = self._reasoned is not None and self._reasoned.holds_back
+        return not self.done and (holds_back or any(turn.buffering for turn in self._turns.values()))
 
     @property
     def cut(self) -> bool:
@@ -83,6 +84,18 @@ class Answer:
 
     def feed(self, event: BackendEvent) -> list[ClientEvent]:
         """Take one event of the backend. After the end everything is ignored."""
+        if self._reasoned is None:
+            return self._feed(event)
+        reasoned, emitted = self._reasoned, list[ClientEvent]()
+        events = reasoned.take(event)
+        if reasoned.is_over:
+            self._reasoned = None
+            self._report.warnings += [IN_REASONING] * reasoned.found
+        for each in events:
+            emitted += self._feed(each)
+        return emitted
+
+    def _feed(self, event: BackendEvent) -> list[ClientEvent]:
         if self.done:
             return []
         match event:
@@ -95,7 +108,6 @@ class Answer:
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
                 return self._checked(self._turn(0).other(event))
             case StructuredCall():
-                self._warn_if_late(event)
                 return self._checked(self._turn(event.choice).structured(event))
             case StructuredDelta():
                 return self._checked(self._turn(event.choice).arriving(event))
@@ -113,7 +125,12 @@ class Answer:
 
     def at_once(self, deltas: Deltas) -> tuple[list[ClientEvent], int]:
         """Consume the leading ``deltas`` that need not be fed one by one; return the events, and how many deltas."""
-        return ([], len(deltas.texts)) if self.done else self._turn(deltas.like.choice).at_once(deltas)
+        if self.done:
+            return [], len(deltas.texts)
+        if self._reasoned is not None:
+            count = self._reasoned.pass_on(deltas.texts) if isinstance(deltas.like, ReasoningDelta) else 0
+            deltas = Deltas(deltas.like, deltas.texts[:count])
+        return self._turn(deltas.like.choice).at_once(deltas) if deltas.texts else ([], 0)
 
     def pieces(self, like: StructuredDelta, texts: Sequence[str]) -> list[ClientEvent]:
         """Take further pieces of a call that the backend is emitting."""
@@ -129,6 +146,8 @@ class Answer:
         """End the answer as failed. Text that was held back comes first, since it would be lost otherwise."""
         if self.done:
             return []
+        if self._reasoned is not None:
+            return self.feed(Failed(error))
         if self._plan.asks and (end := self._ask([])):
             return end
         tail = [event for turn in self._turns.values() for event in turn.salvage()]
@@ -209,12 +228,6 @@ class Answer:
         self._report.finish = reasons.get(0, "stop")
         self._report.truncated |= "length" in reasons.values()
         return Ended(reasons, self._usage)
-
-    def _warn_if_late(self, call: StructuredCall) -> None:
-        """Warn of a call behind the end of its choice, which is dropped; calls behind a cut are reported elsewhere."""
-        turn = self._turn(call.choice)
-        if turn.over and not turn.cut:
-            self._report.warnings.append(entry(LATE_CALL, loggable_name(call.name)))
 
     def _warn_if_empty(self, reasons: set[EndReason]) -> None:
         """Warn of an answer that looks like success but is empty, or lacks the call that it had to hold."""

@@ -1,4 +1,4 @@
-"""Builds the parser for the text of one choice, as its plan requires."""
+"""Builds the parsers for one choice, as its plan requires."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from toolsimlib.plan import Plan
 from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.preview import announces_early
+from toolsimlib.response.reasoned_calls import ReasonedCalls
 from toolsimlib.response.sentinel import Sentinel
 from toolsimlib.response.untagged import Untagged
 from toolsimlib.response.verdict import MALFORMED_JSON
@@ -18,19 +19,35 @@ def parser_for(plan: Plan, judge: Judge) -> Sentinel | Untagged | BrokenCalls | 
     """Return the parser for the plan, None if no tools are on offer: then all text is text."""
     if not plan.tools:
         return None
-    policy = plan.policy
-    limit = policy.max_tool_args_bytes + _HEADER_BYTES
-    # If the client asked for JSON, JSON is the answer; a backend that enforces calls writes them untagged.
-    untagged = plan.constraint is not None or (policy.untagged == "on" and plan.answer_format is None)
+    limit = _limit(plan)
     sentinel = Sentinel(
-        policy.sentinel,
-        use_tool=policy.use_tool,
+        plan.policy.sentinel,
+        use_tool=plan.policy.use_tool,
         limit=limit,
         fragments=announces_early(plan),
-        foreign=untagged,
+        foreign=_has_untagged(plan),
         unread=judge.count_unread,
     )
-    if not untagged:
+    if not _has_untagged(plan):
         return sentinel
-    parser = Untagged(sentinel, judge, limit=limit, repair=policy.repair == "safe")
+    parser = Untagged(sentinel, judge, limit=limit, repair=plan.policy.repair == "safe")
     return BrokenCalls(parser, plan, judge, limit) if MALFORMED_JSON in plan.asks else parser
+
+
+def reasoned_calls_for(plan: Plan) -> ReasonedCalls | None:
+    """Return the parser for the reasoning of an answer, None if no tools are on offer or it has several choices."""
+    if not plan.tools or plan.choices > 1:
+        return None
+    policy = plan.policy
+    return ReasonedCalls(
+        Sentinel(policy.sentinel, use_tool=policy.use_tool, limit=_limit(plan), foreign=_has_untagged(plan))
+    )
+
+
+def _limit(plan: Plan) -> int:
+    return plan.policy.max_tool_args_bytes + _HEADER_BYTES
+
+
+def _has_untagged(plan: Plan) -> bool:
+    # If the client asked for JSON, JSON is the answer; a backend that enforces calls writes them untagged.
+    return plan.constraint is not None or (plan.policy.untagged == "on" and plan.answer_format is None)

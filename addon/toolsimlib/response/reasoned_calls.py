@@ -1,0 +1,96 @@
+"""The calls with which a model ends its reasoning, instead of ending that first.
+
+Qwen3.5 and Kimi K2, among others, now and then call without closing their thought. A server that separates reasoning
+from text then has the call in the reasoning, and no text at all. So blocks in reasoning are text if
+
+1. the reasoning ends with them: only whitespace stands behind or between them;
+2. the answer holds nothing else but whitespace, no other text, call or item;
+3. the backend ended it, and did not cut it off.
+
+Everything else in reasoning is reasoning: a block that is followed by more of it is talk about a call. What may be such
+a block is held back until it is known. Untagged calls in reasoning do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from toolsimlib.events import (
+    BackendEvent,
+    Closed,
+    Counted,
+    Finished,
+    NextMessage,
+    Opened,
+    ReasoningDelta,
+    TextDelta,
+)
+from toolsimlib.response.pieces import Block, Oversize, Piece, joined
+from toolsimlib.response.sentinel import Sentinel
+
+IN_REASONING = "CALL_IN_REASONING"
+"""A warning: the text of the answer is what its reasoning ended with."""
+
+
+class ReasonedCalls:
+    """Takes the events of one choice, and returns those that stand for them; ``sentinel``: a new one for reasoning.
+
+    ``is_over``: the events no longer change, and need not be taken. ``found``: reasoning has become text.
+    """
+
+    def __init__(self, sentinel: Sentinel) -> None:
+        self._sentinel = sentinel
+        self._like = ReasoningDelta("")  # The latest piece of reasoning.
+        self._held: list[str] = []  # Blocks, and whitespace behind them.
+        self.is_over = False
+        self.found = False
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether reasoning is being held back."""
+        return self._sentinel.in_block or bool(self._held)
+
+    def pass_on(self, texts: Sequence[str]) -> int:
+        """Take the leading ``texts`` of reasoning that begin no block; return how many."""
+        return 0 if self._held else self._sentinel.pass_on(texts)
+
+    def take(self, event: BackendEvent) -> list[BackendEvent]:
+        """Take one event, while ``is_over`` is false."""
+        match event:
+            case ReasoningDelta():
+                self._like = event
+                return self._reasoning(self._sentinel.feed(event.text))
+            case Opened() | Counted() | NextMessage():
+                return [event]
+            case TextDelta(text=text) if not text.strip():
+                return [event]
+            case Finished(reason="stop") | Closed():
+                return [*self._end(cut=False), event]
+        return [*self._end(cut=True), event]
+
+    def _reasoning(self, pieces: Sequence[Piece]) -> list[BackendEvent]:
+        parts: Iterator[Piece] = joined(pieces)
+        return [replace(self._like, text=text) for part in parts for text in self._certain(part)]
+
+    def _certain(self, piece: Piece) -> Iterator[str]:
+        """Yield what is reasoning for certain, now that ``piece`` has come."""
+        match piece:
+            case Block():
+                self._held.append(piece.raw)
+            case str() if self._held and piece.isspace():
+                self._held.append(piece)
+            case str() | Oversize():
+                yield from self._held
+                self._held = []
+                yield piece if isinstance(piece, str) else piece.raw
+
+    def _end(self, *, cut: bool) -> list[BackendEvent]:
+        """Return what was held back: as text, or as reasoning if the answer is ``cut`` off or has other content."""
+        self.is_over = True
+        events = self._reasoning(self._sentinel.finish(cut=cut))
+        held = "".join(self._held)
+        self.found = bool(held) and not cut
+        if held:
+            events.append(TextDelta(held, self._like.choice) if self.found else replace(self._like, text=held))
+        return events

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.answers import plan, read, rewrite, tool
+from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
+from toolsimlib.errors import ApiError
+from toolsimlib.events import (
+    BackendEvent,
+    Closed,
+    Counted,
+    Failed,
+    Finished,
+    Opened,
+    ReasoningDelta,
+    RefusalDelta,
+    StructuredCall,
+    TextDelta,
+    Usage,
+)
+from toolsimlib.plan import Dialect
+from toolsimlib.report import Report
+from toolsimlib.response.answer import Answer
+from toolsimlib.response.reasoned_calls import IN_REASONING, ReasonedCalls
+from toolsimlib.response.sentinel import Sentinel
+
+DIALECTS: tuple[Dialect, ...] = ("chat", "responses")
+WEATHER = tool("get_weather", city="string")
+JSON = '{"name":"get_weather","arguments":{"city":"Paris"}}'
+CALL = f"<tool_call>{JSON}</tool_call>"
+QWEN = "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>"
+KIMI = (
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+    '{"city": "Paris"}<|tool_call_end|><|tool_calls_section_end|>'
+)
+
+
+def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
+    """Return the reasoning and the text that are left of reasoning in pieces, with other events behind it."""
+    calls = ReasonedCalls(Sentinel(foreign=True))
+    emitted: list[BackendEvent] = []
+    for event in (*map(ReasoningDelta, reasoning), *behind):
+        emitted += [event] if calls.is_over else calls.take(event)
+    assert [event for event in emitted if not isinstance(event, (ReasoningDelta, TextDelta))] == [
+        event for event in behind if not isinstance(event, TextDelta)
+    ]
+    kinds = ReasoningDelta, TextDelta
+    left, text = ("".join(event.text for event in emitted if isinstance(event, kind)) for kind in kinds)
+    assert calls.found == (bool(text) and text in "".join(reasoning))
+    return left, text
+
+
+@pytest.mark.parametrize("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
+@pytest.mark.parametrize("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
+def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
+    """Wherever the reasoning is cut, and whatever comes with the end."""
+    for cut in range(len(reasoning + call)):
+        pieces = (reasoning + call)[:cut], (reasoning + call)[cut:]
+        for behind in ([Finished("stop"), Closed()], [Closed()], [Opened(), Counted(Usage(1, 2, 3)), Closed()]):
+            assert taken(pieces, *behind) == (reasoning, call)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        [Finished("length"), Closed()],
+        [Finished("content_filter"), Closed()],
+        [Failed(ApiError("Broken.", code="x"))],
+        [StructuredCall("get_weather", "{}"), Finished("stop")],
+        [RefusalDelta("No."), Finished("stop")],
+    ],
+)
+def test_it_stays_reasoning_beside_anything_else(behind: list[BackendEvent]) -> None:
+    """An answer that has something else, or is not known to be whole, does not end with its reasoning."""
+    assert taken([f"Hm. {CALL}\n"], *behind) == (f"Hm. {CALL}\n", "")
+
+
+def test_it_stays_reasoning_before_text() -> None:
+    """Whitespace is no text, and does not come before the call."""
+    assert taken([CALL], TextDelta("Hi"), Closed()) == (CALL, "Hi")
+    calls = ReasonedCalls(Sentinel())
+    events = [ReasoningDelta(CALL), TextDelta("\n"), Closed()]
+    emitted = [new for event in events for new in calls.take(event)]
+    assert emitted == [TextDelta("\n"), TextDelta(CALL), Closed()]
+
+
+@given(st.lists(st.sampled_from([CALL, QWEN, "<tool_call>", " ", "\n", "so", "<", "</think>", "<think>"]), max_size=6))
+def test_nothing_is_lost(pieces: list[str]) -> None:
+    """What is no text is reasoning, in order, wherever it is cut."""
+    left, text = taken(pieces, Closed())
+    assert left + text == "".join(pieces)
+    assert taken(list("".join(pieces)), Closed()) == (left, text)
+
+
+def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
+    """All together, too; only a block that has begun is waited for, of which the client is told."""
+    calls = ReasonedCalls(Sentinel())
+    assert calls.take(ReasoningDelta("I ", "text")) == [ReasoningDelta("I ", "text")]
+    assert calls.pass_on(["think ", "so <", "b>bold</b>"]) == 1
+    assert calls.take(ReasoningDelta("<tool_call>{")) == []
+    assert calls.holds_back
+    assert calls.pass_on(["so"]) == 0
+
+
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("call", [CALL, QWEN, KIMI])
+def test_the_client_gets_the_call(call: str, stream: bool, client: Dialect, backend: Dialect) -> None:
+    """And no markup in its reasoning: from answers in pieces, and from whole ones."""
+    the_plan = plan(client, backend, stream, [WEATHER])
+    steps: list[Step] = [Thought("I need the weather.\n"), Thought(call)]
+    for kind, bodies, cuts in (("text/event-stream", BODIES, (0, 1, 40)), ("application/json", WHOLE, (0,))):
+        for cut in cuts:
+            chunks = rewrite(the_plan, kind, bodies[backend](steps, "stop"), cut)[1]
+            (seen,) = read(client, stream, chunks).items
+            assert [seen[0], seen[1], seen[2].replace(" ", "")] == ["call", "get_weather", '{"city":"Paris"}']
+            assert b"I need the weather." in b"".join(chunks)
+            assert b"tool_call" not in b"".join(chunks).replace(b"tool_calls", b"")
+
+
+def items_of(steps: Sequence[Step], **fields: Any) -> list[list[Any]]:
+    the_plan = plan("chat", "chat", True, **{"tools": [WEATHER], **fields})
+    return read("chat", True, rewrite(the_plan, "text/event-stream", BODIES["chat"](steps, "stop"))[1]).items
+
+
+def test_what_is_no_call_in_the_end() -> None:
+    """An unknown tool is the answer's text; with calls, text or several choices, reasoning is only reasoning."""
+    unknown = CALL.replace("get_weather", "get_time")
+    for steps, text in (
+        ([Thought(f"Hm. {unknown}")], [["text", unknown]]),
+        ([Thought(CALL), "Hi"], [["text", "Hi"]]),
+        ([Thought(CALL), Emitted("get_weather", '{"city":"Rome"}')], [["call", "get_weather", '{"city":"Rome"}']]),
+    ):
+        body = BODIES["chat"](steps, "stop")
+        assert (
+            read("chat", True, rewrite(plan("chat", "chat", True, [WEATHER]), "text/event-stream", body)[1]).items
+            == text
+        )
+    assert items_of([Thought(CALL)], choices=2) == items_of([Thought(CALL)], tools=[]) == []
+
+
+def test_it_is_reported() -> None:
+    """As a warning; while a block is open, the answer counts as held back; a failure releases it."""
+    report = Report()
+    answer = Answer(plan("chat", "chat", True, [WEATHER]), report)
+    assert answer.feed(ReasoningDelta("<tool_call>")) == []
+    assert answer.keep_alive()
+    answer.feed(ReasoningDelta(CALL.removeprefix("<tool_call>")))
+    answer.feed(Closed())
+    assert report.warnings == [IN_REASONING]
+    answer = Answer(plan("chat", "chat", True, [WEATHER]), Report())
+    answer.feed(ReasoningDelta("<tool_call>"))
+    assert answer.end_of_input()[0] == ReasoningDelta("<tool_call>")
