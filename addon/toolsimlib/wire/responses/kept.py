@@ -111,7 +111,7 @@ def references(body: Mapping[str, Any]) -> References:
 def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     """Return a request with its references replaced by their content. Raises BadRequest, also for 404s."""
     records = [parse_object(record) for record in recalled.records]
-    _check_whole(recalled.references.previous, records)
+    _check_continued(recalled.references, records)
     history = [item for record in records for item in items_of(record)]
     present = {string(item.get("id")) for item in history}
     found = _found(recalled, present)
@@ -224,9 +224,15 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
     return b"\n\n".join(frames)
 
 
-def _check_whole(previous: str, records: Sequence[Mapping[str, Any] | None]) -> None:
-    """Raise BadRequest if a request continues a background answer that is unfinished, failed or cancelled."""
-    status = mapping((records[-1] or {}).get("response")).get("status") if previous and records else None
+def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | None]) -> None:
+    """Raise BadRequest if a request continues a background answer that is unfinished, failed or cancelled.
+
+    Also if it names an answer as its conversation, which adding to it would damage, or the other way round.
+    """
+    last, previous = (records[-1] if records else None) or {}, asked.previous
+    if ("conversation" if previous else "response") in last:
+        raise NotKept(not_found(asked, previous or asked.conversation))
+    status = mapping(last.get("response")).get("status")
     if status in ("queued", "in_progress", "failed", "cancelled"):
         message = f"Previous response with id '{previous}' cannot be continued: its status is '{status}'."
         raise BadRequest(message, "previous_response_id", "invalid_value")

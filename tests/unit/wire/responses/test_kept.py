@@ -170,6 +170,19 @@ def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
     assert resolve({"input": "x"}, Recalled(References("r"), (whole,))).body["store"] is False
 
 
+@pytest.mark.parametrize("end", [b"}", b',"background":{"stream":false}}'], ids=["foreground", "background"])
+def test_an_answer_is_no_conversation(end: bytes) -> None:
+    """Nor the other way round: what would be added to an answer as to a conversation would damage it."""
+    value = record([item("i")], [])[:-1] + end
+    with pytest.raises(BadRequest, match="Conversation with id 'r' not found") as caught:
+        resolve({"input": "x"}, Recalled(References(conversation="r"), (value,)))
+    assert (caught.value.error.status, caught.value.error.param) == (404, "conversation")
+    talk = json.dumps({"conversation": {"id": "c"}, "items": [item("i")]}).encode()
+    with pytest.raises(BadRequest, match="Previous response with id 'c' not found") as caught:
+        resolve({"input": "x"}, Recalled(References("c"), (talk,)))
+    assert caught.value.error.code == "previous_response_not_found"
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
