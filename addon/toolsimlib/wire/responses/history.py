@@ -55,8 +55,8 @@ class _Read:
     local_calls: Mapping[str, str] = MappingProxyType({})
 
 
-def read_history(value: object) -> _Read:
-    """Read a request's ``input``. Raises BadRequest."""
+def read_history(value: object, param: str = "input") -> _Read:
+    """Read a request's ``input``, or what stands at another path, ``param``. Raises BadRequest."""
     match value:
         case None | "":
             return _Read()
@@ -65,13 +65,13 @@ def read_history(value: object) -> _Read:
         case list():
             cached = beginning_of(value)
         case _:
-            raise wrong_type(value, "a string or an array", "input")
+            raise wrong_type(value, "a string or an array", param)
     earlier = cached.read if cached is not None else None
     before = earlier if isinstance(earlier, _Read) else _Read()
     for index in range(before.count, len(value)):
         if not isinstance(value[index], dict):
-            raise wrong_type(value[index], "an object", f"input[{index}]")
-    reader = _InputReader(value, before)
+            raise wrong_type(value[index], "an object", f"{param}[{index}]")
+    reader = _InputReader(value, before, param)
     read = reader.read()
     if cached is not None and not reader.refers:
         cached.read = read
@@ -81,12 +81,14 @@ def read_history(value: object) -> _Read:
 class _InputReader:
     """Reads ``input``. Unknown item types are never fatal: they are kept as text or noted as dropped.
 
-    ``before``: the result for its beginning. ``refers``: the reading of an item depends on later ones.
+    ``before``: the result for its beginning. ``param``: their path. ``refers``: the reading of an item depends on
+    later ones.
     """
 
-    def __init__(self, items: list[dict[str, Any]], before: _Read) -> None:
+    def __init__(self, items: list[dict[str, Any]], before: _Read, param: str) -> None:
         self._items = items
         self._before = before
+        self._param = param
         self.refers = False
         self.notes = list(before.notes)
         self._last_call = dict(before.last_call)
@@ -103,7 +105,7 @@ class _InputReader:
                 read.append(self._item(item, ""))
             except BadRequest:
                 # Paths are built only when an error needs one.
-                read.append(self._item(item, f"input[{index}]"))
+                read.append(self._item(item, f"{self._param}[{index}]"))
         return _Read(
             len(self._items),
             (*before.items, *(item for item in read if item is not None)),

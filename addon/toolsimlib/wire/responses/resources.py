@@ -29,8 +29,9 @@ from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
 from toolsimlib.wire.responses.actions import ACTIONS
 from toolsimlib.wire.responses.background import PENDING, is_in_background, response_now, with_response
+from toolsimlib.wire.responses.history import read_history
 from toolsimlib.wire.responses.kept import NotKept, items_of, kept_item
-from toolsimlib.wire.strict import expect, optional, required
+from toolsimlib.wire.strict import optional, required
 
 Kind = Literal["response", "input_items", "cancel", "conversations", "conversation", "items", "item"]
 
@@ -193,7 +194,9 @@ def _new_items(body: Mapping[str, Any], *, needed: bool) -> list[dict[str, Any]]
     if len(items) > MAX_NEW_ITEMS:
         message = f"Invalid 'items': expected at most {MAX_NEW_ITEMS}, but got {len(items)}."
         raise BadRequest(message, "items", "array_above_max_length")
-    return [kept_item(expect(item, dict, f"items[{index}]")) for index, item in enumerate(items)]
+    # An item that cannot be read would be an error in every turn of the conversation.
+    read_history(items, "items")
+    return [kept_item(item) for item in items]
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -70,6 +70,8 @@ def test_pages_together_are_all(count: int, limit: int, order: str) -> None:
         (Call(Resource("response", "r"), "GET", "stream=true"), ANSWER, "streamed again"),
         (Call(Resource("items", "c"), "POST", "", b"{}"), TALK, "Missing required parameter: 'items'"),
         (Call(Resource("items", "c"), "POST", "", b'{"items":[5]}'), TALK, r"items\[0\]"),
+        (Call(Resource("items", "c"), "POST", "", b'{"items":[{"role":"user"},{}]}'), TALK, r"items\[1\]\.role"),
+        (Call(Resource("conversations"), "POST", "", b'{"items":[{"role":"user","content":5}]}'), None, "content"),
         (Call(Resource("items", "c"), "POST", "", b"no"), TALK, "not a JSON object"),
         (Call(Resource("conversation", "c"), "POST", "", b'{"metadata":5}'), TALK, "metadata"),
         (Call(Resource("conversations"), "POST", "", b'{"items":{}}'), None, "items"),
