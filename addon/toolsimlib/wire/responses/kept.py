@@ -23,7 +23,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.wire.errors import error_fields
 from toolsimlib.wire.json_codec import dump, parse_object
 from toolsimlib.wire.lenient import mapping, mappings, string
-from toolsimlib.wire.responses.history import input_items
+from toolsimlib.wire.responses.history import input_items, read_history
 from toolsimlib.wire.responses.shapes import failed
 from toolsimlib.wire.sse import encode
 from toolsimlib.wire.strict import expect, optional, wrong_type
@@ -112,6 +112,9 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     """Return a request with its references replaced by their content. Raises BadRequest, also for 404s."""
     records = [parse_object(record) for record in recalled.records]
     _check_continued(recalled.references, records)
+    if recalled.references:
+        # Behind what it continues, the client's items have other places than those that an error has to name.
+        read_history(body.get("input"))
     history = [item for record in records for item in items_of(record)]
     present = {string(item.get("id")) for item in history}
     found = _found(recalled, present)

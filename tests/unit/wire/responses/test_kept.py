@@ -170,6 +170,23 @@ def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
     assert resolve({"input": "x"}, Recalled(References("r"), (whole,))).body["store"] is False
 
 
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ([{"role": "user", "content": "x"}, {"role": 5, "content": "x"}], "input[1].role"),
+        ([{"type": "item_reference", "id": "o1"}, {"type": "function_call"}], "input[1].name"),
+        (5, "input"),
+    ],
+)
+def test_an_error_names_the_place_in_the_request(asked: Any, param: str) -> None:
+    """As the client sent it, however much it continues."""
+    chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
+    body = {"previous_response_id": "r", "input": asked}
+    with pytest.raises(BadRequest) as caught:
+        resolve(body, Recalled(references(body), chain))
+    assert caught.value.error.param == param
+
+
 @pytest.mark.parametrize("end", [b"}", b',"background":{"stream":false}}'], ids=["foreground", "background"])
 def test_an_answer_is_no_conversation(end: bytes) -> None:
     """Nor the other way round: what would be added to an answer as to a conversation would damage it."""
