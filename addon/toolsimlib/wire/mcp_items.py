@@ -122,19 +122,25 @@ class Decision:
 
 
 def decisions(body: Mapping[str, Any]) -> list[Decision]:
-    """Return the decisions in a request's history not yet followed by a call. Raises BadRequest for one without id."""
+    """Return the decisions in a request's history not yet followed by a call. Raises BadRequest for one without id.
+
+    Of several for one approval request the first counts: the call that it allows cannot be refused after that.
+    """
     items = body.get("input")
     indexed = list(enumerate(items)) if isinstance(items, list) else []
     mcp_items = [(index, item) for index, item in indexed if mapping(item).get("type") in NAMES]
-    made = {item.get("approval_request_id") for _, item in mcp_items if item["type"] == "mcp_call"}
+    over = {string(item.get("approval_request_id")) for _, item in mcp_items if item["type"] == "mcp_call"}
     asked = {string(item.get("id")): item for _, item in mcp_items if item["type"] == "mcp_approval_request"}
     found: list[Decision] = []
     for index, item in mcp_items:
-        if item["type"] != "mcp_approval_response" or item.get("approval_request_id") in made:
+        if item["type"] != "mcp_approval_response":
             continue
         name, param = string(item.get("approval_request_id")), f"input[{index}].approval_request_id"
         if not name:
             raise BadRequest(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+        if name in over:
+            continue
+        over.add(name)
         yes, reason = item.get("approve") is True, string(item.get("reason"))
         found.append(Decision(name, yes, reason, param, asked.get(name, {})))
     return found
@@ -166,7 +172,8 @@ def as_functions(
     ]
     changed = {**body, "tools": [*kept, *functions]}
     if isinstance(items := body.get("input"), list):
-        changed["input"] = [new for item in items for new in _as_calls(item, model_name, is_ours, decided)]
+        left = dict(decided)
+        changed["input"] = [new for item in items for new in _as_calls(item, model_name, is_ours, left)]
     return changed
 
 
@@ -174,11 +181,12 @@ def _as_calls(
     item: Any,
     model_name: Callable[[str, str], str],
     is_ours: Callable[[str], bool],
-    decided: Mapping[str, tuple[Call, CallOutput]],
+    left: dict[str, tuple[Call, CallOutput]],
 ) -> list[Any]:
     kind = mapping(item).get("type")
     if kind == "mcp_approval_response":
-        pair = decided.get(string(item.get("approval_request_id")))
+        # Where it was decided first: the same decision may be there again.
+        pair = left.pop(string(item.get("approval_request_id")), None)
         return call_items(*pair) if pair is not None else []
     label = string(mapping(item).get("server_label"))
     if kind not in NAMES or not is_ours(label):

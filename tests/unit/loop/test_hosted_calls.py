@@ -252,6 +252,19 @@ def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
     assert "it was used" not in str(script.asked[0])
 
 
+@pytest.mark.parametrize("later", [True, False])
+def test_a_decision_that_is_sent_twice_counts_once(later: bool) -> None:
+    """The first one: the model is shown the output of the call that was run, and shown it once."""
+    answer, *_ = play(block("shy__read", a=1))
+    asked = answer["output"][2]
+    yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    history = [{"role": "user", "content": "hi"}, asked, yes, {**yes, "approve": later}]
+    answer, script, servers, _ = play("It is so.", input=history)
+    assert (kinds(answer)[2:], len(servers.calls)) == (["mcp_call", "message"], 1)
+    assert str(script.asked[0]).count("output=") == 1
+    assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape")
+
+
 def test_a_no_is_told_to_the_model() -> None:
     """With its reason, and it stays a no."""
     answer, *_ = play(block("shy__read", a=1))

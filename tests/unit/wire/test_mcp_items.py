@@ -128,7 +128,7 @@ def test_a_request_becomes_one_of_functions() -> None:
 
 
 def test_decisions() -> None:
-    """Those that no call has followed, with the request that they answer if the client echoes it."""
+    """Those that no call has followed, with the request that they answer if the client echoes it; the first counts."""
     [decision] = decisions({"input": HISTORY})
     assert (decision.id, decision.approve, decision.asked) == ("mcpr_1", True, HISTORY[4])
     made = {**HISTORY[2], "approval_request_id": "mcpr_1"}
@@ -137,6 +137,11 @@ def test_decisions() -> None:
     assert (no.approve, no.reason, no.asked, no.param) == (False, "never", {}, "input[0].approval_request_id")
     with pytest.raises(BadRequest):
         decisions({"input": [{"type": "mcp_approval_response", "approve": True}]})
+    [first] = decisions({"input": [*HISTORY, {**HISTORY[5], "approve": False}]})
+    assert first.approve
+    odd = {**HISTORY[2], "approval_request_id": ["mcpr_1"]}
+    with pytest.raises(BadRequest):
+        decisions({"input": [odd, {**HISTORY[5], "approval_request_id": {}}]})
     for nothing in ({}, {"input": "hi"}, {"input": [3, None]}):
         assert decisions(nothing) == []
         assert listed(nothing) == set()
