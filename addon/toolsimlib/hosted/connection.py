@@ -153,11 +153,13 @@ class Connection:
 
     async def _opened(self) -> _Life:
         async with self._opening:
-            if self._life is not None and not self._life.is_over:
-                return self._life
-            if (pause := self._not_before - self._clock()) > 0:
-                raise ServerFailed(f"The server {self.server.label!r} has failed; it is tried again in {pause:.0f} s.")
-            life = self._life = _Life(self, self._seconds)
+            if self._life is None or self._life.is_over:
+                if (pause := self._not_before - self._clock()) > 0:
+                    label = self.server.label
+                    raise ServerFailed(f"The server {label!r} has failed; it is tried again in {pause:.0f} s.")
+                self._life = _Life(self, self._seconds)
+            # It may still be opening: whoever asked for that may have left.
+            life = self._life
             await life.begin()
             return life
 
@@ -215,8 +217,8 @@ class _Life:
         return self._closing.is_set() or (self.task is not None and self.task.done())
 
     async def begin(self) -> None:
-        """Open it. Raises what the package raises."""
-        self.task = asyncio.create_task(self._run())
+        """Open it, or wait until it is open. Raises what the package raises."""
+        self.task = self.task or asyncio.create_task(self._run())
         await asyncio.shield(self._up)
 
     def end_later(self) -> None:

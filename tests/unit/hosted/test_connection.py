@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from toolsimlib.hosted.servers import Server, read_file
 SECONDS = 3.0
 # For what ends by itself: on a busy machine a process that says 2,000 things takes longer.
 PATIENT = 60.0
+FOLDER = str(Path(BAD["args"][0]).parent)
 
 
 def server(**fields: Any) -> Server:
@@ -116,6 +118,19 @@ async def test_whoever_leaves_stops_only_his_own_call(bad: Connection) -> None:
         await call
     assert (await bad.call("echo", {}, 100)).code == UNREACHABLE  # It still sleeps: its time runs out.
     assert (await bad.call("echo", {}, 100)).output == "{}"
+
+
+@pytest.mark.slow
+async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
+    """The next one waits until the server is up."""
+    program = "import runpy, sys, time; time.sleep(1); runpy.run_path(sys.argv[1])"
+    slow = server(command=BAD["command"], args=["-c", program, *BAD["args"]], env={"PYTHONPATH": FOLDER})
+    connection = Connection(slow, PATIENT)
+    asked = asyncio.create_task(connection.tools())
+    await asyncio.sleep(0.3)
+    asked.cancel()
+    assert (await connection.tools())[0].name == "echo"
+    await connection.close()
 
 
 @pytest.mark.slow
