@@ -8,6 +8,7 @@ import importlib.util
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from toolsimlib.hosted.outcome import Outcome
@@ -35,6 +36,7 @@ class Pool:
     def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
+        self._module: ModuleType | None = None
         self._connections: OrderedDict[Server, Connection] = OrderedDict()
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -53,12 +55,14 @@ class Pool:
         await asyncio.gather(*closing, *self._ending, return_exceptions=True)
 
     async def _connection(self, server: Server) -> Connection:
-        # Importing the package takes a second, which must not block the event loop.
-        module = await asyncio.to_thread(importlib.import_module, "toolsimlib.hosted.connection")
+        if self._module is None:
+            # Importing the package takes a second, which must not block the event loop. Later nothing is awaited here,
+            # so that the calls of a round reach their server in their order.
+            self._module = await asyncio.to_thread(importlib.import_module, "toolsimlib.hosted.connection")
         endpoint = server.endpoint
         found: Connection | None = self._connections.get(endpoint)
         if found is None:
-            found = self._connections[endpoint] = module.Connection(server, self._seconds, clock=self._clock)
+            found = self._connections[endpoint] = self._module.Connection(server, self._seconds, clock=self._clock)
         self._connections.move_to_end(endpoint)
         self._close_idle()
         return found

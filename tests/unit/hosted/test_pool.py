@@ -17,6 +17,7 @@ LOCAL = Server("local", ("x",))
 
 class Fake:
     made: ClassVar[list[Any]] = []
+    called: ClassVar[list[str]] = []
 
     def __init__(self, server: Server, seconds: float, *, clock: Any) -> None:
         self.server, self.used, self.is_busy, self.is_closed, self._clock = server, clock(), False, False, clock
@@ -26,6 +27,10 @@ class Fake:
         self.used = self._clock()
         return ()
 
+    async def call(self, tool: str, arguments: object, limit: int) -> str:
+        Fake.called.append(tool)
+        return tool
+
     async def close(self) -> None:
         self.is_closed = True
 
@@ -33,7 +38,7 @@ class Fake:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(room, "Connection", Fake)
-    Fake.made = []
+    Fake.made, Fake.called = [], []
     return SimpleNamespace(time=0.0)
 
 
@@ -49,6 +54,15 @@ async def test_one_connection_for_one_server(now: Any) -> None:
     assert [each.server for each in Fake.made] == [LOCAL, web(1), web(2)]
     await pool.close()
     assert all(each.is_closed for each in Fake.made)
+
+
+async def test_calls_keep_their_order(now: Any) -> None:
+    """A model writes a file before it reads it, and a server that runs one call at a time must do so too."""
+    pool = Pool(1, clock=lambda: now.time)
+    await pool.tools(LOCAL)
+    tools = [str(number) for number in range(200)]
+    await asyncio.gather(*(pool.call(LOCAL, tool, {}, 1) for tool in tools))
+    assert Fake.called == tools
 
 
 async def test_idle_ones_are_closed(now: Any) -> None:
