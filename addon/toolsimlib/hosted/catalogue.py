@@ -70,6 +70,7 @@ class Catalogue:
         self._taken = set(taken)
         self._allow, self._deny = allow, deny
         self._tools: dict[str, HostedTool] = {}
+        self._names: dict[tuple[str, str], str] = {}  # By label and tool.
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
         """Add the tools of a server; return those that are on offer."""
@@ -83,7 +84,9 @@ class Catalogue:
             if not self._is_allowed({name, tool.name}) or not server.allows(tool.name, read_only=tool.reads_only):
                 continue
             asks = server.asks(tool.name, read_only=tool.reads_only)
-            self._tools[self._free(name)] = HostedTool(server, tool, asks)
+            name = self._free(name)
+            self._tools[name] = HostedTool(server, tool, asks)
+            self._names[server.label, tool.name] = name
             offered.append(tool)
         return offered
 
@@ -96,7 +99,11 @@ class Catalogue:
 
     def names(self, label: str) -> dict[str, str]:
         """Return, for each tool of one server, the name that the model is shown."""
-        return {found.tool.name: name for name, found in self._tools.items() if found.server.label == label}
+        return {tool: name for (whose, tool), name in self._names.items() if whose == label}
+
+    def name(self, label: str, tool: str) -> str:
+        """Return the name under which the model is shown a tool; if it is not on offer, one that no other tool has."""
+        return self._names.get((label, tool)) or self._free(shown_name(label, tool))
 
     @property
     def shown(self) -> frozenset[str]:

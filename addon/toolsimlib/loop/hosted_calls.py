@@ -24,7 +24,7 @@ from toolsimlib.conversation import Call, Called, CallOutput, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, TextDelta
 from toolsimlib.hosted.approvals import Approvals, Desk, Question
-from toolsimlib.hosted.catalogue import Catalogue, HostedTool, shown_name
+from toolsimlib.hosted.catalogue import Catalogue, HostedTool
 from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
 from toolsimlib.hosted.pool import Pool
 from toolsimlib.hosted.servers import Server, read_tool
@@ -156,7 +156,7 @@ class HostedCalls:
             emitted += events
             decided[decision.id] = pair
         functions = self._catalogue.functions()
-        self.body = mcp_items.as_functions(body, functions, shown_name, self._is_ours, decided)
+        self.body = mcp_items.as_functions(body, functions, self._catalogue.name, self._is_ours, decided)
         if "tool_choice" in body:
             choice = mcp_items.choice_of_functions(body["tool_choice"], self._catalogue.names)
             self.body = {**self.body, "tool_choice": choice}
@@ -199,7 +199,7 @@ class HostedCalls:
         call_id = decision.id
         if asked is None or not decision.approve:
             label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
-            shown, arguments = shown_name(label, name), string(decision.asked.get("arguments"))
+            shown, arguments = self._catalogue.name(label, name), string(decision.asked.get("arguments"))
             if asked is not None:
                 shown, arguments = asked.shown, asked.arguments
             reason = f" {decision.reason[:_MAX_WORDS]}" if decision.reason else ""

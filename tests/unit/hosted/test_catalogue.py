@@ -22,6 +22,7 @@ def test_tools_become_functions() -> None:
     assert catalogue.find("files__drop") is None
     assert catalogue.names("files") == {"read": "files__read", "write": "files__write"}
     assert catalogue.names("other") == {}
+    assert (catalogue.name("files", "read"), catalogue.name("files", "drop")) == ("files__read", "files__drop")
 
 
 def test_masks_hold() -> None:

@@ -354,6 +354,20 @@ def test_masks_hold_for_servers_too() -> None:
     assert b"UNKNOWN_TOOL" in data
 
 
+def test_history_keeps_the_names_of_its_calls() -> None:
+    """A call of a tool whose usual name is taken is not shown as one of the client's function, not even later."""
+    tools = [{"type": "function", "name": name, "parameters": SCHEMA} for name in ("free__read", "shy__gone")]
+    answer, script, *_ = play(block("free__read_2", a=1), "It is so.", tools=tools)
+    shown = script.asked[1][-2]["content"]
+    assert '"free__read_2"' in shown
+    gone = {"type": "mcp_call", "id": "mcp_1", "server_label": "shy", "name": "gone", "arguments": "{}", "output": "x"}
+    history = [{"role": "user", "content": "hi"}, *answer["output"], {"role": "user", "content": "and?"}, gone]
+    _, script, *_ = play("On.", input=history, tools=tools)
+    assert shown in str(script.asked[0])
+    assert '"free__read"' not in str(script.asked[0][1:])
+    assert '"shy__gone_2"' in str(script.asked[0])
+
+
 def test_a_request_brings_a_server() -> None:
     """Its tools are run where the operator allows its host; what is for it alone is not echoed."""
     mine = {"type": "mcp", "server_label": "mine", "server_url": "https://docs.example/k3y"}
