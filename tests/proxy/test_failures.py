@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from proxy.conftest import CALL
 from support.line import Line, Reply
@@ -223,6 +224,21 @@ def test_models_of_a_backend_that_is_down(tmp_path: Path) -> None:
         assert line.request("HEAD", "/v1/models").body == b""
         assert "toolsim {" not in proxy.log()
         assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["/toolsim/metrics", "/v1/responses/r", "/v1/conversations/c", "/v1/models"])
+def test_an_answer_to_head_is_only_a_head(path: str) -> None:
+    """A body would be read as the beginning of the next answer on the connection."""
+    backend = f"http://127.0.0.1:{free_port()}"
+    with (
+        Mitmdump(backend, toolsim_backend="chat", toolsim_store="memory") as proxy,
+        httpx.Client(base_url=proxy.url, limits=httpx.Limits(max_connections=1)) as client,
+    ):
+        for _ in range(2):
+            head, whole = client.head(path), client.get(path)
+            assert head.content == b""
+            assert head.headers["content-type"] == whole.headers["content-type"]
+            assert whole.content
 
 
 def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:

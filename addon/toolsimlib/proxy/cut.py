@@ -262,6 +262,14 @@ class EndableStream(PromptStream):
         yield from ()
 
     @override
+    def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
+        assert self.flow.response is not None
+        if self.flow.request.method == "HEAD" and not already_streamed:
+            # mitmproxy would send the body of our own answer, and the client read it as the beginning of the next one.
+            self.flow.response.raw_content = b""
+        yield from super().send_response(already_streamed)
+
+    @override
     def state_done(self, event: Event) -> CommandGenerator[None]:
         if not self.ended:
             yield from super().state_done(event)
