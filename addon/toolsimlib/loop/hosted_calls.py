@@ -41,9 +41,8 @@ from toolsimlib.wire.tools import read_tools
 _MAX_WORDS = 65_536
 """How many characters of its own words the model is shown again."""
 _NO = "The user refused this call."
-_STALE = (
-    "This approval is not known here: it was used already, has expired or was never asked for. The call was not run."
-)
+# If it was used, the call has been run: a client that got an error instead of the answer sends its approval again.
+_STALE = "This approval is not known here: it was used already, has expired or was never asked for. Nothing is run now."
 _OPERATOR = "The operator refused this call, or was not there to allow it. It was not run."
 _NOBODY = "This call needs a yes, which nobody can give here. It was not run."
 

@@ -246,6 +246,7 @@ def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
     _, script, servers, job = play("Again.", input=history)
     assert servers.calls == []
     assert "it was used" in str(script.asked[0])
+    assert "not run" not in str(script.asked[0]), "it was run, though the client may never have received the output"
     assert job.report.hosted_calls == ["REFUSED:drop"]
     _, script, servers, _ = play("On.", input=[*history, *answer["output"], {"role": "user", "content": "and?"}])
     assert servers.calls == []
