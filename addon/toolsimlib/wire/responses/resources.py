@@ -133,12 +133,12 @@ def respond(call: Call, value: bytes | None) -> Response:
         case "items", _:
             new = _new_items(_object(call.body), needed=True)
             return Response(_listed(new), resource.id, _value(conversation, [*items, *new]))
-    found = next((item for item in items if item.get("id") == resource.item), None)
+    found = next((item for item in reversed(items) if item.get("id") == resource.item), None)
     if found is None:
         raise _missing(f"Item with id '{resource.item}' not found.")
     if call.method == "GET":
         return Response(found)
-    remaining = [item for item in items if item is not found]
+    remaining = [item for item in items if item.get("id") != resource.item]
     return Response(conversation, resource.id, _value(conversation, remaining))
 
 
@@ -151,7 +151,9 @@ def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
         raise BadRequest(message, "limit", "invalid_value")
     if order not in ("asc", "desc"):
         raise BadRequest(f"Invalid 'order': expected asc or desc, but got {order[:20]!r}.", "order", "invalid_value")
-    ordered = list(items) if order == "asc" else list(reversed(items))
+    # A client may have sent an item again: of two with the same id, the next page would follow the first for ever.
+    unique = list({string(item.get("id")) or index: item for index, item in enumerate(items)}.values())
+    ordered = unique if order == "asc" else unique[::-1]
     start = 0
     if after is not None:
         places = [index for index, item in enumerate(ordered) if item.get("id") == after]

@@ -58,6 +58,20 @@ def test_pages_together_are_all(count: int, limit: int, order: str) -> None:
     assert read == (items if order == "asc" else items[::-1])
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_pages_end_although_an_item_is_there_twice(order: str) -> None:
+    """A client that repeats items in a conversation, with their ids, reads each of them once, and deletes both."""
+    items = [{"id": f"i{number}"} for number in range(30)] * 2
+    first = page(items, f"order={order}")
+    second = page(items, f"order={order}&after={first['last_id']}")
+    assert (first["has_more"], second["has_more"]) == (True, False)
+    read = first["data"] + second["data"]
+    assert read == (items[:30] if order == "asc" else items[29::-1])
+    value = json.dumps({"conversation": {"id": "c"}, "items": items}).encode()
+    left = json.loads(respond(Call(Resource("item", "c", "i1"), "DELETE"), value).value)["items"]
+    assert {"id": "i1"} not in left
+
+
 @pytest.mark.parametrize(
     ("call", "value", "words"),
     [
