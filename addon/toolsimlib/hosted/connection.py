@@ -157,7 +157,7 @@ class Connection:
                 if (pause := self._not_before - self._clock()) > 0:
                     label = self.server.label
                     raise ServerFailed(f"The server {label!r} has failed; it is tried again in {pause:.0f} s.")
-                self._life = _Life(self, self._seconds)
+                self._life, self._tools = _Life(self, self._seconds), None
             # It may still be opening: whoever asked for that may have left.
             life = self._life
             await life.begin()

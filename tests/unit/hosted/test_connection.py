@@ -121,6 +121,17 @@ async def test_whoever_leaves_stops_only_his_own_call(bad: Connection) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("bad", [PATIENT], indirect=True)
+async def test_a_new_connection_lists_the_tools_anew(bad: Connection) -> None:
+    """Even if it was a call that opened it: a server that was restarted may have other tools."""
+    tools = await bad.tools()
+    assert (await bad.call("die", {}, 100)).code == UNREACHABLE
+    assert (await bad.call("echo", {}, 100)).output == "{}"
+    assert await bad.tools() is not tools
+    assert await bad.tools() is await bad.tools()
+
+
+@pytest.mark.slow
 async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
     """The next one waits until the server is up."""
     program = "import runpy, sys, time; time.sleep(1); runpy.run_path(sys.argv[1])"
