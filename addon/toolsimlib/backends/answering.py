@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from tornado.web import RequestHandler
 
@@ -10,7 +11,10 @@ from toolsimlib.errors import ApiError
 
 
 class AnsweringHandler(RequestHandler):
-    """Answers a POST by ``answer``, in its own task, which is in ``running``; errors have the API's own shape."""
+    """Answers a POST by ``answer``, in its own task, which is in ``running``.
+
+    Every error has the API's own shape, whatever raised it.
+    """
 
     running: set[asyncio.Task[None]]
 
@@ -40,6 +44,11 @@ class AnsweringHandler(RequestHandler):
         """Cancel the answer: its client has left."""
         if self._task is not None:
             self._task.cancel()
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer with tornado's own errors, among them a 500 for any exception."""
+        kind = "invalid_request_error" if status_code < 500 else "server_error"
+        self.refuse(ApiError(f"{self.request.method} {self.request.path}: {self._reason}", kind, status=status_code))
 
     def refuse(self, error: ApiError) -> None:
         """Answer with an error."""

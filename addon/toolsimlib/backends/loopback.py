@@ -146,7 +146,7 @@ class Loopback:
 
 
 class _Handler(AnsweringHandler):
-    """Gives every error the API's own shape, whatever raised it. ``METHODS`` are those that the resource allows."""
+    """Refuses what is not served here. ``METHODS`` are those that the resource allows."""
 
     METHODS: ClassVar[Sequence[str]]
 
@@ -175,10 +175,6 @@ class _Handler(AnsweringHandler):
     def exists(self) -> bool:
         """Return whether the path names a resource."""
         return True
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        kind = "invalid_request_error" if status_code < 500 else "server_error"
-        self.refuse(ApiError(f"{self.request.method} {self.request.path}: {self._reason}", kind, status=status_code))
 
 
 class _Models(_Handler):

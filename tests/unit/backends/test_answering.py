@@ -13,7 +13,7 @@ from tornado.web import Application
 
 
 class Slow(AnsweringHandler):
-    """Refuses, or never answers."""
+    """Refuses, fails, or never answers."""
 
     def initialize(self, running: set[asyncio.Task[None]], began: asyncio.Event) -> None:
         self.running = running
@@ -23,6 +23,8 @@ class Slow(AnsweringHandler):
         if self.request.path == "/refused":
             self.refuse(ApiError("Later.", code="c", status=503, retry_after=7))
             return
+        if self.request.path == "/failed":
+            raise RuntimeError
         self.began.set()
         await asyncio.Event().wait()
 
@@ -44,6 +46,13 @@ async def test_a_refusal_has_the_apis_shape(served: tuple[str, set[asyncio.Task[
         answer = await client.post(f"{served[0]}/refused")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
     assert answer.json()["error"] == {"message": "Later.", "type": "server_error", "param": None, "code": "c"}
+
+
+async def test_an_exception_has_the_apis_shape(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
+    """Clients parse no page of HTML."""
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(f"{served[0]}/failed")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
 
 
 async def test_a_client_that_leaves_ends_its_answer(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
