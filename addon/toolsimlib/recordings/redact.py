@@ -2,7 +2,8 @@
 
 1. A text keeps its length: each hidden character becomes an ``x``. So the text of a stream can be joined, searched, and
    split again at the same places: a key that arrived in ten deltas is found.
-2. A secret is hidden in the same way on both sides, so that a stored exchange still replays.
+2. A secret is hidden in the same way on both sides, so that a stored exchange still replays: in any form of a call,
+   which stays one. A number remains a number, of ones, and ``null`` is no secret.
 3. Headers are the other way round: whatever is not known to be harmless is hidden, since anyone may invent a header.
 4. JSON that holds no secret is unchanged, to the byte.
 
@@ -41,14 +42,20 @@ _MAX_CACHED = 200
 # looks like the rest of a document, there is no value: the quote closed a label, such as "Password:".
 _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
-    r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`])(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
+    r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`]|<\|\\*\"\|>)(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
     r"|(?:[ \t]{0,4}(?:=>|:=|=)|:)[ \t]{0,4}(?=[^\s\"'`&;,<>\\{\[(]))"
 )
-_BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}")
-_TAGGED = re.compile(
-    r"<(?:[\w.-]{1,64}:)?(?P<name>[A-Za-z][\w.-]{0,63})(?:\s[^<>]{0,256})?>(?:<!\[CDATA\[)?(?P<secret>[^<>]{1,65536})>?</"
+# Brackets at the end close what the value stands in.
+_BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
+# The last one is Gemma's.
+_CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"} | {">": re.compile(r"<\|\\*\"\|>")}
+# <password>, <parameter=password>, <parameter name="password"> and <arg_key>password</arg_key><arg_value>, or an end.
+_TAG = re.compile(
+    r"</(?P<closed>[\w.:｜-]{1,128})"
+    r"|<(?:arg_key>|[\w.:｜-]{0,64}parameter(?:=| name=\\*\")|(?:[\w.-]{1,64}:)?)(?P<name>[A-Za-z][\w.-]{0,63})"
+    r"(?:</arg_key>\s{0,64}<arg_value|\\*\"[^<>]{0,64}|\s[^<>]{0,256})?>"
 )
-_CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"}
+_TAG_END = re.compile(r"[\s=>]")
 
 # Escaped whitespace in JSON inside JSON: its letter would be taken for the start of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
@@ -60,6 +67,9 @@ _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _STREAM_BLANK = b"\xef\xbb\xbf\r\n "
 # Line breaks are not masked: JSON inside JSON escapes them, which is longer, and both sides must stay alike.
 _MASKED = re.compile(r"\\+[nr]|[^\r\n\\]+|\\+")
+_CONSTANTS = frozenset({"null", "true", "false", "None", "True", "False"})
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_DIGIT = re.compile(r"[0-9]")
 
 
 class Redactor:
@@ -154,7 +164,7 @@ class Redactor:
             if end <= done:
                 continue
             start = max(start, done)
-            characters += [text[done:start], _MASKED.sub(_mask, text[start:end])]
+            characters += [text[done:start], _masked(text[start:end])]
             done = end
         return "".join([*characters, text[done:]])
 
@@ -191,9 +201,7 @@ class Redactor:
         for _, pattern in PATTERNS:
             for found in pattern.finditer(text):
                 yield found.span("secret")
-        for found in _TAGGED.finditer(text):
-            if is_secret_name(found["name"]):
-                yield found.span("secret")
+        yield from _elements(text)
         position = 0
         while (named := _NAMED.search(text, position)) is not None:
             # The value of a harmless name may itself begin with a name.
@@ -215,7 +223,7 @@ class Redactor:
             case Edited():
                 return value
             case str():
-                clean = "x" * len(value) if secret else text(value)
+                clean = _masked(value) if secret else text(value)
                 return value if clean == value else clean
             case list():
                 items = [self._walk(item, text, name, secret=secret) for item in value]
@@ -245,6 +253,34 @@ def _for_server(value: Any) -> Any:
     if found is None or not value[found.end() :].strip("/"):
         return value
     return found[0] + "/" + "x" * (len(value) - found.end() - 1)
+
+
+def _elements(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the contents of elements with a secret's name, unless they hold other elements."""
+    begun: dict[str, int] = {}
+    latest = ""
+    for found in _TAG.finditer(text):
+        if found["closed"] is None:
+            latest = _TAG_END.split(found[0].rpartition("<")[2], 1)[0]
+            begun.pop(latest, None)
+            if is_secret_name(found["name"]):
+                begun[latest] = found.end()
+            continue
+        # Models also forget to close the last one.
+        start, end = begun.get(found["closed"]) or begun.get(latest), found.start()
+        begun.clear()
+        if start is None:
+            continue
+        rest = text[start:end].lstrip().removeprefix("<![CDATA[")
+        if content := rest.rstrip().removesuffix("]]>"):
+            start = end - len(rest)
+            yield start, start + len(content)
+
+
+def _masked(secret: str) -> str:
+    if secret in _CONSTANTS:
+        return secret
+    return _DIGIT.sub("1", secret) if _NUMBER.fullmatch(secret) else _MASKED.sub(_mask, secret)
 
 
 def _mask(found: re.Match[str]) -> str:

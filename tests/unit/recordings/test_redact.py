@@ -92,6 +92,13 @@ def test_shape_in_json(name: str, depth: int) -> None:
         '<user password="hunter2"/>',
         '<my:password type="text">hunter2</my:password>',
         "<password><![CDATA[hunter2]]></password>",
+        "<password>a <b> of hunter2</password>",
+        "<function=f>\n<parameter=password>\nhunter2\n</parameter>\n</function>",
+        "<function=f><parameter=password>hunter2</function>",
+        '<invoke name="f"><parameter name="password">hunter2</parameter></invoke>',
+        '<｜DSML｜parameter name="password" string="true">hunter2</｜DSML｜parameter>',
+        "f<arg_key>password</arg_key>\n<arg_value>hunter2</arg_value>",
+        'call:f{password:<|"|>hunter2<|"|>,a:1}',
     ],
 )
 def test_named_value_in_a_text(text: str) -> None:
@@ -100,6 +107,27 @@ def test_named_value_in_a_text(text: str) -> None:
     assert "hunter2" not in clean
     assert "inside" not in clean
     assert len(clean) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"page_token":null,"token": true}', '{"page_token":null,"token": true}'),
+        ("[f(page_token=None), g(a=[1, 2], token=False)]", "[f(page_token=None), g(a=[1, 2], token=False)]"),
+        ('[{"a":{"password":20450}}]', '[{"a":{"password":11111}}]'),
+        ("f(token=20450)", "f(token=11111)"),
+        ("<password>20450</password>", "<password>11111</password>"),
+        ('{"password":"20450","token":"null"}', '{"password":"11111","token":"null"}'),
+        ("{token:hunter2}", "{token:xxxxxxx}"),
+        ("<password> <![CDATA[hunter2]]> </password>", "<password> <![CDATA[xxxxxxx]]> </password>"),
+        ("the <token> that <b>you</b> chose</p>", "the <token> that <b>you</b> chose</p>"),
+        ("<secrets><a>1</a> <token>hunter2</token></secrets>", "<secrets><a>1</a> <token>xxxxxxx</token></secrets>"),
+    ],
+)
+def test_what_encloses_a_value_stays(text: str, expected: str) -> None:
+    """JSON stays JSON, and a call a call: values keep their types, and the marks around them stay."""
+    assert Redactor().text(text) == expected
+    assert Redactor().value({"a": text}) == {"a": expected}
 
 
 @pytest.mark.parametrize(
@@ -298,6 +326,10 @@ def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
         "eyJ-",
         "token=",
         "<password>",
+        "<parameter=password>",
+        "<arg_key>",
+        "</",
+        "token=))))))))",
         "sk-",
         "\\",
         "a.b-",

@@ -55,6 +55,32 @@ def test_same(tmp_path: Path, is_stream: bool) -> None:
     assert str(result) == f"{path}: same"
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    [
+        '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn","page_token":null}}</tool_call>',
+        '<tool_call>{"name":"get_weather","arguments":"{\\"token\\":204501}"}</tool_call>',
+        "<use_tool><name>get_weather</name><token>hunter2</token></use_tool>",
+        "<use_tool><name>get_weather</name><token><![CDATA[hunter2]]></token></use_tool>",
+        "<tool_call>\n<function=get_weather>\n<parameter=token>\nhunter2\n</parameter>\n</function>\n</tool_call>",
+        "<tool_call>get_weather\n<arg_key>token</arg_key>\n<arg_value>hunter2</arg_value>\n</tool_call>",
+        '<function_calls><invoke name="get_weather"><parameter name="token">hunter2</parameter></invoke>'
+        "</function_calls>",
+        '<|python_start|>[get_weather(city="Bonn", page_token=None)]<|python_end|>',
+        '<|tool_call>call:get_weather{token:<|"|>hunter2<|"|>}<tool_call|>',
+    ],
+)
+def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stream: bool) -> None:
+    """In whichever form a model wrote it, an argument with a secret's name is hidden alike on both sides."""
+    path = recording(tmp_path, stream=is_stream, text=call)
+    assert "one-call" in path.name
+    assert b"hunter2" not in path.read_bytes()
+    assert b"204501" not in path.read_bytes()
+    result = replay_file(path)
+    assert result.same, result
+
+
 def test_recorded_options_are_in_force(stream: Path) -> None:
     """The recording's options say that the backend speaks chat, and they are applied."""
     assert replay_file(stream).same
