@@ -105,7 +105,7 @@ class Pseudonyms:
                 return None  # The text of a token, as numbers.
             case list():
                 return [self.value(item, key) for item in value]
-            case dict() if key not in STRUCTURE or key in ("tool_choice", "format"):
+            case dict():  # Also under a term of the API's: the schema of a property that is called "code".
                 return {name: self.value(member, name) for name, member in value.items()}
         return value
 

@@ -121,6 +121,14 @@ def test_data() -> None:
     assert WORDS.text('{"unit": "metric"}') == f'{{"unit": "{WORDS.text("metric")}"}}'
 
 
+@pytest.mark.parametrize("name", ["code", "format", "id", "mode", "name", "pattern", "required", "status", "type"])
+def test_the_schema_of_a_property_with_a_name_of_the_api(name: str) -> None:
+    """A property may be called what the API calls its own fields: its schema changes like any other."""
+    schema = {"type": "string", "format": "date", "description": "Of Paris", "enum": ["metric"]}
+    other = WORDS.value({"parameters": {"properties": {name: schema}}})["parameters"]["properties"][name]
+    assert other == {**schema, "description": WORDS.text("Of Paris"), "enum": [WORDS.text("metric")]}
+
+
 def test_files(tmp_path: Path) -> None:
     """The backend's side is changed, and the addon rewrites the client's from it, so that the recording replays."""
     command = Pseudonymise()
