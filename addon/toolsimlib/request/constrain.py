@@ -57,8 +57,8 @@ def grammar_fields(
 ) -> dict[str, Any]:
     """Return the fields of a backend's body that hold a grammar; none if the answer's format is not a grammar.
 
-    None either if there are too many tools for one: we then ask for calls in words. ``untagged``: whether calls without
-    the tag count.
+    None either if there are too many tools for one, or a schema that cannot be written out: we then ask for calls in
+    words. ``untagged``: whether calls without the tag count.
     """
     if policy.constrain != "gbnf" or not tools:
         return {}
@@ -67,7 +67,7 @@ def grammar_fields(
     required = choice.mode == "required"
     try:
         return {"grammar": call_grammar(schemas, policy.sentinel, required=required, untagged=untagged, limit=limit)}
-    except TooLarge:
+    except (TooLarge, RecursionError):
         return {}
 
 

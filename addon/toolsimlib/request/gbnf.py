@@ -29,6 +29,7 @@ from typing import Any
 
 from toolsimlib.plan import Tool
 from toolsimlib.request.gbnf_rules import Rules, literal, none_of
+from toolsimlib.wire.lenient import mapping
 
 _MAX_REPEAT = 500
 """llama.cpp expands ``x{0,n}`` to n rules, and refuses a few thousand: longer strings and arrays are unbounded."""
@@ -50,6 +51,8 @@ _COMMON = {
     "boolean": '"true" | "false"',
     "null": '"null"',
 }
+_ANNOTATIONS = frozenset({"allOf", "default", "deprecated", "description", "examples", "readOnly", "writeOnly"})
+"""What may stand beside an ``allOf`` without a say in what it allows."""
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
@@ -117,7 +120,9 @@ class _Values:
                 merged = [{**rest, **branch} if isinstance(branch, Mapping) else rest for branch in branches]
                 return self._either(merged)
         if isinstance(parts := schema.get("allOf"), list):
-            return self.rule(self._merged(schema, parts))
+            # How older generators refer to a model, which may contain itself.
+            is_one = len(parts) == 1 and schema.keys() <= _ANNOTATIONS
+            return self.rule(parts[0] if is_one else self._merged(schema, parts))
         match schema.get("type"):
             case list(kinds) if kinds:
                 return self._either([{**schema, "type": kind} for kind in kinds])
@@ -161,8 +166,8 @@ class _Values:
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
                 part = self._target(part["$ref"])
             if isinstance(part, Mapping) and "allOf" not in part:
-                properties = {**whole.get("properties", {}), **part.get("properties", {})}
-                required = [*whole.get("required", ()), *part.get("required", ())]
+                properties = {**mapping(whole.get("properties")), **mapping(part.get("properties"))}
+                required = [*_names(whole.get("required")), *_names(part.get("required"))]
                 whole |= part
                 whole |= {"properties": properties, "required": required} if properties else {}
         return whole
@@ -193,7 +198,7 @@ class _Values:
     def _object(self, schema: Mapping[str, Any]) -> str:
         declared = schema.get("properties")
         properties: dict[str, Any] = dict(declared) if isinstance(declared, Mapping) else {}
-        required = [name for name in schema.get("required") or () if isinstance(name, str)]
+        required = _names(schema.get("required"))
         properties |= {name: True for name in required if name not in properties}
         further = schema.get("additionalProperties", not properties)
         if "patternProperties" in schema:
@@ -219,6 +224,11 @@ def _repeat(least: int, most: int | None) -> str:
     if most is None or most > _MAX_REPEAT:
         return f"{{{least},}}" if least else "*"
     return f"{{{least},{max(least, most)}}}"
+
+
+def _names(required: object) -> list[str]:
+    """Return the names in a ``required``; in old schemas it is a boolean, about the property itself."""
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
 
 def _count(value: object) -> int | None:

@@ -74,6 +74,13 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         },
         [{"city": "x", "b": None}, {"city": "x", "b": 1}, {"b": None}],
     ),
+    "all of one that contains itself": (
+        {
+            **closed(a={"allOf": [{"$ref": "#/$defs/node"}], "description": "The first."}),
+            "$defs": {"node": closed(next={"allOf": [{"$ref": "#/$defs/node"}]}, v={"type": "integer"})},
+        },
+        [{"a": {}}, {"a": {"next": {"next": {"v": 1}}}}, {"a": {"next": {"v": "x"}}}, {"a": 1}],
+    ),
     "arrays": (
         closed(a={"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3}),
         [{"a": value} for value in ([], [1], [1, 2, 3], [1, 2, 3, 4], ["x"], 1)],
@@ -137,6 +144,8 @@ def test_a_grammar_accepts_what_its_schema_accepts(kind: str) -> None:
         closed(s={"$ref": "https://example.com/schema"}),
         closed(s={"$ref": "#/properties/s"}),
         {"type": "object", "properties": {"s": True}, "patternProperties": {"^x": {}}},
+        {"type": "object", "properties": {"s": True, "o": {"type": "object", "required": True}}},
+        {"allOf": [{"properties": {"s": True}, "required": None}, {"properties": None}]},
     ],
 )
 def test_what_a_grammar_cannot_express_is_left_open(schema: dict[str, Any]) -> None:
