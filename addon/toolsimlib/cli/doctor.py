@@ -18,7 +18,7 @@ from toolsimlib.cli.probe import Answer, Unreachable, ask
 from toolsimlib.command_line import UsageError
 from toolsimlib.proxy.reporting.turn_line import printable
 from toolsimlib.wire.dialect import CHAT, RESPONSES, Api
-from toolsimlib.wire.lenient import mappings, string
+from toolsimlib.wire.lenient import mapping, mappings, string
 
 _MAX_SHOWN = 6
 _MAX_CHARS = 120
@@ -49,6 +49,8 @@ def main(args: Namespace) -> int:
     key = ""
     if args.key_env and not (key := os.environ.get(args.key_env, "")):
         raise UsageError(f"--key-env: the environment variable {args.key_env} is not set")
+    if not (key := key.strip()).isascii() or not key.isprintable():
+        raise UsageError(f"--key-env: {args.key_env} holds characters that no key has")
     try:
         found = examine(args.url.rstrip("/"), key)
         model = args.model or (found.models[0] if found.models else "")
@@ -166,10 +168,9 @@ def _contents(body: Mapping[str, Any]) -> tuple[list[str], str]:
     """Return the names of the calls and the text of an answer of either API."""
     calls, texts = [], []
     for choice in mappings(body.get("choices")):
-        message = choice.get("message")
-        message = message if isinstance(message, dict) else {}
+        message = mapping(choice.get("message"))
         texts.append(string(message.get("content")))
-        calls += [string((call.get("function") or {}).get("name")) for call in mappings(message.get("tool_calls"))]
+        calls += [string(mapping(call.get("function")).get("name")) for call in mappings(message.get("tool_calls"))]
     for item in mappings(body.get("output")):
         if item.get("type") == "function_call":
             calls.append(string(item.get("name")))

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 from toolsimlib.proxy.address import is_loopback, parse_url
 from toolsimlib.wire.errors import NO_WORDS, read_error
@@ -65,20 +73,21 @@ def ask(url: str, *, key: str = "", json_body: object = None, seconds: float = 1
     proxies = [ProxyHandler({})] if is_loopback(parse_url(url).host) else []
     opener = build_opener(_NoRedirect, HTTPHandler, HTTPSHandler, *proxies)
     try:
-        with opener.open(Request(url, data=data, headers=headers), timeout=seconds) as response:
-            return _read(response.status, response)
-    except HTTPError as error:
-        with error:
-            return _read(error.code, error)
+        with _opened(opener, Request(url, data=data, headers=headers), seconds) as response:
+            text = response.read(_MAX_BYTES).decode("utf-8", "replace")
+            return Answer(response.status, response.headers.get("content-type", ""), loaded(text))
     except URLError as error:
         raise Unreachable(_reason(error.reason, seconds)) from error
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
         raise Unreachable(_reason(error, seconds)) from error
 
 
-def _read(status: int, response: Any) -> Answer:
-    text = response.read(_MAX_BYTES).decode("utf-8", "replace")
-    return Answer(status, response.headers.get("content-type", ""), loaded(text))
+def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
+    """Return the response; an error's is one too, and its body may break off like any other."""
+    try:
+        return opener.open(request, timeout=seconds)
+    except HTTPError as error:
+        return error
 
 
 def _reason(problem: object, seconds: float) -> str:
@@ -93,6 +102,10 @@ def _reason(problem: object, seconds: float) -> str:
             return "there is no host of that name"
         case ConnectionRefusedError():
             return "the connection is refused: is the server running?"
+        case http.client.IncompleteRead():
+            return "its answer broke off"
+        case UnicodeError():
+            return f"its URL cannot be sent as it is ({problem})"
         case http.client.HTTPException():
             return "it does not speak HTTP; did you mean https://?"
         case OSError():

@@ -118,6 +118,7 @@ def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest
         ((200, {"output": [ITEM]}), "yes"),
         ((200, {"output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]}), "no, it writes"),
         ((200, {"output": "nonsense", "choices": [{"message": 5}, {}]}), "no, it answers in words"),
+        ((200, {"choices": [{"message": {"tool_calls": [{"function": TEXT}, 5]}}]}), "no, it answers in words"),
     ],
 )
 def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,6 +175,24 @@ def test_what_is_wrong_with_a_server(
     """One line, and exit code 1."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", "k")
     assert examined(server(**replies), capsys, *arguments) == (1, "", f"toolsim doctor: {line}\n")
+
+
+@pytest.mark.parametrize("key", ["k\n", " k\r\n"])
+def test_a_key_from_a_file(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its line's end is not part of it."""
+    monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
+    with RawBackend() as backend:
+        backend.play(server(models=(200, MODELS), completions=chat({})))
+        assert main(["doctor", backend.url, "--key-env", "TOOLSIM_TEST_KEY"]) == 0
+        assert {asked.header("authorization") for asked in backend.asked} == {"Bearer k"}
+
+
+@pytest.mark.parametrize("key", ["k\nsecret", "k€secret"])
+def test_a_key_that_is_none(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not printed."""
+    monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
+    assert main(["doctor", "http://127.0.0.1:1", "--key-env", "TOOLSIM_TEST_KEY"]) == 2
+    assert capsys.readouterr().err == "toolsim: --key-env: TOOLSIM_TEST_KEY holds characters that no key has\n"
 
 
 def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]) -> None:

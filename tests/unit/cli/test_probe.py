@@ -63,6 +63,31 @@ def test_silence() -> None:
             ask(f"{backend.url}/v1", seconds=0.1)
 
 
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_breaks_off(status: int) -> None:
+    """It is none, whatever its status: with its connection, or by silence."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.raw(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{" % status)
+        if answer.asked.path == "/silent":
+            await asyncio.sleep(1)
+        answer.hang_up()
+
+    with RawBackend() as backend:
+        backend.play(behave)
+        with pytest.raises(Unreachable, match="its answer broke off"):
+            ask(f"{backend.url}/v1")
+        with pytest.raises(Unreachable, match="no answer within"):
+            ask(f"{backend.url}/silent", seconds=0.1)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/ä", f"http://{'a' * 64}.invalid/"])
+def test_a_url_that_cannot_be_sent(url: str) -> None:
+    """The reason is one line."""
+    with pytest.raises(Unreachable, match=r"its URL cannot be sent as it is \("):
+        ask(url)
+
+
 @pytest.mark.parametrize(
     ("reply", "scheme", "message"),
     [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not speak HTTP")],
