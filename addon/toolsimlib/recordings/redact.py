@@ -43,8 +43,10 @@ _MAX_CACHED = 200
 _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
     r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`]|<\|\\*\"\|>)(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
+    r"|\s{0,8}[:=]\s{0,8}(?P<list>\[)"
     r"|(?:[ \t]{0,4}(?:=>|:=|=)|:)[ \t]{0,4}(?=[^\s\"'`&;,<>\\{\[(]))"
 )
+_ITEM = re.compile(r"[\s,]{0,64}(?P<open>\\*[\"'`]|<\|\\*\"\|>)")
 # Brackets at the end close what the value stands in.
 _BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
 # The last one is Gemma's.
@@ -208,6 +210,11 @@ class Redactor:
             position = named.end()
             if not is_secret_name(named["name"]):
                 continue
+            if named["list"]:
+                for start, end in _items(text, position):
+                    yield start, end
+                    position = end
+                continue
             if named["open"]:
                 end = _end_of_string(text, position, named["open"])
             elif (bare := _BARE.match(text, position)) is not None:
@@ -275,6 +282,14 @@ def _elements(text: str) -> Iterator[tuple[int, int]]:
         if content := rest.rstrip().removesuffix("]]>"):
             start = end - len(rest)
             yield start, start + len(content)
+
+
+def _items(text: str, start: int) -> Iterator[tuple[int, int]]:
+    """Yield the strings at the beginning of a list, from behind its bracket on."""
+    while (item := _ITEM.match(text, start)) is not None:
+        end = _end_of_string(text, item.end(), item["open"])
+        yield item.end(), end
+        start = end + len(item["open"])
 
 
 def _masked(secret: str) -> str:
