@@ -81,7 +81,7 @@ class Catalogue:
             size += len(dump(tool.schema)) + len(tool.description)
             if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
-            if not self._is_allowed({name, tool.name}) or not server.allows(tool.name, read_only=tool.reads_only):
+            if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.reads_only):
                 continue
             asks = server.asks(tool.name, read_only=tool.reads_only)
             name = self._free(name)
@@ -123,7 +123,9 @@ class Catalogue:
             for name, found in self._tools.items()
         ]
 
-    def _is_allowed(self, names: set[str]) -> bool:
+    def permits(self, label: str, tool: str) -> bool:
+        """Return whether the operator's lists allow a tool, by its own name or by the one that the model is shown."""
+        names = {shown_name(label, tool), tool}
         return (not self._allow or bool(names & set(self._allow))) and not names & set(self._deny)
 
     def _free(self, name: str) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 from toolsimlib.conversation import Call, Called, CallOutput, Text
 from toolsimlib.errors import BadRequest
 from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, TextDelta
-from toolsimlib.hosted.approvals import Approvals, Desk, Question
+from toolsimlib.hosted.approvals import Approvals, Asked, Desk, Question
 from toolsimlib.hosted.catalogue import Catalogue, HostedTool
 from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
 from toolsimlib.hosted.pool import Pool
@@ -43,6 +43,7 @@ _MAX_WORDS = 65_536
 _NO = "The user refused this call."
 # If it was used, the call has been run: a client that got an error instead of the answer sends its approval again.
 _STALE = "This approval is not known here: it was used already, has expired or was never asked for. Nothing is run now."
+_WITHDRAWN = "This call is no longer allowed here. It was not run."
 _OPERATOR = "The operator refused this call, or was not there to allow it. It was not run."
 _NOBODY = "This call needs a yes, which nobody can give here. It was not run."
 
@@ -194,24 +195,34 @@ class HostedCalls:
         if asked is None and not decision.asked:
             message = f"Approval request '{decision.id[:80]}' not found."
             raise BadRequest(message, decision.param, "invalid_value")
+        label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
+        shown, arguments = self._catalogue.name(label, name), string(decision.asked.get("arguments"))
+        if asked is not None:  # What is echoed of it may be forged.
+            name, shown, arguments = asked.tool, asked.shown, asked.arguments
         events: list[ClientEvent] = []
         call_id = decision.id
-        if asked is None or not decision.approve:
-            label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
-            shown, arguments = self._catalogue.name(label, name), string(decision.asked.get("arguments"))
-            if asked is not None:
-                shown, arguments = asked.shown, asked.arguments
-            reason = f" {decision.reason[:_MAX_WORDS]}" if decision.reason else ""
-            outcome = failed(_STALE if decision.approve else f"{_NO}{reason}", REFUSED)
+        refusal = self._refusal(decision, asked)
+        if asked is None or refusal:
+            outcome = failed(refusal, REFUSED)
             self._note("REFUSED", name)
         else:
-            shown, arguments = asked.shown, asked.arguments
-            item = McpCall(mcp_items.new_call_id(), asked.server.label, asked.tool, arguments, decision.id)
+            item = McpCall(mcp_items.new_call_id(), asked.server.label, name, arguments, decision.id)
             outcome = await self._called(asked.server, item)
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
             # The id of the call in the history of the next request.
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
+
+    def _refusal(self, decision: Decision, asked: Asked | None) -> str:
+        """Return why a call that was decided on is not run, in words for the model; "" if it is."""
+        if not decision.approve:
+            return f"{_NO} {decision.reason[:_MAX_WORDS]}".rstrip()
+        if asked is None:
+            return _STALE
+        # The operator may have changed the lists, or the file of servers, since it was asked about.
+        endpoints = {server.endpoint for server in self._hosting.servers.values()}
+        is_known = self._hosting.runs_clients or asked.server.endpoint in endpoints
+        return "" if is_known and self._catalogue.permits(asked.server.label, asked.tool) else _WITHDRAWN
 
     # -- within a round
 

@@ -280,6 +280,23 @@ def test_a_no_is_told_to_the_model() -> None:
     assert servers.calls == []
 
 
+@pytest.mark.parametrize(
+    "withdrawn",
+    [{"policy": Policy(tool_denylist=frozenset({"read"}))}, {"hosting": {"servers": {"free": FREE}}}],
+    ids=["denied", "no such server"],
+)
+def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> None:
+    """The operator's word counts when a call is run, not when it was asked about."""
+    answer, *_ = play(block("shy__read", a=1))
+    asked = answer["output"][2]
+    yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    history = [{"role": "user", "content": "hi"}, asked, yes]
+    answer, script, servers, job = play("Well.", input=history, **withdrawn)
+    assert (kinds(answer)[-1], servers.calls) == ("message", [])
+    assert "no longer allowed" in str(script.asked[0])
+    assert job.report.hosted_calls == ["REFUSED:read"]
+
+
 def test_an_approval_of_nothing_is_a_400() -> None:
     """An id that was made up, without the request that it answers."""
     no = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
