@@ -88,6 +88,15 @@ def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
+def test_an_id_that_is_empty(name: str) -> None:
+    """It names nothing that could be continued, so it is no reference, but a mistake."""
+    for wrong in ("", *[{}, {"id": ""}] * (name == "conversation")):
+        with pytest.raises(BadRequest) as raised:
+            references({name: wrong})
+        assert raised.value.error.param == name
+
+
 @pytest.mark.parametrize("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
 def test_damaged_records_raise_nothing(wrong: bytes) -> None:
     """What cannot be parsed is ignored, and an item that it should contain is not found."""
