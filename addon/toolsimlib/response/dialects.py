@@ -18,6 +18,7 @@ reads it. Bodies of rows without tags stand behind our own tags, in place of JSO
 | DSML        | ``<｜DSML｜function_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k">v…``               |
 | MiniMax M2  | ``<minimax:tool_call><invoke name="f"><parameter name="k">v</parameter></invoke>…``        |
 | Kimi K2     | ``<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}`` |
+| gpt-oss     | ``<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>``           |
 
 Four grammars cover all of them: JSON (``named_json``), tagged pairs, Gemma's braces, and Python's calls
 (``call_syntax``). A new dialect is one row and its cases in ``tests/cases/dialects.json``.
@@ -31,7 +32,13 @@ from dataclasses import dataclass
 
 from toolsimlib.response.call_syntax import read_calls
 from toolsimlib.response.gemma_braces import HEAD, QUOTE, read_gemma
-from toolsimlib.response.named_json import named_json_reader, read_bare_json, read_mistral
+from toolsimlib.response.named_json import (
+    GPT_OSS_HEAD,
+    named_json_reader,
+    read_bare_json,
+    read_gpt_oss,
+    read_mistral,
+)
 from toolsimlib.response.tagged_pairs import NAME, pairs_reader
 from toolsimlib.response.written import Written, read_xml
 
@@ -98,6 +105,14 @@ _SEPARATOR = "<｜tool▁sep｜>"
 _DEEPSEEK_HEAD = rf"(?:<｜tool▁call▁begin｜>\s*)?(?:function{_SEPARATOR})?({NAME})(?:{_SEPARATOR}|(?=\s*\n))"
 _KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
 _KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)?({NAME})\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)}"
+# Where gpt-oss names the tool: behind the role, or behind the channel.
+_GPT_OSS_PLACES = (
+    "<|start|>assistant",
+    "<|start|>assistant<|channel|>commentary",
+    "<|start|>assistant<|channel|>analysis",
+    "<|channel|>commentary",
+    "<|channel|>analysis",
+)
 _PYTHON_NAME = r"[A-Za-z_][\w.]{0,127}"
 
 _KEY = r"[A-Za-z_]\w{0,31}\s{0,8}"
@@ -206,6 +221,15 @@ DIALECTS = (
             ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
             ("<|tool_call_begin|>", "<|tool_call_end|>"),
         ),
+    ),
+    Dialect(
+        "gpt-oss",
+        re.compile(rf"{GPT_OSS_HEAD}(?=\s{{0,64}}\{{)"),
+        re.compile(rf"(?:{NAME}[\s\w<|>]{{0,64}})?\Z"),
+        read_gpt_oss,
+        tags=tuple((f"{place} to=", "<|call|>") for place in _GPT_OSS_PLACES),
+        is_json=True,
+        behind_tag=True,
     ),
 )
 

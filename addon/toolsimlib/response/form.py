@@ -25,7 +25,7 @@ from typing import Literal
 
 from toolsimlib.response.call_syntax import read_call, read_calls, read_record
 from toolsimlib.response.gemma_braces import QUOTE, read_gemma
-from toolsimlib.response.named_json import read_mistral
+from toolsimlib.response.named_json import read_braces
 from toolsimlib.response.same_call import REPEATED_CALL, LoopDetector
 from toolsimlib.response.written import Written, read_json
 
@@ -132,7 +132,7 @@ class Form:
             case "list":
                 return read_calls(text), UNTAGGED_CALL_SYNTAX
             case "braces":
-                return read_mistral(text), UNTAGGED_CALL_SYNTAX
+                return read_braces(text), UNTAGGED_CALL_SYNTAX
             case "gemma":
                 return read_gemma(text), UNTAGGED_CALL_SYNTAX
 

@@ -4,6 +4,7 @@
     Mistral:     name{…} | name[ARGS]{…} | name[CALL_ID]id[ARGS]{…} | [{"name": …, "arguments": {…}}, …]
     DeepSeek V3: function<｜tool▁sep｜>name, then the object in a fence; since V3.1 name<｜tool▁sep｜>object
     Kimi K2:     functions.name:0<|tool_call_argument_begin|>object
+    gpt-oss:     functions.name<|channel|>commentary <|constrain|>json<|message|>object
 
 The object is passed on as text: ``arguments`` parses it, and mends it if need be.
 """
@@ -14,6 +15,12 @@ import re
 from collections.abc import Callable
 
 from toolsimlib.response.written import Json, Written, read_json
+
+GPT_OSS_HEAD = (
+    r"(?:functions\.)?([\w.:/-]{1,128}?)(?:\s{0,8}<\|channel\|>\w{1,16})?"
+    r"(?:\s{0,8}<\|constrain\|>\w{1,16}|\s{1,8}\w{1,16})?\s{0,8}<\|message\|>"
+)
+"""What stands between ``to=`` and the object."""
 
 _NUMBERED = re.compile(r"\A(?:functions\.)?(.+?)(?::\d+)?\Z")
 _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
@@ -50,6 +57,16 @@ def read_bare_json(body: str) -> list[Written]:
 
 
 _read_named = named_json_reader(r"([\w.:/-]{1,128}?)(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?\s{0,8}(?=\{)")
+
+read_gpt_oss = named_json_reader(GPT_OSS_HEAD)
+"""Reads what stands behind ``to=``."""
+
+_read_markless = named_json_reader(r"commentary to=([\w.:/-]{1,128}) ?(?:json)?(?=\{)")
+
+
+def read_braces(text: str) -> list[Written]:
+    """Read what is left of a call of Mistral's, Kimi's or gpt-oss's if the server has dropped the marks."""
+    return _read_markless(text) if text.lstrip().startswith("commentary to=") else read_mistral(text)
 
 
 def read_mistral(body: str) -> list[Written]:

@@ -6,7 +6,8 @@
 [name(                 list        only the name of a tool on offer, here and below: no other word is held back for it
 name(                  syntax
 name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), if the server has
-call:name{             gemma       dropped the marks; the same for Gemma's
+call:name{             gemma       dropped the marks; the same for Gemma's and gpt-oss's
+commentary to=functions.name json{  braces
 ```                    a fence     its language decides whether it may hold a call
 ~~~                    a fence of code, which holds none
 """
@@ -40,11 +41,13 @@ NAME = re.compile(r"[A-Za-z_][\w.:/-]*+")
 _LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
 _RECORD = "[function_call"
 _MIN_MARK = 3
-_PREFIXES = ("call:", "functions.")
+_PREFIXES = (_GEMMA := "call:", _GPT_OSS := "commentary to=", "functions.")
 _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
 _NUMBER = re.compile(r":\d{0,3}\Z")
 _ARGUMENTS = re.compile(r"(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?\{")
 _HALF_ARGUMENTS = re.compile(r"(?:\[[A-Z_]{0,8}(?:\][\w-]{0,64}(?:\[[A-Z]{0,4}\]?)?)?)?\Z")
+_GPT_OSS_ARGUMENTS = re.compile(r" ?(?:json)?\{")
+_HALF_GPT_OSS_ARGUMENTS = re.compile(r" ?(?:j(?:s(?:on?)?)?)?\Z")
 _SPACE = re.compile(r"\s{0,32}")
 
 
@@ -116,9 +119,12 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
         return None
     if text.startswith("(", name.end()):
         return "syntax" if at == pos and is_exact else None
-    if _ARGUMENTS.match(text, name.end()):
-        return "gemma" if text.startswith(_PREFIXES[0], pos) else "braces"
-    return "more" if not final and _HALF_ARGUMENTS.match(text, name.end()) else None
+    arguments, half = _ARGUMENTS, _HALF_ARGUMENTS
+    if text.startswith(_GPT_OSS, pos):
+        arguments, half = _GPT_OSS_ARGUMENTS, _HALF_GPT_OSS_ARGUMENTS
+    if arguments.match(text, name.end()):
+        return "gemma" if text.startswith(_GEMMA, pos) else "braces"
+    return "more" if not final and half.match(text, name.end()) else None
 
 
 @lru_cache(maxsize=64)
