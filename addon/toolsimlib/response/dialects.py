@@ -11,7 +11,8 @@ reads it. Bodies of rows without tags stand behind our own tags, in place of JSO
 | Qwen3-Coder | ``<function=f><parameter=k>v</parameter></function>``, also without our tag                |
 | Llama 3     | ``<function=f>{…}</function>``, ``<|python_tag|>{"name": …}; {"name": …}``                 |
 | GLM 4.5     | ``f<arg_key>k</arg_key><arg_value>v</arg_value>``, right behind the tag                    |
-| pythonic    | ``[f(k=v), g(k=v)]``, also between ``<|python_start|>`` and ``<|python_end|>``             |
+| pythonic    | ``[f(k=v), g(k=v)]``, also in ``<|python_start|>`` (Llama 4), ``<|tool_call_start|>`` (LFM2) |
+| Granite     | ``<|tool_call|>[{"name": …}]``, from Phi-4 followed by ``<|/tool_call|>``                  |
 | Gemma 4     | ``<|tool_call>call:f{k:<|"|>v<|"|>}<tool_call|>``                                          |
 | Mistral     | ``[TOOL_CALLS]`` and ``[{"name": …}]``, ``f{…}``, ``f[ARGS]{…}`` or ``f[CALL_ID]x[ARGS]{…}`` |
 | DeepSeek V3 | ``<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f``, JSON in a fence, …       |
@@ -87,8 +88,9 @@ _read_functions = pairs_reader(rf"<function=({NAME})>", "<parameter=", ">", "</p
 
 
 def _read_open_function(body: str) -> list[Written]:
-    """Read what stands behind ``<function=``."""
-    return _read_functions(f"<function={body}")
+    """Read what stands between ``<function=`` and ``</function>``, which also ends a value that lacks its own end."""
+    calls = _read_functions(f"<function={body}")
+    return _read_functions(f"<function={body}</function>") if calls[-1].broken else calls
 
 
 def _invocations(mark: str) -> Callable[[str], list[Written]]:
@@ -154,6 +156,14 @@ DIALECTS = (
         "Llama 3", re.compile(r"(?=\{)"), re.compile(r"(?!)"), read_bare_json, (("<|python_tag|>", ""),), is_json=True
     ),
     Dialect(
+        "Granite",
+        re.compile(rf"(?=\[{_MANY}\{{|\{{{_MANY}\")"),
+        re.compile(rf"[\[{{]{_MANY}\Z"),
+        read_bare_json,
+        tags=(("<|tool_call|>", "<|/tool_call|>"),),
+        is_json=True,
+    ),
+    Dialect(
         "GLM 4.5",
         re.compile(rf"{NAME}\s{{0,8}}<arg_key>"),
         re.compile(rf"{NAME}\s{{0,8}}{_prefixes('<arg_key>')}\Z"),
@@ -167,7 +177,7 @@ DIALECTS = (
         re.compile(rf"\[?\s{{0,8}}{_PYTHON_NAME}\("),
         re.compile(rf"\[?\s{{0,8}}(?:{_PYTHON_NAME})?\Z"),
         read_calls,
-        tags=(("<|python_start|>", "<|python_end|>"),),
+        tags=(("<|python_start|>", "<|python_end|>"), ("<|tool_call_start|>", "<|tool_call_end|>")),
     ),
     Dialect(
         "Gemma 4",
@@ -257,7 +267,8 @@ def row_at(text: str, at: int, opening: str, *, behind_tag: bool, final: bool) -
 def read_dialect(opening: str, body: str) -> list[Written]:
     """Return the calls of a body that began as a dialect's does; never empty."""
     start = len(body) - len(body.lstrip())
-    row = row_at(body, start, opening, behind_tag=not start, final=True)
+    # A body may be empty up to its closing tag.
+    row = row_at(body + FOREIGN.get(opening, ""), start, opening, behind_tag=not start, final=True)
     return row.read(body) if isinstance(row, Dialect) else _read_use_tool(body)
 
 

@@ -33,7 +33,9 @@ def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") 
     goes_on = rf"(?={_GAP}(?:{opens}|{last}))"
     marked = rf"(?={_GAP}(?:{opens}{'|' + end if end else ''}))"
     pair = re.compile(rf"\s*{before}({_KEY}){after}(.*?){close}{goes_on}", re.DOTALL)
-    unclosed = re.compile(rf"\s*{before}({_KEY}){after}([^<]*?)(?:</[\w:-]{{1,64}}>)?{marked}", re.DOTALL)
+    # Another closing tag in the place of the right one goes, if nothing else in the value could have opened it.
+    wrongly_closed = rf"([^<]*?)</[\w:-]{{1,64}}>{marked}"
+    unclosed = re.compile(rf"\s*{before}({_KEY}){after}(?:{wrongly_closed}|((?:(?!{close}).)*?){marked})", re.DOTALL)
     opening, closing = re.compile(opens), re.compile(close)
     ends = re.compile(rf"\s*(?:{last})")
     whole = re.compile(rf"(\s*\{{.*?)(?:{last})", re.DOTALL)
@@ -52,7 +54,8 @@ def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") 
         while missing <= _MAX_UNCLOSED and (found := next_pair(body, at)) is not None:
             missing += found.re is unclosed
             # The values are not escaped, but ``arguments`` undoes one level of escapes.
-            pairs.append((found[1].strip(), escape(found[2])))
+            value = found[2] if found[2] is not None else found[3] + _line_end(found[3])
+            pairs.append((found[1].strip(), escape(value)))
             at = found.end()
         if (over := ends.match(body, at)) is not None:
             source = body[name.start() : over.end()]
@@ -73,3 +76,8 @@ def pairs_reader(head: str, before: str, after: str, close: str, end: str = "") 
         return calls
 
     return read
+
+
+def _line_end(value: str) -> str:
+    """Return the line end that a value lacks without its end, if it stands on lines of its own: both are stripped."""
+    return "\n" if value.startswith(("\n", "\r\n")) else ""

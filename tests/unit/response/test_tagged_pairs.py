@@ -38,7 +38,9 @@ def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | 
         ("<f=a><p=k>v</f>", [("k", "v")]),
         ("<f=a><p=k>v</q></f>", [("k", "v")]),
         ("<f=a><p=k>v", None),
-        ("<f=a><p=k>v<b>w</f>", None),
+        ("<f=a><p=k>\nv\n</f>", [("k", "\nv\n")]),
+        ("<f=a><p=k>\nv\n</q>\n</f>", [("k", "\nv\n")]),
+        ("<f=a><p=k>v < <b>w</b><p=l>x</p></f>", [("k", "v < <b>w</b>"), ("l", "x")]),
     ],
 )
 def test_a_value_without_its_end(body: str, pairs: list[tuple[str, str]] | None) -> None:
