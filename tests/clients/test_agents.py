@@ -76,6 +76,8 @@ def qwen(run: Run) -> tuple[list[str], dict[str, str]]:
 
 
 # The program, how it is started, its tool for shell commands, and the other arguments of that tool.
+# Qwen Code does not wait for the end of a command's output, only for its exit; the output of one that exits at once is
+# sometimes lost (4 of 60 runs on a busy machine), so the commands below go on for a second.
 PROGRAMS: dict[str, tuple[Callable[[Run], tuple[list[str], dict[str, str]]], str, dict[str, Any]]] = {
     "opencode": (opencode, "bash", {"description": "Look."}),
     "copilot": (copilot, "bash", {"description": "Look."}),
@@ -137,8 +139,8 @@ def test_a_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Pat
         return call(tool, {"command": command, **more})
 
     turns = (
-        says("Let me look.\n", shell("cat notes.txt")),
-        says(shell("cat more.txt"), "\n", shell("wc -c < notes.txt > size.txt")),
+        says("Let me look.\n", shell("cat notes.txt; sleep 1")),
+        says(shell("cat more.txt; sleep 1"), "\n", shell("wc -c < notes.txt > size.txt")),
         says("It says Paris, and Rome."),
     )
     chat_stage.backend.play(turns, chunk_size=3)
