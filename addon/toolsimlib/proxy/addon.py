@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -14,13 +15,13 @@ from dataclasses import replace
 from mitmproxy import ctx
 from mitmproxy.addonmanager import Loader
 from mitmproxy.connection import Client
-from mitmproxy.exceptions import AddonHalt, OptionsError
+from mitmproxy.exceptions import OptionsError
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
-from toolsimlib.pages.topic import Conversations, topic_of
+from toolsimlib.pages.topic import Conversations
 from toolsimlib.plan import FIND_TOOLS, Policy
-from toolsimlib.proxy import chunks, counting, cut, dispatch, heap, resend, route, sides, startup, turns, whole_request
+from toolsimlib.proxy import chunks, counting, cut, heap, resend, route, sides, startup
 from toolsimlib.proxy.background.edge import BackgroundAnswers
 from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.closing import close
@@ -45,6 +46,7 @@ from toolsimlib.proxy.reporting.greeting import Greeting
 from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.proxy.rounds import Rounds
+from toolsimlib.proxy.slices import PAUSE_SECONDS
 from toolsimlib.proxy.streamed import StreamedAnswer
 from toolsimlib.proxy.via import LOOP, VIA, Via
 from toolsimlib.proxy.worker import Crew
@@ -87,9 +89,9 @@ class ToolSim:
         self._remembering = Remembering(self._memory, self._do, self._background)
         self._known = KnownBackends()
         self._recogniser = Recogniser(self._known)
-        # Loaded with this one: their hooks are called too, each behind ours.
+        # Loaded with this one: their hooks are called too, each after ours.
         self.addons = [self._connections, self._recogniser, self._servers.approve, Deletions(self._known)]
-        self.addons += [heap.Heap(), dispatch.Dispatch(), turns.Turns()]
+        self.addons += [heap.Heap()]
         self._is_running = False
 
     def load(self, loader: Loader) -> None:
@@ -103,7 +105,6 @@ class ToolSim:
         flow_list.show_comments(loader.master.options)
         cut.install()
         chunks.install()
-        whole_request.install()
         sides.check()
 
     def configure(self, updated: Iterable[str]) -> None:
@@ -144,7 +145,6 @@ class ToolSim:
         self._is_running = False
         cut.uninstall()
         chunks.uninstall()
-        whole_request.uninstall()
         self._log.restore()
         self._greeting.stop()
         if self._crew is not None:
@@ -252,7 +252,7 @@ class ToolSim:
             self._remembering.take_own(exchange, done)
             counting.count_at_once(exchange, flow)
             if done.rewritten is not None:
-                exchange.leave(lambda: self._locate(exchange, done))
+                self._locate(exchange, done)
 
         return self._done(job, take) if job is not None else None
 
@@ -278,7 +278,10 @@ class ToolSim:
     async def toolsim_keep(self, answer: StreamedAnswer) -> None:
         """Store a streamed answer before its client gets the end."""
         await self._remembering.store_streamed(answer)
-        raise AddonHalt
+
+    async def toolsim_pause(self, _answer: StreamedAnswer) -> None:
+        """Let other work continue between two slices of an answer."""
+        await asyncio.sleep(PAUSE_SECONDS)
 
     def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Rewrite a whole answer, as in ``request``; in any case the exchange is over then."""
@@ -351,8 +354,8 @@ class ToolSim:
         return Response.make(200, headers=dict(decision.headers))
 
     def _locate(self, exchange: Exchange, done: Done) -> None:
-        exchange.topic = topic = done.topic or topic_of(done.items)
-        if exchange.part is None or not exchange.part.is_aside:
+        exchange.topic = topic = done.topic
+        if topic is not None and (exchange.part is None or not exchange.part.is_aside):
             exchange.place = topic.where(self._conversations.number(topic))
 
     def _policy(self, flow: HTTPFlow) -> Policy:

@@ -24,7 +24,6 @@ def close(
     """Finish a turn that is over; ``status``: of its answer, None if none reached the client."""
     if flow is not None and flow.response is not None and callable(flow.response.stream):
         flow.response.stream = True
-    exchange.catch_up()
     report, seconds = exchange.report, exchange.clocks.seconds()
     if exchange.plan is not None:
         note_missed_calls(exchange.backend, exchange.plan, report)

@@ -14,16 +14,15 @@ which asks the ``Exchange`` that it carries, and its ``StreamedAnswer``. It reli
 5. ``HttpLayer.connections`` holds failed connections with their ``error``, and repeats it to later requests for the
    same address. We keep the client's connection open after such a failure, so we have to clear the error.
 6. While a hook runs, the stream is paused and its events queue up; so they may still arrive after it has ended. A hook
-   runs in its own task, except those of ``prompt``: everything else that is ready runs before what follows the hook.
+   runs in its own task: everything else that is ready runs before what follows the hook.
 7. Over HTTP/1 a stream may send a second request once it has the whole answer to the first and the event loop has
    turned. It uses a new connection: many servers hang up after an error without announcing it, and the FIN may still be
    in flight. Over HTTP/2 each stream is one request: there we only remember a refusal, and pass it on to the client.
 8. ``state_stream_response_body`` given ``ResponseData`` only calls ``flow.response.stream`` and sends on what that
    returns, and ``Http1Server.send`` given it only frames it as a chunk. Nearly all events of a stream are of this kind,
    so we do both in one step, which saves half of mitmproxy's own work.
-9. A hook looks for a handler in every addon, and once more for ``update`` if its argument is a flow: 0.05 to 0.1 ms
-   each time without ``dispatch``. So the hooks during an answer take that as their argument, and their handlers raise
-   ``AddonHalt``, since no other addon has one.
+9. A hook asks every addon for a handler, and once more for ``update`` if its argument is a flow: 0.1 ms each time. So
+   the hooks during an answer take the answer as their argument.
 
 A stream keeps its class until it ends: loading and unloading the addon only affects new ones.
 """
@@ -60,7 +59,6 @@ from toolsimlib.proxy.direct import DirectWay, direct_way
 from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.head import by_name
 from toolsimlib.proxy.jobs import answer_too_large
-from toolsimlib.proxy.prompt import PromptStream
 from toolsimlib.proxy.streamed import StreamedAnswer
 
 logger = logging.getLogger(__name__)
@@ -71,8 +69,8 @@ LINGER_SECONDS = 0.5
 
 
 @dataclass
-class ToolsimTurnHook(StartHook):  # type: ignore[no-untyped-call]
-    """A stream pauses to let other work run."""
+class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
+    """A stream pauses between two slices, to let other work run."""
 
     answer: StreamedAnswer
 
@@ -91,7 +89,7 @@ class ToolsimKeepHook(StartHook):  # type: ignore[no-untyped-call]
     answer: StreamedAnswer
 
 
-class EndableStream(PromptStream):
+class EndableStream(HttpStream):
     """A stream whose answer we can end: early, in time, and when the backend dies."""
 
     ended = False
@@ -176,16 +174,16 @@ class EndableStream(PromptStream):
             answer = self.fed
             self.stop_feeding()
             if answer is not None and answer.memory is not None:
-                for chunks in answer.turns(b""):
+                for chunks in answer.slices(b""):
                     yield from map(self.sending, chunks or ())
                 yield from self.keep(answer)
         yield from super().state_stream_response_body(event)
 
     def feed(self, answer: StreamedAnswer, data: bytes, ready: list[bytes] | None) -> CommandGenerator[None]:
         """Feed the answer data from the backend, and send the resulting chunks, or those that are ``ready``."""
-        for chunks in answer.turns(data) if ready is None else (ready,):
+        for chunks in answer.slices(data) if ready is None else (ready,):
             if chunks is None:
-                yield ToolsimTurnHook(answer)
+                yield ToolsimPauseHook(answer)
             else:
                 yield from map(self.sending, chunks)
         yield from self.keep(answer)

@@ -21,7 +21,7 @@ The ``clocks`` tell ``EndableStream`` when to call ``StreamedAnswer.tick`` or, b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
@@ -42,7 +42,6 @@ from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting import summary
 from toolsimlib.proxy.rounds import HandedOver
 from toolsimlib.proxy.streamed import StreamedAnswer
-from toolsimlib.proxy.turns import at_leisure, when_sent
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import Rewritten
 from toolsimlib.response.rewrite import EVENT_STREAM, JSON
@@ -63,8 +62,8 @@ class Exchange:
     ``plan``: None until the request has been read, and for good if it is not ours and passes unchanged; we then answer
     only if the backend never does. ``cors``: headers for our own answers. ``is_request_too_large``: its body was
     dropped as it arrived. ``resent``: what a replayed flow holds of its first run. ``topic``: what a rewritten request
-    is about; ``place``: which turn of which conversation it is, in words; both are set by ``catch_up``. ``backend``:
-    what we know about it; ``may_ask``: we may ask it what it is. ``part``: which round of an answer this is.
+    is about; ``place``: which turn of which conversation it is, in words. ``backend``: what we know about it;
+    ``may_ask``: we may ask it what it is. ``part``: which round of an answer this is.
     ``handed_over``: the runner answers, in rounds that are separate exchanges. ``memory``: what is remembered for
     this request. ``action``: what the client wants in place of a turn; ``prepared``: for its answer. ``streamed``: the
     answer, if it is streamed; for any other, ``holder`` is the answer under which the backend holds the catalogue.
@@ -87,7 +86,6 @@ class Exchange:
         self.resent: resend.Resent | None = None
         self.topic: Topic | None = None
         self.place = ""
-        self._left: list[Callable[[], None]] = []
         self.backend = backend or Backend(Root("http", "", 0))
         self._attempt: Attempt | None = None
         self.again: RequestJob | None = None
@@ -95,7 +93,6 @@ class Exchange:
         self.action: Action | None = None
         self.prepared, self.holder = b"", ""
         self.streamed: StreamedAnswer | None = None
-        self._ready: StreamedAnswer | None = None
         self.client_id = client_id
         self.ours = True
         self.recorder = BodyRecorder()
@@ -151,26 +148,12 @@ class Exchange:
                 flow.response = self.refuse(done.error)
             return
         # The flow keeps the client's own request: mitmweb shows it, and revert restores it.
-        came_in = head.copied(flow.request)
-        self.leave(lambda: sides.begin(flow, came_in))
+        sides.begin(flow, head.copied(flow.request))
         self.prepared = done.prepared
         self._send(flow, done.rewritten)
         if self.resent is not None and self.resent.words is not None:
             flow.request.content = self.resent.words
             self._attempt = None  # Rewriting the request again would lose them.
-
-    def leave(self, work: Callable[[], None]) -> None:
-        """Defer work until the request is sent: people need it, but neither backend nor client does."""
-        self._left.append(work)
-
-    def catch_up(self) -> None:
-        """Do the deferred work. A failure is a bug in toolsim, and does not stop the rest."""
-        left, self._left = self._left, []
-        for work in left:
-            try:
-                work()
-            except Exception:
-                logger.exception("toolsim failed to take a note of a request; please report this.")
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten) -> None:
         self.plan = self.part.planned(rewritten.plan) if self.part is not None else rewritten.plan
@@ -180,29 +163,7 @@ class Exchange:
         request.path, request.raw_content = rewritten.path, body
         given = {"accept-encoding": "identity", "content-length": str(len(body))}
         head.change(request.headers, without=_CLIENTS_OWN, given=given)
-        self._ready = None
-        when_sent(self._sent)
-        self.leave(lambda: resend.note_sent(flow, body))
-
-    def _sent(self) -> None:
-        """Use the time until the backend answers."""
-        at_leisure(self.catch_up)
-        if self.plan is not None and self.plan.stream:
-            self._made_ready(self.plan)
-
-    def _made_ready(self, plan: Plan) -> StreamedAnswer:
-        """Return the streamed answer: created once, as a rule before the backend answers."""
-        if self._ready is None:
-            self._ready = StreamedAnswer(
-                plan,
-                self.report,
-                limits=self.limits,
-                clocks=self.clocks,
-                recorder=self.recorder,
-                memory=self.memory,
-                listener=self.part.listener if self.part is not None else None,
-            )
-        return self._ready
+        resend.note_sent(flow, body)
 
     def _take(self, done: Done) -> None:
         self.report = done.report
@@ -247,7 +208,15 @@ class Exchange:
             # A stream that is compressed although we asked for identity cannot be read in pieces: rewrite it whole.
             response.stream = False
             return
-        self.streamed = self._made_ready(self.plan)
+        self.streamed = StreamedAnswer(
+            self.plan,
+            self.report,
+            limits=self.limits,
+            clocks=self.clocks,
+            recorder=self.recorder,
+            memory=self.memory,
+            listener=self.part.listener if self.part is not None else None,
+        )
         self.recorder.begin(response)  # Change a copy: mitmproxy judges the connection by the backend's headers.
         response = flow.response = head.copied(response)
         head.set_head(response, EVENT_STREAM)

@@ -11,10 +11,8 @@ import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
-from toolsimlib.conversation import Item
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
 from toolsimlib.pages.topic import Topic, topic_of
@@ -134,8 +132,7 @@ class Done:
     rewritten: Rewritten | None = None
     """The rewritten request, without its items; None = it passes unchanged."""
     topic: Topic | None = None
-    items: tuple[Item, ...] = ()
-    """If ``topic`` is None: the items to make it from."""
+    """What a rewritten request is about."""
     status: int = 200
     content_type: str = ""
     body: bytes = b""
@@ -181,7 +178,7 @@ def run(job: Job, *, patient: bool = False) -> Done:
     try:
         match job:
             case RequestJob():
-                return _with_body(job, partial(_rewrite_request, at_once=patient or is_heavy(job)))
+                return _with_body(job, _rewrite_request)
             case ResolveJob():
                 return _with_body(job, _resolve)
             case BackgroundJob():
@@ -221,8 +218,8 @@ def _with_body[J: (RequestJob, ResolveJob, BackgroundJob)](job: J, work: Callabl
         return Done(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
 
 
-def _rewrite_request(job: RequestJob, body: bytes, *, at_once: bool) -> Done:
-    """Return the rewritten request. Its topic, which is not sent, can be worked out later, or ``at_once``."""
+def _rewrite_request(job: RequestJob, body: bytes) -> Done:
+    """Return the rewritten request, and what it is about."""
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
         body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
@@ -246,7 +243,7 @@ def _rewrite_request(job: RequestJob, body: bytes, *, at_once: bool) -> Done:
         if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and not _can_be_read(body):
             raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
         return Done(job.report)
-    topic, items = (topic_of(rewritten.items), ()) if at_once else (None, rewritten.items)
+    topic = topic_of(rewritten.items)
     if job.action == "input_tokens":
         shown = parse_object(rewritten.body) or {}
         path = action_path(rewritten.path, job.action)
@@ -255,7 +252,7 @@ def _rewrite_request(job: RequestJob, body: bytes, *, at_once: bool) -> Done:
     own, names = _own(rewritten.asked) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # The items would be as much work for a process that takes them over as the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={})
-    return Done(job.report, rewritten=bare, topic=topic, items=items, own=own, names=names, prepared=prepared)
+    return Done(job.report, rewritten=bare, topic=topic, own=own, names=names, prepared=prepared)
 
 
 def _own(document: Mapping[str, Any]) -> tuple[bytes, tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """An answer in flight that its client gets as a stream.
 
-    feed … feed, feed(b"")      what the backend sends: in ``turns``, or ``at_once`` if it is plain
+    feed … feed, feed(b"")      what the backend sends: in ``slices``, or ``at_once`` if it is plain
     tick                        the backend is silent
 
 1. It is ``finished`` once the rewriter has emitted everything. If the backend does not hang up then, the next tick
@@ -22,7 +22,7 @@ from toolsimlib.proxy.jobs import answer_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.memory import Turn
 from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.proxy.turns import in_turns
+from toolsimlib.proxy.slices import in_slices
 from toolsimlib.report import Report
 from toolsimlib.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsimlib.wire.responses.kept import without_promise
@@ -75,7 +75,7 @@ class StreamedAnswer:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
-        chunks = [chunk for turn in self.turns(data) for chunk in turn or ()]
+        chunks = [chunk for chunks in self.slices(data) for chunk in chunks or ()]
         if self.end:  # This caller cannot wait for the store.
             chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
@@ -93,7 +93,7 @@ class StreamedAnswer:
         self._note_input(data)
         return self._chunk_of(frames)
 
-    def turns(self, data: bytes) -> Iterator[list[bytes] | None]:
+    def slices(self, data: bytes) -> Iterator[list[bytes] | None]:
         """Yield what ``feed`` returns, and None whenever other work should run first."""
         self._note_input(data)
         try:
@@ -101,7 +101,7 @@ class StreamedAnswer:
                 self.cut = True
                 yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
             else:
-                for frames in in_turns(self._rewriter.steps(data), lambda: self.finished):
+                for frames in in_slices(self._rewriter.steps(data), lambda: self.finished):
                     yield None if frames is None else self._chunk_of(frames)
         except Exception:
             yield self._chunk_of(self._crashed())

@@ -23,7 +23,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons
 from support.wire import ChatAnswer, Dialect, ResponsesAnswer, usage
 from toolsimlib.plan import Policy
-from toolsimlib.proxy import chunks, cut, direct, turns
+from toolsimlib.proxy import chunks, cut, direct, slices
 from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.jobs import run
 from toolsimlib.proxy.options.settings import Limits
@@ -57,7 +57,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     chunks.install()
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    monkeypatch.setattr(turns, "TURN_SECONDS", 60)  # On a busy machine one path would take two turns, the other one.
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 60)  # On a busy machine one path would take two slices, the other one.
     yield
     chunks.uninstall()
     cut.uninstall()
@@ -125,7 +125,7 @@ class Proxy:
             self._give(OpenConnectionCompleted(command, None))
         elif isinstance(command, StartHook):
             self._hook(command.name, *command.args())
-            if isinstance(command, cut.ToolsimTurnHook):
+            if isinstance(command, cut.ToolsimPauseHook):
                 self._turns.append(command)
             elif command.blocking:
                 self._give(HookCompleted(command))
@@ -265,9 +265,9 @@ def test_the_rest_of_a_chunk_is_no_chunk(options: Options, case: str) -> None:
     assert short == sent_by(options, "chat", Policy(), reads, long=True)[0]
 
 
-def test_nothing_passes_what_waits_for_its_turn(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_overtakes_a_pause(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a stream yields to others, the backend's new data queues behind the earlier data."""
-    monkeypatch.setattr(turns, "TURN_SECONDS", -1)
+    monkeypatch.setattr(slices, "SLICE_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
     short, _ = sent_by(options, "chat", Policy(), reads, long=False)

@@ -8,7 +8,6 @@ import pickle
 from typing import Any
 
 import pytest
-from toolsimlib.conversation import Message
 from toolsimlib.plan import AnswerForm, Kept, Plan, Policy
 from toolsimlib.proxy import jobs
 from toolsimlib.proxy.jobs import LOOP_BYTES, AnswerJob, BackgroundJob, Done, Job, RequestJob, is_heavy, run
@@ -56,16 +55,11 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
         assert here.error is there.error is None
 
 
-def test_a_topic_waits_where_it_can() -> None:
-    """It is found at once in another process, and for a large request; otherwise the items to search are returned."""
-    large = BODY | {"model": "m" * LOOP_BYTES}
-    for done in (run(request_job(), patient=True), run(request_job(large, limit=10 * LOOP_BYTES))):
-        assert done.topic is not None
-        assert done.topic.words == "x"
-        assert not done.items
+def test_a_rewritten_request_has_a_topic() -> None:
+    """What people see of a request is worked out with it, in whichever process."""
     done = run(request_job())
-    assert done.topic is None
-    assert [item.text for item in done.items if isinstance(item, Message)] == ["x"]
+    assert done.topic is not None
+    assert done.topic.words == "x"
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ async def test_a_bug_promises_nothing(
     text = {"choices": [{"index": 0, "delta": {"content": "Fine."}, "finish_reason": "stop"}]}
     answer = exchange.streamed
     assert answer is not None
-    list(answer.turns(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(text).encode()))
+    list(answer.slices(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(text).encode()))
     assert b'"store":true' in answer.end.split(b"event: response.completed")[1]
     monkeypatch.setattr(memory, "keep", broken)
     with pytest.raises(RuntimeError):

@@ -82,24 +82,24 @@ def test_a_bug_of_ours_ends_the_stream(broken: str, monkeypatch: pytest.MonkeyPa
     assert made.report.error == "internal_error"
 
 
-def test_others_have_their_turn() -> None:
-    """A chunk of many calls is rewritten in several turns, which together have the same result as one."""
+def test_others_continue_between_slices() -> None:
+    """A chunk of many calls is rewritten in several slices, which together have the same result as one."""
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     made, whole = (streamed(10_000_000, (Tool("f", "f"),))[0] for _ in range(2))
     data = chat_frame(call * 2_000)
-    turns = list(made.turns(data))
-    assert None in turns
-    frames = b"".join(chunk for turn in turns for chunk in turn or ())
+    slices = list(made.slices(data))
+    assert None in slices
+    frames = b"".join(chunk for chunks in slices for chunk in chunks or ())
     assert frames.count(b'"name":"f"') == b"".join(whole.feed(data)).count(b'"name":"f"') == 2_000
-    assert all(chunk.endswith(b"\n\n") for turn in turns for chunk in turn or ())
+    assert all(chunk.endswith(b"\n\n") for chunks in slices for chunk in chunks or ())
 
 
-def test_a_busy_machine_makes_no_turn_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_makes_no_more_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time in which others run is not the stream's own: it does not yield once more for it."""
     made, _ = streamed()
     ticks = count(step=1)
     monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
-    assert None not in list(made.turns(chat_frame("word ") * 5))
+    assert None not in list(made.slices(chat_frame("word ") * 5))
 
 
 def test_an_answer_beyond_the_limit() -> None:

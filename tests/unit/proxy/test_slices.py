@@ -1,0 +1,41 @@
+"""Long work is emitted in slices, and nothing of it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from toolsimlib.proxy.slices import in_slices
+
+
+def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make each reading of a clock a second later than the one before."""
+    for name in ("monotonic", "thread_time"):
+        ticks = count(step=1)
+        monkeypatch.setattr(f"time.{name}", lambda ticks=ticks: float(next(ticks)))
+
+
+def test_what_is_quick_takes_one_slice() -> None:
+    """Steps that take no time are emitted together."""
+    assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False)) == [[b"a", b"b", b"c"]]
+
+
+def test_long_steps_take_a_slice_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a long step other work runs, unless no frames are to come."""
+    slowly(monkeypatch)
+    assert list(in_slices([[b"a"], [b"b"]], lambda: False)) == [[b"a"], None, [b"b"], None, []]
+    assert list(in_slices([[b"a"], [b"b"]], lambda: True)) == [[b"a", b"b"]]
+
+
+def test_a_failure_comes_last() -> None:
+    """What was made before a step failed is emitted before the failure."""
+
+    def steps() -> Iterator[list[bytes]]:
+        yield [b"a"]
+        raise KeyError
+
+    emitted = in_slices(steps(), lambda: False)
+    assert next(emitted) == [b"a"]
+    with pytest.raises(KeyError):
+        next(emitted)
