@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.mitmdump import ROOT
 
-PAGES = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "addon/figures.md"))
+PAGES = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "addon/docs/figures.md"))
 REPORTS = ROOT / "tests" / "evaluation" / "reports"
 MODELS = {"Qwen2.5-Coder-1.5B": "1.5b", "Qwen2.5-Coder-0.5B": "0.5b", "SmolLM2-135M": "135m"}
 OF_MODELS = {"1.5b": "qwen2.5-coder-1.5b", "0.5b": "qwen2.5-coder-0.5b", "135m": "smollm2-135m"}

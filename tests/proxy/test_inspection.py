@@ -106,7 +106,7 @@ def kinds(flows: Iterable[HTTPFlow]) -> list[str]:
 
 @pytest.mark.parametrize(("recipe", "found"), RECIPES)
 def test_filter_recipes(recorded: Path, recipe: str, found: list[str]) -> None:
-    """Each recipe in README finds what README claims, without the addon."""
+    """Each recipe of the page finds what it claims, without the addon."""
     matches = flowfilter.parse(recipe)
     assert kinds(flow for flow in read(recorded) if matches(flow)) == found
 
@@ -121,8 +121,10 @@ def test_a_filter_in_mitmdump(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_readme_lists_the_recipes() -> None:
-    """Each filter in README is tested here."""
-    section = (ROOT / "README.md").read_text().split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
+    """Each filter of the page is tested here."""
+    section = (
+        (ROOT / "addon" / "docs" / "inspect.md").read_text().split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
+    )
     listed = re.findall(r"^\| `(~[^`]+)` \|", section, re.MULTILINE)
     assert len(listed) > 10
     assert set(listed) <= {recipe for recipe, _ in RECIPES}

@@ -1,4 +1,4 @@
-"""``make run`` in this checkout: the commands it prints can be pasted and work, and README shows the same ones."""
+"""``make run`` in this checkout: the commands it prints can be pasted and work, and a page shows the same ones."""
 
 from __future__ import annotations
 
@@ -129,12 +129,10 @@ def test_make_run_names_a_model_of_the_backend(path: str, model: str, tmp_path: 
             assert re.findall(r'"model": "(.*)"', printed) == [model, model]
 
 
-def test_readme_shows_the_same_commands() -> None:
-    """The commands to paste in README are those that ``make run`` prints."""
-    readme = (ROOT / "README.md").read_text()
-    if "curl" not in readme:
-        pytest.skip("README is not written yet")
+def test_the_page_of_backends_shows_the_same_commands() -> None:
+    """The commands to paste in the page of backends are those that ``make run`` prints."""
+    page = (ROOT / "addon" / "docs" / "backends.md").read_text()
     recipe = (ROOT / "Makefile").read_text()
     for name in ("ASK", "ANSWER"):
         command = recipe.split(f"define {name}\n")[1].split("\nendef")[0].replace("$(PORT)", "8080")
-        assert command in readme
+        assert command in page

@@ -1,6 +1,6 @@
 """Turns in a real mitmweb, read and clicked by a headless Chromium.
 
-With ``TOOLSIM_SCREENSHOTS=1`` the screenshots in README are taken again.
+With ``TOOLSIM_SCREENSHOTS=1`` the screenshots of its pages are taken again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 
 MITMWEB = (sys.executable, "-c", "from mitmproxy.tools.main import mitmweb; mitmweb()")
 PASSWORD = "correct horse"
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "addon" / "docs" / "inspect.md").read_text()
 PICTURES = Path(__file__).parent / "screenshots"
 TOOLS = [
     {
@@ -336,8 +336,8 @@ def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
 
 
 def test_filters_of_readme(page: Chromium, web_port: int) -> None:
-    """mitmweb has its own filter language: it accepts each filter in README, and finds what README claims."""
-    section = README.split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
+    """mitmweb has its own filter language: it accepts each filter of the page, and finds what it claims."""
+    section = PAGE.split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
     everything = len(rows(page))
     understood = {}
     for recipe in ("~meta x", *re.findall(r"^\| `(~[^`]+)` \|", section, re.MULTILINE)):

@@ -2,7 +2,7 @@
 
 A small model calls whatever tool it is shown, even for a question that the tool was not made for. Shown just the tool
 and the request, in a separate conversation, the same model sometimes notices; asked after its call, in the same
-conversation, it never does (addon/figures.md).
+conversation, it never does (addon/docs/figures.md).
 
 1. From the first call of a turn everything is held until the turn ends: most backends answer one request at a time, so
    a question asked meanwhile would wait for the turn anyway.

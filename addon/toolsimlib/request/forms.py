@@ -1,6 +1,7 @@
 """The forms of the manifest, as data: how it shows a tool, and how it asks for a call.
 
-Chosen by measurement (addon/figures.md), mostly with a coder model of 0.5 billion parameters, partly with one of 1.5:
+Chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 billion parameters, partly with one of
+1.5:
 
 1. A weak model copies whatever looks like a call: a negative example, ``name(key: type)``, a string of arguments with
    its escapes. So no form shows anything that must not be written, and arguments are always shown as an object.

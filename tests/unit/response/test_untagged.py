@@ -21,7 +21,8 @@ from toolsimlib.response.sentinel import Fragment, Sentinel
 from toolsimlib.response.untagged import Piece, Untagged
 
 FOLDER = Path(__file__).parents[2] / "cases"
-README = Path(__file__).parents[3] / "README.md"
+ROOT = Path(__file__).parents[3]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "addon" / "docs").glob("*.md")))
 TABLE = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
 TALK = json.loads((FOLDER / "talk.json").read_text(encoding="utf-8"))
 
@@ -237,8 +238,8 @@ def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
 
 @pytest.mark.parametrize(("size", "most", "most_of_sentinel"), [(1, 0.015, 0.005), (4, 0.0075, 0.0025)])
 def test_documentation_is_emitted_as_it_comes(size: int, most: float, most_of_sentinel: float) -> None:
-    """Of our own README, full of fences and braces, at most 1.5 % of the characters wait for a later delta."""
-    text = README.read_text(encoding="utf-8")
+    """Of our own pages, full of fences and braces, at most 1.5 % of the characters wait for a later delta."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     for parser, bound in ((Untagged(Sentinel(), Judge(PLAN, Report())), most), (Sentinel(), most_of_sentinel)):
         emitted = late = 0
         for start in range(0, len(text), size):

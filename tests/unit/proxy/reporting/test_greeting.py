@@ -17,6 +17,7 @@ from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.builtin import BuiltinBackend
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.reporting.greeting import Greeting, ask_models, backend_url
+from toolsimlib.version import __version__
 
 UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
 
@@ -102,7 +103,7 @@ async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
         return [f"m{number}" for number in range(9)]
 
     first, second = await greeted(models, caplog)
-    assert first[1].startswith("toolsim 0.1.0 in front of a scripted model")
+    assert first[1].startswith(f"toolsim {__version__} in front of a scripted model")
     assert second == ("INFO", "models: m0, m1, m2, m3, m4, m5 and 3 more")
 
 
