@@ -19,10 +19,10 @@ def _addons() -> list[object]:
     try:
         from toolsimlib.proxy.addon import ToolSim
         from toolsimlib.proxy.commands import Inspect
-        from toolsimlib.recordings.capture import Capture
-        from toolsimlib.recordings.pseudonymise import Pseudonymise
-        from toolsimlib.recordings.replay import Replay
-        from toolsimlib.recordings.server_replay import ServerReplay
+        from toolsimrec.capture import Capture
+        from toolsimrec.pseudonymise import Pseudonymise
+        from toolsimrec.replay import Replay
+        from toolsimrec.server_replay import ServerReplay
     except ModuleNotFoundError as problem:
         from toolsimlib.command_line import missing
 

@@ -1,8 +1,13 @@
-"""The house rules as tests: the direction of imports, the purity of the core, a test file for each room."""
+"""The house rules as tests, one a rule; each lists all that break it.
+
+The house is ``toolsimlib``. ``toolsimeval`` and ``toolsimrec`` are its guests: they may use all of it, and it knows
+none of them, nor do they know each other.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -12,27 +17,28 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "addon" / "toolsimlib"
+ADDON = ROOT / "addon"
+PACKAGE = ADDON / "toolsimlib"
+GUESTS = ("toolsimeval", "toolsimrec")
 # From bottom to top. Wings on one line may not import each other.
 FLOORS = (
     ("command_line", "errors", "report", "values", "version"),
     ("events",),
     ("plan",),
     ("conversation", "schema"),
-    ("runtime", "wire"),
+    ("wire",),
     ("request", "response"),
     ("backends", "hosted", "pages", "store"),
     ("loop",),
     ("proxy",),
-    ("recordings",),
-    ("evaluation",),
     ("cli",),
 )
 FLOOR = {wing: floor for floor, wings in enumerate(FLOORS) for wing in wings}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-EDGES = ("backends", "cli", "evaluation", "hosted", "loop", "proxy", "recordings", "runtime", "store")
+OF_GUESTS = {guest: sorted((ADDON / guest).rglob("*.py")) for guest in GUESTS}
+EDGES = ("backends", "cli", "hosted", "loop", "proxy", "store")
 # Wings that may import mitmproxy.
-ABOVE_MITMPROXY = ("cli", "evaluation", "proxy", "recordings")
+ABOVE_MITMPROXY = ("cli", "proxy")
 # Input and output, and whatever depends on time or place: none of it in the pure part.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 
@@ -60,9 +66,14 @@ def imports(path: Path) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name(path)}: a relative import"
             found.add(node.module or "")
-            if node.module and node.module.startswith("toolsimlib"):
+            if node.module and node.module.startswith("toolsim"):
                 found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return frozenset(found)
+
+
+def top_levels(path: Path) -> set[str]:
+    """Return the packages that a file imports."""
+    return {module.split(".")[0] for module in imports(path)}
 
 
 def test_every_wing_has_a_floor() -> None:
@@ -70,46 +81,57 @@ def test_every_wing_has_a_floor() -> None:
     assert {wing(path) for path in MODULES} == set(FLOOR)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_imports_run_one_way(path: Path) -> None:
+def test_imports_run_one_way() -> None:
     """A room imports its own wing and lower floors, never a neighbour and never a higher one."""
-    here = wing(path)
-    for module in imports(path):
-        if module.startswith("toolsimlib."):
-            there = module.split(".")[1]
-            assert there == here or FLOOR[there] < FLOOR[here], f"{name(path)} imports {module}"
+    wrong = []
+    for path in MODULES:
+        here = wing(path)
+        for module in imports(path):
+            if module.startswith("toolsimlib."):
+                there = module.split(".")[1]
+                if there != here and FLOOR[there] >= FLOOR[here]:
+                    wrong.append(f"{name(path)} imports {module}")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if wing(path) not in EDGES], ids=name)
-def test_the_pure_part_is_pure(path: Path) -> None:
+def test_the_house_does_not_know_its_guests() -> None:
+    """The command finds theirs by name (``cli/main.py``); that one table is the only place where they are named."""
+    named = [name(path) for path in MODULES if re.search(rf"\b({'|'.join(GUESTS)})\b", path.read_text())]
+    assert named == ["cli/main.py"]
+    assert [path.name for path in PACKAGE.rglob("*.py") if top_levels(path) & set(GUESTS)] == []
+
+
+def test_guests_do_not_know_each_other() -> None:
+    """Each can be left out."""
+    wrong = [f"{guest}: {path.name}" for guest in GUESTS for path in OF_GUESTS[guest] if others(path, guest)]
+    assert wrong == []
+
+
+def others(path: Path, guest: str) -> set[str]:
+    return top_levels(path) & (set(GUESTS) - {guest})
+
+
+def test_the_pure_part_is_pure() -> None:
     """Everything between the bytes works without input and output; imports of time and randomness are not checked."""
-    assert not {module.split(".")[0] for module in imports(path)} & IMPURE
+    impure = {name(path): top_levels(path) & IMPURE for path in MODULES if wing(path) not in EDGES}
+    assert {path: modules for path, modules in impure.items() if modules} == {}
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if wing(path) not in ABOVE_MITMPROXY], ids=name)
-def test_only_the_top_floors_know_mitmproxy(path: Path) -> None:
-    """The edge, and the recordings above it; everything below runs without the proxy."""
-    assert not {module for module in imports(path) if module.split(".")[0] == "mitmproxy"}
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_every_room_has_its_test_file(path: Path) -> None:
-    """One source file, one test file, under the same name."""
-    relative = path.relative_to(PACKAGE)
-    words = ("errors", "events", "plan", "conversation", "version", "response/verdict")
-    if str(relative.with_suffix("")) in words:
-        pytest.skip("words without behaviour: every other test speaks them")
-    assert (ROOT / "tests" / "unit" / relative.parent / f"test_{relative.name}").is_file()
+def test_only_the_top_floors_know_mitmproxy() -> None:
+    """The edge, and the command above it; everything below runs without the proxy."""
+    below = [path for path in MODULES if wing(path) not in ABOVE_MITMPROXY]
+    assert [name(path) for path in below if "mitmproxy" in top_levels(path)] == []
 
 
 def module_of(path: Path) -> str:
-    """Return the dotted name of a file of the package."""
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    """Return the dotted name of a file of the house or of a guest."""
+    return ".".join(path.relative_to(ADDON).with_suffix("").parts).removesuffix(".__init__")
 
 
 def test_no_import_runs_in_a_circle() -> None:
     """Not even inside one wing: a cycle means that rooms were split in the wrong place."""
-    modules = {module_of(path): imports(path) for path in PACKAGE.rglob("*.py")}
+    files = (*PACKAGE.rglob("*.py"), *(path for paths in OF_GUESTS.values() for path in paths))
+    modules = {module_of(path): imports(path) for path in files}
     try:
         TopologicalSorter({module: found & modules.keys() - {module} for module, found in modules.items()}).prepare()
     except CycleError as error:
@@ -120,8 +142,6 @@ def test_no_import_runs_in_a_circle() -> None:
 
 # Names of APIs that decide nothing: the vocabulary of the plan, and the choices of the operator.
 API_WORDS = ("plan.py", "proxy/options/table.py")
-# These act as clients, and speak an API as clients do: through the openai package.
-CLIENTS = ("evaluation", "runtime")
 
 
 def decisions(path: Path) -> Iterator[int]:
@@ -142,12 +162,14 @@ def decisions(path: Path) -> Iterator[int]:
                 yield part.lineno
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in MODULES if wing(path) not in ("wire", *CLIENTS) and name(path) not in API_WORDS], ids=name
-)
-def test_only_wire_knows_an_api(path: Path) -> None:
-    """All others ask the object of the API, so that a third API is one more object (as `wire/__init__.py` claims)."""
-    assert list(decisions(path)) == []
+def test_only_wire_knows_an_api() -> None:
+    """All others ask the object of the API, so that a third API is one more object (as `wire/__init__.py` claims).
+
+    toolsimeval acts as a client, and speaks an API as clients do: through the openai package.
+    """
+    asked = [path for path in MODULES if wing(path) != "wire" and name(path) not in API_WORDS]
+    asked += OF_GUESTS["toolsimrec"]
+    assert [f"{path.relative_to(ADDON)}:{line}" for path in asked for line in decisions(path)] == []
 
 
 # The files that read private attributes of a library, and which one; each checks, at load or in its own test, that they
@@ -176,15 +198,15 @@ def internals(path: Path) -> set[str]:
     return {word for word in found if word.startswith("_") and not word.startswith("__")}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_few_files_lean_on_internals(path: Path) -> None:
+def test_few_files_lean_on_internals() -> None:
     """Private names are used exactly in the files of the list, so that what an update may break is in one place."""
-    assert bool(internals(path)) == (name(path) in LEANS_ON_INTERNALS)
+    assert {name(path) for path in MODULES if internals(path)} == LEANS_ON_INTERNALS.keys()
+    assert [path.name for paths in OF_GUESTS.values() for path in paths if internals(path)] == []
 
 
 def test_no_room_has_the_name_of_a_stdlib_module() -> None:
     """With a package folder as working directory, its files would shadow those of the standard library."""
-    folders = (PACKAGE, ROOT / "tests")
+    folders = (ADDON, ROOT / "tests")
     paths = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
     names = {path.stem for path in paths} | {path.parent.name for path in paths}
     assert not names & sys.stdlib_module_names

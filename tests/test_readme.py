@@ -15,16 +15,16 @@ from xml.etree import ElementTree
 import pytest
 from support.mitmdump import ROOT, Mitmdump
 from test_house import FLOORS
+from toolsimeval import flags, suites
 from toolsimlib.backends.scripted.script import DIRECTIONS
 from toolsimlib.cli.main import parser
 from toolsimlib.cli.usage import check_settings
-from toolsimlib.evaluation import flags, suites
 from toolsimlib.plan import Policy
 from toolsimlib.proxy.options.table import OPTIONS, Option
-from toolsimlib.recordings import pytest_plugin
 from toolsimlib.report import Report
 from toolsimlib.request.rewrite import rewrite_request
 from toolsimlib.response.rewrite import ResponseRewriter
+from toolsimrec import pytest_plugin
 
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "addon" / "docs"

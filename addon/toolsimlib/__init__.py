@@ -1,7 +1,5 @@
-"""Function calling for text-only model backends, as a mitmproxy addon.
+"""Function calling for text-only model backends, as a mitmproxy addon: the house, whose floors ``README.md`` lists.
 
-Imports run one way, from bottom to top: the shared modules (``errors``, ``events``, ``conversation``, ``plan``,
-``report``, ``values``, ``version``, ``command_line``) and ``schema``; then the packages ``wire``, ``request`` beside
-``response``, ``backends`` beside ``pages``, ``proxy``, ``recordings``, ``evaluation`` and ``cli``. Only the last four
-import mitmproxy.
+Imports run one way, from bottom to top; only ``proxy`` and ``cli``, the top floors, import mitmproxy. The packages
+``toolsimeval`` and ``toolsimrec`` beside it are guests: they use it, and it does not know them.
 """

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from toolsimlib.evaluation.case import Case, Cell, Run
-from toolsimlib.evaluation.guards import GUARDS, SUITE, TIGHT
-from toolsimlib.evaluation.measure import Job, run
-from toolsimlib.evaluation.provider import MODEL, scripted_provider
-from toolsimlib.evaluation.proxy_process import proxies
-from toolsimlib.evaluation.scenarios import SCENARIOS, Scenario, ScenarioSettings, case
-from toolsimlib.evaluation.ways import Target, Ways
-from toolsimlib.evaluation.workspace import Workspace
-from toolsimlib.runtime import registry
-from toolsimlib.runtime.dispatcher import ToolDispatcher
-from toolsimlib.runtime.loop import ToolLoopRunner, _Conversation
-from toolsimlib.runtime.registry import ToolRegistry, ToolResult
+from toolsimeval.case import Case, Cell, Run
+from toolsimeval.guards import GUARDS, SUITE, TIGHT
+from toolsimeval.measure import Job, run
+from toolsimeval.provider import MODEL, scripted_provider
+from toolsimeval.proxy_process import proxies
+from toolsimeval.runtime import registry
+from toolsimeval.runtime.dispatcher import ToolDispatcher
+from toolsimeval.runtime.loop import ToolLoopRunner, _Conversation
+from toolsimeval.runtime.registry import ToolRegistry, ToolResult
+from toolsimeval.scenarios import SCENARIOS, Scenario, ScenarioSettings, case
+from toolsimeval.ways import Target, Ways
+from toolsimeval.workspace import Workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "toolsimlib.evaluation"]
+COMMAND = [sys.executable, "-m", "toolsimeval"]
 KEY = "sk-live-0123456789abcdef"
 
 

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from toolsimlib.evaluation.guards import GUARDS
-from toolsimlib.evaluation.scenarios import SCENARIOS
+from toolsimeval.guards import GUARDS
+from toolsimeval.scenarios import SCENARIOS
 
-COMMAND = [sys.executable, "-m", "toolsimlib.evaluation"]
+COMMAND = [sys.executable, "-m", "toolsimeval"]
 
 
 @pytest.mark.slow

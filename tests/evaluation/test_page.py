@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from support.chromium import CHROMIUM, Chromium
-from toolsimlib.evaluation.case import Cell, Label, Run, WayName
-from toolsimlib.evaluation.html_page import render
+from toolsimeval.case import Cell, Label, Run, WayName
+from toolsimeval.html_page import render
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")]
 

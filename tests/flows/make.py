@@ -33,10 +33,10 @@ from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, Turn, refuses, says, thinks
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.notes import REPORT
-from toolsimlib.recordings.capture import clean, dump
-from toolsimlib.recordings.compare import RANDOM_IDS
-from toolsimlib.recordings.pseudonymise import pseudonymise
-from toolsimlib.recordings.replay import replay_file
+from toolsimrec.capture import clean, dump
+from toolsimrec.compare import RANDOM_IDS
+from toolsimrec.pseudonymise import pseudonymise
+from toolsimrec.replay import replay_file
 
 FLOWS = Path(__file__).parents[2] / "flows"
 Json = dict[str, Any]

@@ -12,8 +12,8 @@ from memory.conftest import connect
 from memory.test_references import CALL, TOOLS, ask, both_modes
 from support.mitmdump import Mitmdump
 from support.text_backend import Exchange, TextBackend, refuses, says
-from toolsimlib.recordings.replay import main
 from toolsimlib.request.manifest import HEADING
+from toolsimrec.replay import main
 
 pytestmark = pytest.mark.slow
 

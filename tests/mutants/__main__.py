@@ -79,9 +79,9 @@ ROOMS = {
         "tests/unit/proxy",
     ),
     "secrets": Room(
-        ("recordings/redact", "recordings/secret_rules", "recordings/stream_text"),
-        tuple(f"tests/unit/recordings/test_{name}.py" for name in ("redact", "secret_rules", "stream_text")),
-        "tests/unit/recordings",
+        tuple(f"toolsimrec/{name}" for name in ("redact", "secret_rules", "stream_text")),
+        tuple(f"tests/unit/toolsimrec/test_{name}.py" for name in ("redact", "secret_rules", "stream_text")),
+        "tests/unit/toolsimrec",
     ),
     "background": Room(("proxy/background/runs", "proxy/background/edge"), (_BACKGROUND,), "tests/unit/proxy"),
 }
@@ -107,18 +107,23 @@ def prepare(folder: Path, rooms: Iterable[str]) -> None:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
     for name in ("README.md", "Makefile"):
         shutil.copy(ROOT / name, folder)
-    files = [f"src/toolsimlib/{file}.py" for room in rooms for file in ROOMS[room].files]
+    files = [f"src/{_path(file)}" for room in rooms for file in ROOMS[room].files]
     tests = sorted({test for room in rooms for test in ROOMS[room].tests})
     config = (ROOT / "pyproject.toml").read_text().replace('"addon"', '"src"')
     (folder / "pyproject.toml").write_text(config + _CONFIG.format(files=json.dumps(files), tests=json.dumps(tests)))
     _run(folder, "-c", "from mutmut.__main__ import create_mutants; create_mutants(1)")
 
 
+def _path(file: str) -> str:
+    """Return where a file is; those of the house are named without its folder."""
+    return f"{file}.py" if file.startswith("toolsimrec/") else f"toolsimlib/{file}.py"
+
+
 def outcomes(folder: Path, room: str) -> dict[str, int | None]:
     """Return the exit code of each mutant of a room, None for those that did not run."""
     found: dict[str, int | None] = {}
     for file in ROOMS[room].files:
-        path = folder / f"mutants/src/toolsimlib/{file}.py.meta"
+        path = folder / f"mutants/src/{_path(file)}.meta"
         found.update(json.loads(path.read_text())["exit_code_by_key"] if path.exists() else {})
     return dict(sorted(found.items()))
 

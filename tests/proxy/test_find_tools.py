@@ -56,7 +56,7 @@ def test_a_lookup_is_a_round_of_its_own(stream: bool, tmp_path: Path) -> None:
     assert "find_tools" not in whole
     assert few.status == 200
     replayed = subprocess.run(
-        [sys.executable, "-m", "toolsimlib.recordings.replay", str(captured)],
+        [sys.executable, "-m", "toolsimrec.replay", str(captured)],
         capture_output=True,
         text=True,
         check=False,

@@ -20,10 +20,11 @@ from support.wire import DONE, chat_frame
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A copy of the entry script that may be touched, beside a link to the package."""
+    """A copy of the entry script that may be touched, beside links to the packages."""
     copy = tmp_path / "toolsim.py"
     shutil.copy(ADDON, copy)
-    (tmp_path / "toolsimlib").symlink_to(ADDON.parent / "toolsimlib")
+    for package in ("toolsimlib", "toolsimrec"):
+        (tmp_path / package).symlink_to(ADDON.parent / package)
     return copy
 
 

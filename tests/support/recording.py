@@ -13,7 +13,7 @@ from mitmproxy.test import taddons, tflow
 from support import wire
 from toolsimlib.proxy.addon import ToolSim
 from toolsimlib.proxy.exchange import OPEN
-from toolsimlib.recordings.capture import Capture, write
+from toolsimrec.capture import Capture, write
 
 TOOL = {
     "type": "function",

@@ -1,13 +1,14 @@
 """``toolsim``: one command for those who do not want to learn mitmproxy's.
 
 What needs mitmproxy is imported where it is used, so that a missing package is reported in one line. Each command is a
-function of parsed arguments; ``eval`` and ``replay`` have their own parsers. Exit codes: 0 if all is well, 1 if a
+function of parsed arguments; those of ``GUESTS`` have their own parsers. Exit codes: 0 if all is well, 1 if a
 server or a recording is not as it should be, 2 for a wrong command line, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +16,12 @@ from toolsimlib.command_line import EXIT_USAGE, Parser, UsageError, missing
 from toolsimlib.version import __version__
 
 EXIT_INTERRUPTED = 130
+
+GUESTS = {"eval": "toolsimeval.command", "replay": "toolsimrec.replay"}
+"""The commands of the packages beside this one: the module whose ``main(words)`` is called with the words after it.
+
+They are imported by name and on demand, since this package does not depend on them (a test of the house says so).
+"""
 
 _DESCRIPTION = "OpenAI function calling for any text-only model backend."
 _EPILOG = "toolsim COMMAND --help says more. Options of --set: see README, or mitmdump --options."
@@ -36,14 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    if words[:1] == ["eval"]:
-        from toolsimlib.evaluation import command
-
-        return command.main(words[1:])
-    if words[:1] == ["replay"]:
-        from toolsimlib.recordings import replay
-
-        return replay.main(words[1:])
+    if words and words[0] in GUESTS:
+        return int(importlib.import_module(GUESTS[words[0]]).main(words[1:]))
     made = parser()
     args = made.parse_args(words)
     if args.command is None:
@@ -74,7 +75,7 @@ def _backend(args: argparse.Namespace) -> str:
 
 
 def parser() -> Parser:
-    """Return the parser of all commands; those of ``eval`` and ``replay`` are only named in it."""
+    """Return the parser of all commands; those of ``GUESTS`` are only named in it."""
     from toolsimlib.cli import usage
 
     made = Parser(prog="toolsim", description=_DESCRIPTION, epilog=_EPILOG)

@@ -117,8 +117,8 @@ def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_missing_package_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Instead of a traceback: what to install, and where."""
-    monkeypatch.setitem(sys.modules, "toolsimlib.evaluation.command", None)
-    monkeypatch.delattr("toolsimlib.evaluation.command", raising=False)
+    monkeypatch.setitem(sys.modules, "toolsimeval.command", None)
+    monkeypatch.delattr("toolsimeval.command", raising=False)
     assert main(["eval"]) == EXIT_USAGE
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("toolsim needs the package ")

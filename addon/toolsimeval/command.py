@@ -1,0 +1,136 @@
+"""``toolsim eval``: measure, and write the report whatever happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import openai
+
+from toolsimeval import compare, flags, join, journal, measure, report, settings
+from toolsimeval.case import Run
+from toolsimeval.journal import Journal, NotAReport, Secrets
+from toolsimeval.markdown import rate_text
+from toolsimeval.measure import Job
+from toolsimeval.progress import Progress
+from toolsimeval.provider import MODEL, scripted_provider
+from toolsimeval.proxy_process import proxies
+from toolsimeval.settings import UsageError
+from toolsimeval.summary import Rate
+from toolsimeval.ways import Target, Ways
+
+SCRIPTED = "the scripted provider (offline)"
+
+EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+# These say how the command runs, not what it measures: --resume does not restore them.
+_UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code: 1 when a run of the offline suites is wrong, 2 for bad usage.
+
+    A live evaluation that finishes is a success, whatever it found.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for name, command in (("compare", compare.main), ("join", join.main)):
+        if arguments[:1] == [name]:
+            return command(arguments[1:])
+    try:
+        parser = flags.parser(os.environ)
+        args, folder = _resumed(parser, arguments)
+        return asyncio.run(_evaluate(args, folder))
+    except (UsageError, NotAReport, ValueError) as error:
+        print(f"toolsim eval: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, Path]:
+    """Parse the arguments; --resume restores the saved settings, except those that are given again."""
+    args = parser.parse_args(arguments)
+    if args.resume is None:
+        return args, journal.new_folder(Path(args.out), datetime.now(UTC))
+    folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
+    saved = dict(journal.read_settings(folder))
+    if args.options:
+        # argparse appends a list to its default.
+        saved.pop("options", None)
+    parser.set_defaults(**saved)
+    return parser.parse_args(arguments), folder
+
+
+async def _evaluate(args: Namespace, folder: Path) -> int:
+    url = settings.base_url(args, os.environ)
+    key = settings.api_key(args, url, os.environ) if url else ""
+    async with AsyncExitStack() as stack:
+        offline = not url
+        if offline:
+            url = await stack.enter_async_context(scripted_provider())
+            args.models = MODEL
+        elif not args.models:
+            args.models = settings.default_models(url, await _served(url, key, args))
+        setup = settings.setup(args, offline=offline)
+        jobs = measure.plan(setup.cells, setup.cases, args.trials)
+        log = Journal(folder, Secrets([key]))
+        stack.callback(log.close)
+        saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}
+        log.write(journal.SETTINGS, report.as_text(saved))
+        target = Target(
+            url, key or "none", args.client_timeout, args.open_timeout, args.read_timeout or args.client_timeout
+        )
+        started = await stack.enter_async_context(proxies(url, flows=folder / "flows" if args.flows else None))
+        ways = Ways(target, started)
+        stack.push_async_callback(ways.close)
+        interrupted = await _measure(jobs, ways, log, args)
+        runs = _in_order(jobs, log.runs)
+        report.write(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
+    broken_off = f"broken off, {len(runs)} of {len(jobs)} runs made: " if interrupted else ""
+    print(f"{broken_off}{rate_text(Rate.of(runs))} right; {folder / 'report.html'}")
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_WRONG if offline and not all(run.ok for run in runs) else EXIT_RIGHT
+
+
+async def _measure(jobs: Sequence[Job], ways: Ways, log: Journal, args: Namespace) -> bool:
+    """Make the runs that are still to be made; return whether that was interrupted."""
+    finished = {run.key for run in log.runs}
+    open_jobs = [job for job in jobs if job.key not in finished]
+    with Progress(len(open_jobs), args.verbose, quiet=args.quiet) as progress:
+
+        def done(job: Job, run: Run | None) -> None:
+            progress(job, None if run is None else log.add(run))
+
+        work = asyncio.create_task(measure.measure(open_jobs, ways, args.client_timeout, done, parallel=args.jobs))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, work.cancel)
+        try:
+            await work
+        except asyncio.CancelledError:
+            return True
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+    return False
+
+
+def _in_order(jobs: Sequence[Job], runs: Sequence[Run]) -> list[Run]:
+    """Return the runs in the order of the plan, so that a resumed report reads like one that was made in one go."""
+    place = {job.key: number for number, job in enumerate(jobs)}
+    return sorted((run for run in runs if run.key in place), key=lambda run: place[run.key])
+
+
+async def _served(url: str, key: str, args: Namespace) -> list[str]:
+    timeout = openai.Timeout(args.open_timeout)
+    async with openai.AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=timeout) as client:
+        try:
+            return [model.id for model in (await client.models.list()).data]
+        except openai.APIError as error:
+            raise UsageError(f"name the models with --models: {url} cannot say which it has ({error})") from error

@@ -1,0 +1,74 @@
+"""The scripted provider: an OpenAI-shaped text server that answers the offline scenarios by their scripts.
+
+It sees what any text-only backend sees. The prompt identifies the scenario, and the number of assistant messages the
+step; so it is stateless, and the same request always gets the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from toolsimlib.backends.loopback import Loopback
+from toolsimlib.backends.scripted.backend import pieces
+from toolsimlib.backends.scripted.script import messages_of
+from toolsimlib.conversation import ClientRequest
+from toolsimlib.errors import ApiError, BadRequest
+from toolsimlib.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
+from toolsimlib.wire.dialect import APIS
+
+from toolsimeval import guards, script
+from toolsimeval.script import Script
+
+MODEL = "scripted"
+
+
+class ScriptedProvider:
+    """A backend for the loopback that plays scripts, found by their prompts."""
+
+    apis = tuple(APIS.values())
+
+    def __init__(self, scripts: Mapping[str, Script]) -> None:
+        self._scripts = scripts
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def stop(self) -> None:
+        """Nothing to release."""
+
+    async def models(self) -> Sequence[str]:
+        """Return its one name."""
+        return [MODEL]
+
+    async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
+        """Answer one request; tokens are words. Raises errors.BadRequest if there is no script."""
+        transcript = messages_of(request)
+        shown = "\n".join(message.text for message in transcript)
+        found = next((replies for prompt, replies in self._scripts.items() if prompt in shown), None)
+        if found is None:
+            raise BadRequest("there is no script for this conversation", "messages")
+        turn = sum(message.role == "assistant" for message in transcript)
+        reply = found[min(turn, len(found) - 1)]
+        text = reply(shown) if callable(reply) else reply
+        if isinstance(text, ApiError):
+            yield Failed(text)
+            return
+        yield Opened(model=MODEL)
+        for piece in pieces(text):
+            yield TextDelta(piece)
+        asked, written = len(shown.split()), len(text.split())
+        yield Finished("stop")
+        yield Counted(Usage(input_tokens=asked, output_tokens=written, total_tokens=asked + written))
+        yield Closed()
+
+
+@asynccontextmanager
+async def scripted_provider() -> AsyncIterator[str]:
+    """Serve the scripts of all offline scenarios on a free port of 127.0.0.1; yields the base URL."""
+    server = Loopback(ScriptedProvider({**script.live_scripts(), **guards.scripts()}), is_open=True)
+    await server.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}/v1"
+    finally:
+        await server.stop()

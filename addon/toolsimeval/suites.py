@@ -1,0 +1,34 @@
+"""Suites by name: ``scenarios``, ``guards``, ``questions``, ``unseen``, ``bfcl:CATEGORY``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toolsimeval import bfcl, guards, questions, scenarios
+from toolsimeval.bfcl_package import NotInstalled
+from toolsimeval.case import Case
+from toolsimeval.scenarios import ScenarioSettings
+
+
+class UnknownSuite(ValueError):
+    """No suite has this name, or its package is not installed."""
+
+
+def load(name: str, settings: ScenarioSettings | None = None, selection: str = "default") -> Sequence[Case]:
+    """Return all cases of a suite, in a stable order; ``selection``: which scenarios. Raises UnknownSuite.
+
+    Also raises scenarios.UnknownScenario.
+    """
+    family, _, member = name.partition(":")
+    if name == "scenarios":
+        return scenarios.select(selection, settings)
+    if name == "guards":
+        return guards.cases()
+    if name in questions.FILES:
+        return questions.cases(name)
+    if family == "bfcl" and member:
+        try:
+            return bfcl.cases(member)
+        except (NotInstalled, ValueError) as error:
+            raise UnknownSuite(f"{name}: {error}") from error
+    raise UnknownSuite(f"no such suite: {name}; there are scenarios, guards, questions, unseen and bfcl:CATEGORY")

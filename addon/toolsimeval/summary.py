@@ -1,0 +1,185 @@
+"""The figures of a report, counted from its runs: ``report.json`` stores them, Markdown and HTML show them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolsimeval.case import LABELS, Cell, Run
+from toolsimeval.figures import percentile, wilson
+
+NEARLY_ALL = 0.96
+"""The rate from which on a combination counts as dependable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many runs of a group were right."""
+
+    runs: int
+    ok: int
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> Rate:
+        """Count runs."""
+        results = [run.ok for run in runs]
+        return cls(len(results), sum(results))
+
+    @property
+    def percent(self) -> float:
+        """The rate in percent, 0 when nothing was run."""
+        return 100 * self.ok / self.runs if self.runs else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval in percent."""
+        low, high = wilson(self.ok, self.runs)
+        return 100 * low, 100 * high
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        interval = [round(bound, 2) for bound in self.interval]
+        return {"runs": self.runs, "ok": self.ok, "percent": round(self.percent, 2), "interval": interval}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of a group of runs, one row of a table."""
+
+    rate: Rate
+    p50_ms: float
+    p95_ms: float
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    repaired: int
+    untagged: int
+    as_text: int | None
+    failures: dict[str, int]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Figures:
+        """Count runs. Latency covers only runs that ended by themselves: a timeout would just repeat its limit."""
+        times = [run.ms for run in runs if run.label not in ("timeout", "http_error", "internal_error")]
+        return cls(
+            Rate.of(runs),
+            percentile(times, 50),
+            percentile(times, 95),
+            sum(run.turns for run in runs),
+            sum(run.input_tokens for run in runs),
+            sum(run.output_tokens for run in runs),
+            sum(run.repaired for run in runs),
+            sum(run.untagged for run in runs),
+            count_as_text(runs),
+            count_failures(runs),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "runs": self.rate.runs,
+            "ok": self.rate.ok,
+            "percent": round(self.rate.percent, 2),
+            "interval": [round(bound, 2) for bound in self.rate.interval],
+            "p50_ms": self.p50_ms,
+            "p95_ms": self.p95_ms,
+            "turns": self.turns,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "repaired": self.repaired,
+            "untagged": self.untagged,
+            "as_text": self.as_text,
+            "failures": self.failures,
+        }
+
+
+def count_as_text(runs: Iterable[Run]) -> int | None:
+    """Return how many answers hold a call as text; None if that was not counted for all runs."""
+    total = 0
+    for run in runs:
+        if run.as_text is None:
+            return None
+        total += run.as_text
+    return total
+
+
+def count_failures(runs: Iterable[Run]) -> dict[str, int]:
+    """Return the failures by label, in the labels' order."""
+    counts = Counter(run.label for run in runs if not run.ok)
+    return {label: counts[label] for label in LABELS if counts[label]}
+
+
+def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:
+    """Group runs by a key, in order of first appearance."""
+    groups: dict[Key, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
+def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return runs by scenario; a benchmark's single cases say little, so they are grouped by suite.
+
+    If there are several models, each has its own rows: their sum would be nobody's figure.
+    """
+    several = len({run.cell.model for run in runs}) > 1
+
+    def name(run: Run) -> str:
+        case = run.case if run.suite in ("scenarios", "guards") else run.suite
+        return f"{run.cell.model} · {case}" if several else case
+
+    return grouped(runs, name)
+
+
+def way_name(cell: Cell) -> str:
+    """Return a cell's way with the addon options that were set for it."""
+    return f"{cell.way} {cell.setting}".rstrip()
+
+
+def combinations(runs: Sequence[Run]) -> dict[Cell, Rate]:
+    """Return the rate of each combination of model, profile, way, API and setting."""
+    return {cell: Rate.of(own) for cell, own in grouped(runs, lambda run: run.cell).items()}
+
+
+def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of ``report.json``. ``planned``: the planned number of runs."""
+    cells = [
+        {
+            "suite": suite,
+            "model": cell.model,
+            "profile": cell.profile,
+            "way": cell.way,
+            "api": cell.api,
+            "stream": cell.stream,
+            "setting": cell.setting,
+            **Figures.of(own).as_dict(),
+        }
+        for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items()
+    ]
+    cases = [
+        {"case": case, "way": way, **Rate.of(way_runs).as_dict()}
+        for case, own in by_case(runs).items()
+        for way, way_runs in grouped(own, lambda run: way_name(run.cell)).items()
+    ]
+    rates = combinations(runs).values()
+    return {
+        "stamp": stamp,
+        "planned": planned,
+        "overall": Rate.of(runs).as_dict(),
+        "tools": Rate.of(run for run in runs if run.kind == "tools").as_dict(),
+        "chat": Rate.of(run for run in runs if run.kind == "chat").as_dict(),
+        "combinations": {
+            "all": len(rates),
+            "at_100": sum(rate.ok == rate.runs for rate in rates),
+            "at_96": sum(rate.ok >= NEARLY_ALL * rate.runs for rate in rates),
+        },
+        "failures": count_failures(runs),
+        "repaired": sum(run.repaired for run in runs),
+        "untagged": sum(run.untagged for run in runs),
+        "as_text": count_as_text(runs),
+        "cases": cases,
+        "cells": cells,
+        "settings": settings,
+    }
