@@ -118,8 +118,15 @@ POINTS: dict[str, Point] = {
     "12 a refused structured call is no text": Point(
         ask,
         says("tool_calls", content=None, tool_calls=[call("oops")]),
-        expected="x-toolsim-parse-failures: 1",
+        expected="x-toolsim-parse-failures: 1.*oops",
         forbidden="<tool_call>",
+        metric='warnings_total{reason="CALL_AS_TEXT"}',
+    ),
+    "3 an undeclared structured call": Point(
+        ask,
+        says("tool_calls", content=None, tool_calls=[call(name="rm")]),
+        expected="no such tool was declared",
+        forbidden='"finish_reason": ?"tool_calls"',
     ),
     "12 an unknown output mode": Point(
         ask, FINE, expected="^400 .*x-proxy-output-mode", sent=None, headers=(("x-proxy-output-mode", "yaml"),)

@@ -71,6 +71,7 @@ class Catalogue:
         self._allow, self._deny = allow, deny
         self._tools: dict[str, HostedTool] = {}
         self._names: dict[tuple[str, str], str] = {}  # By label and tool.
+        self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
         """Add the tools of a server; return those that are on offer."""
@@ -82,6 +83,7 @@ class Catalogue:
             if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
             if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.reads_only):
+                self._withheld.add(name)
                 continue
             asks = server.asks(tool.name, read_only=tool.reads_only)
             name = self._free(name)
@@ -109,6 +111,11 @@ class Catalogue:
     def shown(self) -> frozenset[str]:
         """The names that the model is shown."""
         return frozenset(self._tools)
+
+    @property
+    def masked(self) -> frozenset[str]:
+        """The names under which the model would be shown the tools that it may not call."""
+        return frozenset(self._withheld - self._taken - self._tools.keys())
 
     def functions(self) -> list[dict[str, Any]]:
         """Return the declarations that the model is shown, flat, as either API accepts them."""

@@ -164,9 +164,17 @@ class HostedCalls:
 
     @property
     def policy(self) -> Policy:
-        """How the rounds are treated: what a model writes after a call whose output it has not seen is invented."""
-        stops = self._policy.stop_after_tools
-        return replace(self._policy, stop_after_tools="on") if stops == "auto" and self._catalogue else self._policy
+        """How the rounds are treated.
+
+        What a model writes after a call whose output it has not seen is invented. And the operator's lists may know
+        MCP tools by their own names, not by those that the model is shown.
+        """
+        policy = replace(self._policy, tool_denylist=self._policy.tool_denylist | self._catalogue.masked)
+        if policy.stop_after_tools == "auto" and self._catalogue:
+            policy = replace(policy, stop_after_tools="on")
+        if policy.tool_allowlist:
+            policy = replace(policy, tool_allowlist=policy.tool_allowlist | self._catalogue.shown)
+        return policy
 
     async def _listed(self, known: set[str]) -> list[ClientEvent]:
         """List the tools of all servers, concurrently; return the events of servers that are not ``known``."""

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Part, Role, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
-from toolsimlib.request.draft import Draft
+from toolsimlib.request.draft import Draft, Setting, drafts
 from toolsimlib.request.forms import form_named
 from toolsimlib.request.record import as_text, call_record, output_record, sentinel_record
 
 _TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
-
-
-class _Setting(NamedTuple):
-    """What messages depend on beside their items."""
-
-    sentinel: str | None
-    """The tag of calls that are written as blocks, None for records."""
-    max_output_bytes: int
-    """Of a tool's output; a larger one is replaced."""
-    tells_thoughts: bool
-    """Whether reasoning is written."""
-    keeps_hosted: bool
-    """Whether hosted items stay."""
-    marks_calls: bool
-    """Whether a user's lines that look like records of calls and outputs are marked as text."""
-    marks_errors: bool
-    """Whether those that look like records of errors are marked too."""
 
 
 def flatten(
@@ -48,8 +31,9 @@ def flatten(
     them, a user's line that looks like one is marked as text (see ``record``), in a round (``is_round``) only one that
     looks like a call or an output.
     """
+    items = tuple(items)
     history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
-    setting = _Setting(
+    setting = Setting(
         sentinel=policy.sentinel if history == "sentinel" else None,
         max_output_bytes=policy.max_tool_output_bytes,
         tells_thoughts=policy.reasoning == "tell",
@@ -57,23 +41,29 @@ def flatten(
         marks_calls=records,
         marks_errors=not is_round,
     )
-    draft = Draft()
-    for item in items:
-        _add(item, draft, setting, report)
+    before = drafts.beginning(items, setting)
+    draft = Draft() if before is None else before.draft.copy()
+    for item in items[draft.count :]:
+        _add(item, draft, setting)
+    draft.count = len(items)
+    drafts.keep(items, setting, draft, before)
+    report.echoed_calls += draft.echoed_calls
+    report.outputs_replaced += draft.outputs_replaced
+    report.dropped += draft.dropped
     return draft.finish()
 
 
-def _add(item: Item, draft: Draft, setting: _Setting, report: Report) -> None:
+def _add(item: Item, draft: Draft, setting: Setting) -> None:
     match item:
         case Call():
-            report.echoed_calls += 1
+            draft.echoed_calls += 1
             tag = setting.sentinel
             draft.record("assistant", call_record(item) if tag is None else sentinel_record(item, tag))
         case CallOutput():
             texts = [part.text for part in item.parts if type(part) is Text]
             output = texts[0] if len(texts) == 1 else "\n".join(texts)
             if _is_longer(output, setting.max_output_bytes):
-                report.outputs_replaced += 1
+                draft.outputs_replaced += 1
                 output = _TOO_LARGE
             draft.record("user", output_record(item.call_id, output))
             if len(texts) < len(item.parts):
@@ -85,11 +75,11 @@ def _add(item: Item, draft: Draft, setting: _Setting, report: Report) -> None:
         case Thought() if setting.tells_thoughts:
             draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
         case Thought():
-            report.dropped.append("reasoning")
+            draft.dropped.append("reasoning")
         case HostedItem() if setting.keeps_hosted:
             draft.item(item)
         case HostedItem():
-            report.dropped.append(item.kind)
+            draft.dropped.append(item.kind)
 
 
 def place(

@@ -45,6 +45,7 @@ from toolsimlib.plan import Plan
 from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.again import EMPTY_ANSWER, NO_CALL, AskAgain
 from toolsimlib.response.checker import BUDGET_SECONDS
+from toolsimlib.response.client_items import ClientItems
 from toolsimlib.response.judge import Judge
 from toolsimlib.response.parser import reasoned_calls_for
 from toolsimlib.response.reasoned_calls import IN_REASONING
@@ -61,6 +62,7 @@ class Answer:
         self._plan = plan
         self._report = report
         self._judge = Judge(plan, report, seconds=seconds)
+        self._client_items = ClientItems(self._judge.toolbox)
         self._numbers = count(plan.first_number)
         self._turns: dict[int, Turn] = {}
         # Built while the model is still thinking, not when its first text arrives.
@@ -106,7 +108,10 @@ class Answer:
             case ReasoningDelta() | RefusalDelta():
                 return self._checked(self._turn(event.choice).other(event))
             case PassThrough() | HostedStarted() | HostedProgress() | HostedEnded():
-                return self._checked(self._turn(0).other(event))
+                taken = self._client_items.take(event)
+                if isinstance(taken, StructuredCall):
+                    return self._checked(self._turn(0).structured(taken))
+                return self._checked(self._turn(0).other(taken)) if taken is not None else []
             case StructuredCall():
                 return self._checked(self._turn(event.choice).structured(event))
             case StructuredDelta():

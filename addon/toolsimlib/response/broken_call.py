@@ -111,7 +111,7 @@ class BrokenCalls:
         if not self._held:
             # The inner parser emits what it took for a call as one text.
             found = _HEAD.match(text)
-            if found is None or not self._judge.offers(found[2]):
+            if found is None or not self._judge.toolbox.offers(found[2]):
                 return False
             self._brackets = _Brackets(fenced=found["fence"] is not None)
             self._head = text

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from toolsimlib.errors import ApiError
@@ -30,8 +30,8 @@ from toolsimlib.response.arguments import Arguments, custom_input, function_argu
 from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
 from toolsimlib.response.dialects import FOREIGN, read_dialect
 from toolsimlib.response.pieces import Block
-from toolsimlib.response.repair import fit_name
 from toolsimlib.response.repeated import REPEATED_KEYS, split_arguments, split_repeated
+from toolsimlib.response.toolbox import Lookup, Toolbox
 from toolsimlib.response.verdict import (
     ARGUMENTS_TOO_LARGE,
     INVALID_CALL,
@@ -50,6 +50,7 @@ from toolsimlib.response.verdict import (
 from toolsimlib.response.written import Json, Written, name_of, read_json, read_value
 from toolsimlib.schema import Finding
 from toolsimlib.wire.local_tools import is_item
+from toolsimlib.wire.tools import model_name
 
 _MAX_HEADER = 2048
 """How many characters of an oversize block are searched for the tool's name."""
@@ -59,15 +60,6 @@ _MAX_OFFERED = 500
 
 
 _NO_ITEM = Finding("one of its numbers is too large", outline="a number is too large")
-
-
-@dataclass(frozen=True, slots=True)
-class _Lookup:
-    """What a written name stands for: a tool, or the reason why there is none; ``inexact``: its spelling differs."""
-
-    tool: Tool | None = None
-    reason: str = UNKNOWN_TOOL
-    inexact: bool = False
 
 
 class Judge:
@@ -80,7 +72,7 @@ class Judge:
         self._plan = plan
         self._report = report
         self._repair = plan.policy.repair == "safe"
-        self._tools = {tool.name: tool for tool in plan.tools}
+        self.toolbox = Toolbox(plan)
         self._checker = SchemaChecker(self._warn, seconds=seconds, max_schema_bytes=plan.policy.max_schema_bytes)
 
     def block(self, block: Block) -> list[Verdict]:
@@ -113,58 +105,54 @@ class Judge:
         """Return the verdict on the beginning of a block that is over the size limit."""
         _, _, inside = raw.partition(">")
         name = name_of(inside[:_MAX_HEADER])
-        lookup = self._look_up(name) if name is not None else _Lookup()
+        lookup = self.toolbox.written(name) if name is not None else Lookup()
         strict = lookup.tool.strict if lookup.tool else self._plan.any_strict
         limit = self._plan.policy.max_tool_args_bytes
         return self._fail(strict, raw, ARGUMENTS_TOO_LARGE, name, f"arguments of at most {limit} bytes, got more")
 
     def structured(self, call: StructuredCall) -> list[Verdict]:
-        """Return the verdict on a call that the backend emitted as a true call; [] = dropped.
+        """Return the verdict on a call that the backend emitted as one; [] if there is nothing in it.
 
-        Its name may be one that toolsim never offered (the backend has its own tools): such a call is passed on,
-        unless a tool is strict. A refused call is dropped and does not become text: the model never wrote it as text.
+        One that is not passed on becomes text in words: the model has not written it as text, and an answer that lacks
+        it may be empty.
         """
-        name = f"{call.namespace}__{call.name}" if call.namespace else call.name
-        if not call.name or self._plan.choice.mode == "none":
-            self._report.drop_call(loggable_name(name), STRUCTURED_CALL)
+        if not call.name and not call.arguments.strip():
+            self._report.drop_call(loggable_name(call.name), STRUCTURED_CALL)
             return []
-        verdict = self._structured(call, name)
-        if isinstance(verdict, Rejected):
-            self._report.drop_call(loggable_name(name), STRUCTURED_CALL)
-        return [verdict]
+        verdict = self._structured(call)
+        if not isinstance(verdict, Rejected):
+            return [verdict]
+        name = model_name(call.name, call.namespace)
+        self._report.drop_call(loggable_name(name), STRUCTURED_CALL)
+        return [replace(verdict, raw=in_words(name, call.arguments, verdict.reason), name=name)]
 
-    def _structured(self, call: StructuredCall, name: str) -> Verdict:
-        tool = None if name in self._plan.masked else self._structured_tool(call)
-        if tool is None and (name in self._plan.masked or self._plan.any_strict):
-            reason = MASKED_TOOL if name in self._plan.masked else UNKNOWN_TOOL
-            return self._fail(self._plan.any_strict, "", reason, name, self._on_offer())
+    def _structured(self, call: StructuredCall) -> Verdict:
+        name = model_name(call.name, call.namespace)
+        if not call.name:
+            return self._reject("", MALFORMED_JSON, name, "a call with a name")
+        if self._plan.choice.mode == "none":
+            return self._reject("", MASKED_TOOL, name)
+        lookup = self.toolbox.called(call.name, call.namespace)
+        tool = lookup.tool
+        if tool is None and not lookup.may_pass:
+            return self._fail(self._plan.any_strict, "", lookup.reason, name, self._on_offer())
         if tool is None:
             self._warn(UNKNOWN_TOOL, call.name)
-            backend_tool = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
-            return Call(backend_tool, call.arguments or ("{}" if call.kind == "function" else ""))
+            tool = Tool(call.name, call.name, kind=call.kind, namespace=call.namespace)
         if not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
             # Not a slip that can be repaired: how the call would have continued is unknown.
             return self._fail(tool.strict, "", MALFORMED_JSON, tool.name, "a whole call, got one that was cut off")
+        codes = (TOOL_NAME,) if lookup.inexact else ()
         if tool.kind == "custom" and call.kind == "custom":
-            return self._input(tool, call.arguments, "", ())
-        return self._judge_arguments(
-            tool, Written("", tool.name, arguments=Json(call.arguments, call.arguments)), "", ()
-        )
+            return self._input(tool, call.arguments, "", codes)
+        written = Written("", tool.name, arguments=Json(call.arguments, call.arguments))
+        return self._judge_arguments(tool, written, "", codes)
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
         """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""
-        call = StructuredCall(delta.name, "", namespace=delta.namespace)
-        name = f"{delta.namespace}__{delta.name}" if delta.namespace else delta.name
-        return None if name in self._plan.masked | self._plan.hosted else self._structured_tool(call)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the tools on offer."""
-        return tuple(self._tools)
-
-    def offers(self, name: str) -> bool:
-        """Return whether a written name stands for a tool on offer."""
-        return self._look_up(name).tool is not None
+        lookup = self.toolbox.called(delta.name, delta.namespace)
+        # A name with a slip counts only if the arguments fit, which are not known yet.
+        return None if lookup.inexact or lookup.tool is None or lookup.tool.name in self._plan.hosted else lookup.tool
 
     def untagged(self, calls: Sequence[Written | None], code: str) -> list[Accepted] | None:
         """Return the calls that an untagged form stands for, None if it is text.
@@ -188,7 +176,7 @@ class Judge:
     def _accept(self, written: Written | None, code: str) -> Accepted | None:
         if written is None or written.name is None or written.broken or written.unknown:
             return None
-        lookup = self._look_up(written.name)
+        lookup = self.toolbox.written(written.name)
         tool = lookup.tool
         if tool is None:
             return None
@@ -218,7 +206,7 @@ class Judge:
         return [part for written in calls for part in (self._split(written) if written is not None else [written])]
 
     def _split(self, written: Written) -> list[Written]:
-        tool = self._look_up(written.name).tool if written.name is not None and self._repair else None
+        tool = self.toolbox.written(written.name).tool if written.name is not None and self._repair else None
         whole = split_repeated(written.source) if tool and tool.kind == "function" else None
         if whole is not None:
             calls = [read_json(part.source, closed=True, repair=True)[0] for part in whole.objects]
@@ -234,42 +222,14 @@ class Judge:
         codes = (*written.codes, parts.code)
         return [replace(written, arguments=part, codes=codes) for part in parts.objects]
 
-    def _structured_tool(self, call: StructuredCall) -> Tool | None:
-        if call.namespace is None and call.name in self._tools:
-            return self._tools[call.name]
-        fits = [tool for tool in self._plan.tools if tool.wire_name == call.name]
-        exact = [tool for tool in fits if tool.namespace == call.namespace]
-        if exact:
-            return exact[0]
-        return fits[0] if call.namespace is None and len(fits) == 1 else None
-
-    def _look_up(self, written: str) -> _Lookup:
-        if written in self._tools:
-            return _Lookup(self._tools[written])
-        if written in self._plan.masked:
-            return _Lookup(reason=MASKED_TOOL)
-        if not self._repair:
-            return _Lookup()
-        spellings = [(name, name) for name in (*self._tools, *self._plan.masked)]
-        spellings += [
-            (spelling, tool.name)
-            for tool in self._plan.tools
-            if tool.namespace
-            for spelling in (tool.wire_name, f"{tool.namespace}.{tool.wire_name}")
-        ]
-        fit = fit_name(written, spellings)
-        if fit in self._plan.masked:
-            return _Lookup(reason=MASKED_TOOL)
-        return _Lookup(self._tools[fit], inexact=True) if fit is not None else _Lookup()
-
     def _judge(self, written: Written, raw: str, in_ours: bool) -> Verdict:
         """Judge one call. ``in_ours``: it stands in our own tags, so it is a call whatever its tool is."""
         strict = in_ours and self._plan.any_strict
         if written.name is None:
             return self._fail(strict, raw, MALFORMED_JSON, None, "a JSON object with name and arguments, got none")
-        lookup = self._look_up(written.name)
+        lookup = self.toolbox.written(written.name)
         tool = lookup.tool
-        if tool is None and in_ours and lookup.reason == UNKNOWN_TOOL and self._passes_unknown(written.name):
+        if tool is None and in_ours and lookup.may_pass:
             self._warn(UNKNOWN_TOOL, written.name)
             return self._function(Tool(written.name, written.name), written, raw, written.codes)
         if tool is None:
@@ -278,12 +238,7 @@ class Judge:
         return self._judge_arguments(tool, written, raw, codes)
 
     def _on_offer(self) -> str:
-        return f"one of the tools on offer: {(', '.join(self._tools) or 'none')[:_MAX_OFFERED]}"
-
-    def _passes_unknown(self, name: str) -> bool:
-        """Return whether a call to an undeclared tool is passed on, for the client to refuse."""
-        may = self._plan.policy.unknown_tool == "call" and UNKNOWN_TOOL not in self._plan.asks
-        return may and loggable_name(name) == name
+        return f"one of the tools on offer: {(', '.join(self.toolbox.names) or 'none')[:_MAX_OFFERED]}"
 
     def _judge_arguments(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
         judge = self._custom if tool.kind == "custom" else self._function
@@ -323,7 +278,7 @@ class Judge:
         """
         if tool.name not in self._plan.named or GUESSED_CALL not in self._plan.asks:
             return None
-        return Call(self._tools[FIND_TOOLS], json.dumps({"names": [tool.name]}))
+        return Call(self.toolbox[FIND_TOOLS], json.dumps({"names": [tool.name]}))
 
     def _custom(self, tool: Tool, written: Written, raw: str, codes: tuple[str, ...]) -> Verdict:
         """Judge a call to a custom tool: any input is valid, so it only has to be found."""
@@ -370,6 +325,21 @@ class Judge:
 
     def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:
         counts += [code if name is None else f"{code}:{loggable_name(name)}" for code in codes]
+
+
+_REASONS = {
+    MALFORMED_JSON: "it is not a call with a JSON object as its arguments",
+    ARGUMENTS_TOO_LARGE: "its arguments are too large",
+    SCHEMA_MISMATCH: "its arguments do not fit the tool's schema",
+    UNKNOWN_TOOL: "no such tool was declared",
+    MASKED_TOOL: "this tool may not be called here",
+}
+
+
+def in_words(name: str, arguments: str, reason: str) -> str:
+    """Return the text that a client gets for a call that a backend emitted and that is not passed on."""
+    called = loggable_name(name) if name else "a tool without a name"
+    return f"Call of {called}, not passed on because {_REASONS[reason]}: {arguments}"
 
 
 def _is_indivisible(body: str, calls: Sequence[Written]) -> bool:

@@ -39,7 +39,7 @@ from toolsimlib.events import (
     TextDelta,
 )
 from toolsimlib.plan import Plan
-from toolsimlib.report import Report, loggable_name
+from toolsimlib.report import Report, entry, loggable_name
 from toolsimlib.response.again import FaultFinder
 from toolsimlib.response.begun import Continuation
 from toolsimlib.response.block_log import BlockLog
@@ -54,7 +54,7 @@ from toolsimlib.response.pieces import Block, Fragment, Oversize, joined, split_
 from toolsimlib.response.preview import extend_block
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.untagged import Piece
-from toolsimlib.response.verdict import Call, Rejected, Verdict, Violation
+from toolsimlib.response.verdict import CALL_AS_TEXT, Call, Rejected, Verdict, Violation
 
 
 class Turn:
@@ -318,9 +318,11 @@ class Turn:
 
     def _structured(self, call: StructuredCall) -> None:
         for verdict in self._judge.structured(call):
+            if isinstance(verdict, Rejected):
+                self.faults.note(verdict.raw)
             self._verdict(verdict, call)
-        if self._calls.is_arriving_as(call.key):  # It was not emitted as a call.
-            self._after_call(broke=self._calls.break_off())
+        # If it is still open, it was not emitted as a call.
+        self._after_call(broke=self._calls.is_arriving_as(call.key) and self._calls.break_off())
 
     def _verdict(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
         """Act on a verdict, which may be on a ``structured`` call; return what became of it, for the report."""
@@ -330,8 +332,10 @@ class Turn:
             case Call(tool=tool):
                 made = not self.over and self._call(verdict, structured)
                 return f"call {tool.name}" if made else f"passed over {tool.name}"
-            case Rejected(raw=raw, reason=reason):
-                if raw and not self.over:
+            case Rejected(raw=raw, reason=reason, name=name):
+                if raw and not self.over and structured is not None:
+                    self._emit_in_words(raw, name, structured)
+                elif raw and not self.over:
                     self._end_block()
                     self.state(raw)
                 return f"text {reason}"
@@ -344,6 +348,15 @@ class Turn:
                 if not self.over:
                     self._violate(error)
                 return f"failure {reason}"
+
+    def _emit_in_words(self, words: str, name: str | None, call: StructuredCall) -> None:
+        """Emit a refused call of the backend's as text, unless text after a call would end the turn, or is dropped."""
+        if self._calls.is_arriving_as(call.key) and self._calls.break_off():
+            self._interrupt()
+        if self.state == self.state_calling and self._text_gap is None:
+            return
+        self._report.warnings.append(entry(CALL_AS_TEXT, name and loggable_name(name)))
+        self.state(f"\n\n{words}" if self.state == self.state_speaking else words)
 
     def _call(self, call: Call, structured: StructuredCall | None) -> bool:
         """Emit a call; return whether it was made."""

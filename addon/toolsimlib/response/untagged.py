@@ -60,12 +60,12 @@ class Untagged:
         self._judge = judge
         self._limit = limit
         self._repair = repair
-        self._names = sorted(judge.names)
+        self._names = sorted(judge.toolbox.names)
         self._may_begin = may_begin(self._names)
         self._at = Cursor()
         self._prose = Prose()
         self._held = HeldUnits()
-        self._form = Form("json", judge.offers)  # The current form.
+        self._form = Form("json", judge.toolbox.offers)  # The current form.
         self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
         self._has_python = False  # Whether the run of units holds a fence of Python (rule 2).
@@ -274,7 +274,7 @@ class Untagged:
         elif opening == "syntax" or (opening and opening != "fence" and opening != "code" and start == pos):
             self._held.join_tail()
             self._extend_unit(start or pos)
-            self._form = Form(opening, self._judge.offers, self._mark, repair=self._repair)
+            self._form = Form(opening, self._judge.toolbox.offers, self._mark, repair=self._repair)
             self.state = self.state_form
         elif opening is None or self._held.is_open:
             return False

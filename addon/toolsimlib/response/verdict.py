@@ -15,8 +15,9 @@ MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
 # The API's code of a violation.
 INVALID_CALL = "invalid_tool_call"
-# A call that was dropped: the backend emitted it as one, and it cannot be passed on.
+# A call that the backend emitted as one and that cannot be passed on; and the warning if the client gets it as text.
 STRUCTURED_CALL = "STRUCTURED_CALL"
+CALL_AS_TEXT = "CALL_AS_TEXT"
 # A repair, besides those of `written`, `arguments` and `repair`.
 TOOL_NAME = "TOOL_NAME"
 

@@ -369,7 +369,28 @@ def test_masks_hold_for_servers_too() -> None:
     assert [tool["name"] for tool in answer["output"][0]["tools"]] == ["read"]
     (status, data), _, servers, _ = play(block("free__drop"), policy=policy)
     assert (status, servers.calls) == (422, [])
-    assert b"UNKNOWN_TOOL" in data
+    assert b"MASKED_TOOL" in data
+
+
+@pytest.mark.parametrize("denied", ["drop", "free__drop"])
+@pytest.mark.parametrize("backend", DIALECTS)
+def test_a_masked_tool_of_a_server_is_no_call_of_the_clients(denied: str, backend: Dialect) -> None:
+    """Whichever of its names the list has, a backend's own call of it is neither run nor passed on."""
+    policy = Policy(tool_denylist=frozenset({denied}), unknown_tool="call")
+    stream = BODIES[backend]([Emitted("free__drop", "{}")], "tool_calls")
+    lax = [{"type": "function", "name": "echo", "parameters": SCHEMA}]
+    answer, _, servers, job = play(stream, backend=backend, policy=policy, tools=lax)
+    assert kinds(answer)[2:] == ["message"]
+    assert (servers.calls, job.report.calls) == ([], [])
+
+
+def test_an_allowlist_may_have_a_tools_own_name() -> None:
+    """A server's tool is on offer under the name that the model is shown, if the list has its own."""
+    policy = Policy(tool_allowlist=frozenset({"read"}))
+    _, script, servers, _ = play(block("free__read"), "Well.", policy=policy)
+    assert "free__read" in str(script.asked[0])
+    assert "free__drop" not in str(script.asked[0])
+    assert servers.calls == [("free", "read", {})]
 
 
 def test_history_keeps_the_names_of_its_calls() -> None:

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.answers import plan as make_plan
 from support.turns import run_events
-from toolsimlib.events import Closed, Finished, StructuredCall, TextDelta
+from toolsimlib.events import Closed, Finished, StructuredCall, StructuredDelta, TextDelta
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Choice, Plan, Tool
 from toolsimlib.report import Report
 from toolsimlib.request.names_first import FINDER
@@ -143,7 +143,7 @@ def test_digits_beyond_the_limit() -> None:
     source = '{"n":-' + "9" * 5000 + "}"
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 0}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), Report())
-    assert judge.block(json_block(f'{{"name":"f","arguments":{source}}}')) == [Call(judge._tools["f"], source)]
+    assert judge.block(json_block(f'{{"name":"f","arguments":{source}}}')) == [Call(judge.toolbox["f"], source)]
 
 
 def test_violation_names_tool_value_and_expectation() -> None:
@@ -249,52 +249,78 @@ class TestStructured:
         assert judge.structured(StructuredCall("f", arguments, namespace="ns")) == [Call(self.spaced, arguments)]
         assert report == Report()
 
-    def test_masked_names_are_dropped(self) -> None:
-        """A masked call never reaches the client, nor does any if the client forbade calls; both are counted."""
+    def test_masked_names_are_refused(self) -> None:
+        """A masked call never reaches the client as one, nor does any if the client forbade calls; both are counted."""
         judge, report = self.judge()
-        assert judge.structured(StructuredCall("gone", "{}")) == [Rejected("", "MASKED_TOOL")]
-        assert judge.structured(StructuredCall("gone", "{}", namespace="ns")) == [Rejected("", "MASKED_TOOL")]
+        for call, name in (
+            (StructuredCall("gone", "{}"), "gone"),
+            (StructuredCall("gone", "{}", namespace="ns"), "ns__gone"),
+        ):
+            text = f"Call of {name}, not passed on because this tool may not be called here: {{}}"
+            assert judge.structured(call) == [Rejected(text, "MASKED_TOOL")]
         assert report.parse_failures == ["MASKED_TOOL:gone", "MASKED_TOOL:ns__gone"]
         assert report.dropped_calls == ["STRUCTURED_CALL:gone", "STRUCTURED_CALL:ns__gone"]
         assert report.truncated
         judge, report = self.judge(choice=Choice("none"))
-        assert judge.structured(StructuredCall("f", '{"city":"x"}')) == []
+        [verdict] = judge.structured(StructuredCall("f", '{"city":"x"}'))
+        assert isinstance(verdict, Rejected)
         assert report.dropped_calls == ["STRUCTURED_CALL:f"]
 
-    def test_unknown_names_pass(self) -> None:
-        """A call of the backend's own tool passes through unchanged, with a warning."""
+    def test_unknown_names(self) -> None:
+        """A call of a tool that was never declared is refused, unless the operator wants it: then it is a warning."""
+        call = StructuredCall("own", "not json", kind="custom", namespace="x")
         judge, report = self.judge()
-        [call] = judge.structured(StructuredCall("own", "not json", kind="custom", namespace="x"))
-        assert call == Call(Tool("own", "own", kind="custom", namespace="x"), "not json")
+        [verdict] = judge.structured(call)
+        assert isinstance(verdict, Rejected)
+        assert verdict.raw.endswith("no such tool was declared: not json")
+        assert report.dropped_calls == ["STRUCTURED_CALL:x__own"]
+        judge, report = self.judge(unknown_tool="call")
+        assert judge.structured(call) == [Call(Tool("own", "own", kind="custom", namespace="x"), "not json")]
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
+    def test_a_name_with_a_slip(self) -> None:
+        """It is repaired as it would be in text, if the arguments fit the schema; no call is announced by it."""
+        judge, report = self.judge()
+        assert judge.structured(StructuredCall("functions.f", '{"city":"x"}')) == [Call(self.lax, '{"city":"x"}')]
+        assert report.repairs == ["TOOL_NAME:f"]
+        assert isinstance(judge.structured(StructuredCall("F", '{"city":5}'))[0], Rejected)
+        assert judge.arriving(StructuredDelta("0", "F", "", True)) is None
+        assert judge.arriving(StructuredDelta("0", "f", "", True)) == self.lax
+
     def test_validated_like_others(self) -> None:
-        """A mismatch warns; malformed arguments are repaired, or the call dropped (it never was text); empty is {}."""
+        """A mismatch warns; malformed arguments are repaired, or the call refused; empty ones are {}."""
         judge, report = self.judge()
         assert judge.structured(StructuredCall("f", "")) == [Call(self.lax, "{}")]
         assert report.warnings == ["SCHEMA_MISMATCH:f"]
         assert judge.structured(StructuredCall("f", '{"city":"x",}')) == [Call(self.lax, '{"city":"x"}')]
         assert report.repairs == ["TRAILING_COMMA:f"]
         assert report.dropped_calls == []
-        assert judge.structured(StructuredCall("f", "oops")) == [Rejected("", "MALFORMED_JSON")]
+        [verdict] = judge.structured(StructuredCall("f", "oops"))
+        assert isinstance(verdict, Rejected)
+        assert (verdict.raw[-6:], verdict.reason) == (": oops", "MALFORMED_JSON")
         assert (report.parse_failures, report.dropped_calls) == (["MALFORMED_JSON:f"], ["STRUCTURED_CALL:f"])
 
     def test_cut_off(self) -> None:
-        """A truncated call is never completed by a guess: it is dropped, unless its JSON turns out to be complete."""
+        """A truncated call is never completed by a guess: it is refused, unless its JSON turns out to be complete."""
         judge, report = self.judge()
         assert judge.structured(StructuredCall("f", '{"city":"x"}', whole=False)) == [Call(self.lax, '{"city":"x"}')]
         for call in (
             StructuredCall("f", '{"city":"x"', whole=False),
             StructuredCall("apply_patch", "*** Begin", kind="custom", whole=False),
         ):
-            assert judge.structured(call) == [Rejected("", "MALFORMED_JSON")]
+            [verdict] = judge.structured(call)
+            assert isinstance(verdict, Rejected)
+            assert (verdict.raw.endswith(call.arguments), verdict.reason) == (True, "MALFORMED_JSON")
         assert report.parse_failures == ["MALFORMED_JSON:f", "MALFORMED_JSON:apply_patch"]
 
     def test_without_a_name(self) -> None:
-        """A call without a name is dropped; one to the backend's own tool always has arguments."""
-        judge, report = self.judge()
+        """A call with nothing in it is dropped, one without a name refused; one that passes always has arguments."""
+        judge, report = self.judge(unknown_tool="call")
         assert judge.structured(StructuredCall("", "")) == []
         assert report.dropped_calls == ["STRUCTURED_CALL:?"]
+        [verdict] = judge.structured(StructuredCall("", '{"city":"x"}'))
+        assert isinstance(verdict, Rejected)
+        assert verdict.raw.startswith("Call of a tool without a name, ")
         assert judge.structured(StructuredCall("own", "")) == [Call(Tool("own", "own"), "{}")]
 
     def test_custom(self) -> None:

@@ -107,13 +107,34 @@ def test_a_call_too_many_breaks_nothing(api: Dialect, broken: str) -> None:
 
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("", ARGS)])
-def test_a_refused_structured_call_is_no_text(call: StructuredCall) -> None:
-    """The model never wrote it as text: it is dropped, and the report marks the answer as truncated."""
+def test_a_refused_structured_call_is_said_in_words(call: StructuredCall) -> None:
+    """The model never wrote it as text: it is no markup, and the report says that a call was withheld."""
     emitted, report, _ = run_events(chat(), [call, Finished("stop"), Closed()])
-    assert emitted == [Ended({0: "stop"})]
+    words, end = emitted
+    assert end == Ended({0: "stop"})
+    assert isinstance(words, TextDelta)
+    assert words.text.endswith(call.arguments)
+    assert "<" not in words.text
     assert [code.partition(":")[0] for code in report.dropped_calls] == ["STRUCTURED_CALL"]
     assert report.truncated
+    assert [code.partition(":")[0] for code in report.warnings] == ["CALL_AS_TEXT"]
+
+
+def test_a_call_with_nothing_in_it_is_dropped() -> None:
+    """Some backends send one beside their text: there is nothing to read in it."""
+    emitted, report, _ = run_events(chat(), [StructuredCall("", ""), Finished("stop"), Closed()])
+    assert emitted == [Ended({0: "stop"})]
     assert "EMPTY_ANSWER" in report.warnings
+
+
+@pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("own", ARGS)])
+def test_a_refused_structured_call_is_asked_about(call: StructuredCall) -> None:
+    """If the model can be asked to mend it, its words tell the model what it called."""
+    the_plan = dataclasses.replace(responses(), asks=frozenset({"MALFORMED_JSON", "UNKNOWN_TOOL"}))
+    _, report, answer = run_events(the_plan, [call])
+    assert answer.again is not None
+    assert call.arguments in answer.again.words
+    assert report.warnings == []
 
 
 def test_xml_follows_its_call() -> None:

@@ -136,9 +136,10 @@ OPTIONS = (
         "unknown_tool",
         "text",
         "What happens to a call of a tool that was never declared. Beside strict tools it is a violation instead of "
-        "text. Names that are masked are never passed on. text: it stays text. call: the client gets it as a call, "
-        "as from most servers, and can tell the model; most agent programs do, some stop. retry: the model is asked "
-        "again, once or as often as toolsim_retry says, and then it stays text.",
+        "text. A tool that tool_choice or the operator's lists exclude is never called, whatever this says. text: it "
+        "stays text; one that the backend itself sends as a call is put in words. call: the client gets it as a "
+        "call, as from most servers, and can tell the model; most agent programs do, some stop. retry: the model is "
+        "asked again, once or as often as toolsim_retry says, and then it becomes text.",
         ("text", "call", "retry"),
     ),
     Option(

@@ -6,18 +6,21 @@ itself, never stops, ends without a word.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from toolsimeval.case import Verdict
+from toolsimlib.errors import ApiError
+
+from toolsimeval.case import Case, Verdict
 from toolsimeval.diagnosis import DONE, diagnose
 from toolsimeval.runtime.loop import FINAL_PROMPT, Outcome
 from toolsimeval.runtime.prompt import calls_from_content_tags
 from toolsimeval.runtime.turn import Answer
-from toolsimeval.scenarios import TITLE, Scenario
+from toolsimeval.scenarios import TITLE, Scenario, ScenarioSettings, case
 from toolsimeval.script import Script, after, block, get, patch
 from toolsimeval.workspace import Workspace
-from toolsimlib.errors import ApiError
+
+SUITE = "guards"
 
 ALL_TOOLS = ("state_get", "state_patch", "facts_propose")
 TIGHT = (
@@ -38,6 +41,11 @@ class Guard:
 
     scenario: Scenario
     script: Script
+
+
+def cases() -> Sequence[Case]:
+    """Return all guards. No flag changes what they test."""
+    return [case(guard.scenario, ScenarioSettings(), SUITE) for guard in GUARDS]
 
 
 def scripts() -> dict[str, Script]:

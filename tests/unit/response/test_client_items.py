@@ -1,0 +1,95 @@
+"""Items of tools that the client runs, sent by a backend: they pass if the tool is on offer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.answers import plan, tool
+from support.turns import run_events
+from toolsimlib.events import (
+    BackendEvent,
+    Closed,
+    Ended,
+    Failed,
+    Finished,
+    HostedEnded,
+    HostedProgress,
+    HostedStarted,
+    PassThrough,
+    TextDelta,
+)
+from toolsimlib.plan import Tool
+from toolsimlib.wire.local_tools import local_tool
+
+SHELL = {"type": "shell_call", "action": {"commands": ["rm x"]}, "environment": {"type": "local"}}
+COMPUTER = {"type": "computer_call", "action": {"type": "click"}}
+ADD = tool("add", a="number")
+DECLARED = local_tool({"type": "shell"})
+
+
+def play(item: dict[str, Any], announced: bool, tools: list[Tool], **policy: Any) -> tuple[list[Any], Any]:
+    progress: list[BackendEvent] = [
+        HostedStarted("0", item),
+        HostedProgress("0", "response.shell_call.delta"),
+        HostedEnded("0", item),
+    ]
+    events = progress if announced else [PassThrough(item)]
+    emitted, report, _ = run_events(
+        plan("responses", "responses", True, tools, policy=policy), [*events, Finished("stop"), Closed()]
+    )
+    return emitted, report
+
+
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize(
+    ("item", "tools", "policy"),
+    [
+        (SHELL, [ADD], {}),
+        (SHELL, [ADD], {"unknown_tool": "call", "tool_denylist": frozenset({"shell"})}),
+        (SHELL, [ADD], {"unknown_tool": "call", "tool_allowlist": frozenset({"add"})}),
+        (COMPUTER, [ADD], {"tool_allowlist": frozenset({"add"})}),
+        (COMPUTER, [ADD], {"tool_denylist": frozenset({"computer_use_preview"})}),
+    ],
+)
+def test_what_is_not_on_offer_is_text(
+    item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
+) -> None:
+    """Nothing of the item reaches the client as one, nor do its events: it becomes words, and is counted."""
+    emitted, report = play(item, announced, tools, **policy)
+    assert [type(event) for event in emitted] == [TextDelta, Ended]
+    assert "rm x" in emitted[0].text or "click" in emitted[0].text
+    assert report.dropped_calls[0].startswith("STRUCTURED_CALL:")
+
+
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize(
+    ("item", "tools", "policy"),
+    [
+        (SHELL, [ADD, DECLARED], {}),
+        (SHELL, [ADD], {"unknown_tool": "call"}),
+        ({**SHELL, "environment": {"type": "container_reference"}}, [ADD], {"tool_denylist": frozenset({"shell"})}),
+        (COMPUTER, [ADD], {}),
+        ({"type": "web_search_call"}, [ADD], {"tool_denylist": frozenset({"web_search"})}),
+    ],
+)
+def test_what_is_on_offer_or_was_run_passes(
+    item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
+) -> None:
+    """A declared tool's item passes as it came, and so does one of a tool that the backend itself has run."""
+    emitted, report = play(item, announced, tools, **policy)
+    assert [event.item for event in emitted if isinstance(event, HostedEnded | PassThrough)] == [item]
+    assert report.dropped_calls == []
+
+
+def test_beside_a_strict_tool_it_is_a_violation() -> None:
+    """As every call of a tool that is not on offer."""
+    emitted, _ = play(SHELL, True, [tool("add", True, a="number")])
+    assert isinstance(emitted[0], Failed)
+
+
+def test_a_function_of_the_same_name_is_called_instead() -> None:
+    """If the client declared a function named shell, the item is a call of it, in the function's own form."""
+    emitted, report = play(SHELL, True, [Tool("shell", "shell")])
+    assert report.calls == ["shell"]
+    assert not any(isinstance(event, HostedEnded) for event in emitted)

@@ -1,0 +1,105 @@
+"""Which tool a name means, however it is spelled and whoever uses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.answers import plan
+from toolsimlib.plan import Choice, Tool
+from toolsimlib.response.toolbox import Lookup, Toolbox
+
+ADD = Tool("add", "add")
+READ = Tool("fs__read", "read", namespace="fs")
+MASKED, UNKNOWN = Lookup(reason="MASKED_TOOL"), Lookup()
+
+
+def box(masked: tuple[str, ...] = (), choice: Choice | None = None, asks: frozenset[str] = frozenset(), **policy: Any):
+    fields = {"policy": policy, "masked": frozenset(masked), "choice": choice or Choice(), "asks": asks}
+    return Toolbox(plan("responses", "chat", True, [ADD, READ], **fields))
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace", "tool", "inexact"),
+    [
+        ("add", None, ADD, False),
+        ("fs__read", None, READ, False),
+        ("read", "fs", READ, False),
+        ("read", None, READ, False),
+        ("functions.add", None, ADD, True),
+        ("add", "functions", ADD, True),
+        ("READ", "fs", READ, True),
+        ("read", "web", None, False),
+        ("add", "fs", None, False),
+    ],
+)
+def test_calls_of_a_backend(name: str, namespace: str | None, tool: Tool | None, inexact: bool) -> None:
+    """A backend's own call means a tool by the model's name, by namespace and name, or with a slip."""
+    assert box().called(name, namespace) == Lookup(tool, inexact=inexact)
+    strictly = box(repair="off").called(name, namespace)
+    assert strictly == (UNKNOWN if inexact else Lookup(tool))
+
+
+@pytest.mark.parametrize("repair", ["safe", "off"])
+@pytest.mark.parametrize(
+    ("name", "namespace"),
+    [
+        ("rm", None),
+        (" RM ", None),
+        ("functions.rm:0", None),
+        ("rm", "functions"),
+        ("rm", "fs"),
+        ("fs__drop", None),
+        ("fs.drop", None),
+        ("drop", None),
+        ("Drop", None),
+        ("drop", "fs"),
+        ("DROP", "FS"),
+    ],
+)
+def test_masked_in_every_spelling(name: str, namespace: str | None, repair: str) -> None:
+    """A tool of the denylist, declared or not, and one that was declared and masked have no spelling that passes."""
+    tools = box(("fs__drop",), tool_denylist=frozenset({"rm"}), unknown_tool="call", repair=repair)
+    assert tools.called(name, namespace) == MASKED
+    if namespace is None:
+        assert tools.written(name) == MASKED
+
+
+def test_a_masked_name_hides_no_tool_on_offer() -> None:
+    """A tool on offer is found by its own names, though a masked one of another namespace shares its last part."""
+    tools = box(("web__read", "web__add"))
+    assert tools.called("read", None) == Lookup(READ)
+    assert tools.called("add", None) == Lookup(ADD)
+    assert tools.called("read", "web") == MASKED
+    assert box(("read",)).called("read", None) == MASKED
+
+
+@pytest.mark.parametrize(
+    ("limits", "passes"),
+    [
+        ({}, True),
+        ({"tool_allowlist": frozenset({"add", "read"})}, False),
+        ({"tool_allowlist": frozenset({"add", "own"})}, True),
+        ({"choice": Choice("required", frozenset({"add"}))}, False),
+        ({"choice": Choice("auto", frozenset({"add", "fs__read"}))}, False),
+        ({"choice": Choice("none")}, False),
+        ({"choice": Choice("required")}, True),
+        ({"tool_denylist": frozenset({"own"})}, False),
+        ({"tool_denylist": frozenset({"OWN", "Own"})}, False),
+        ({"asks": frozenset({"UNKNOWN_TOOL"})}, False),
+    ],
+)
+def test_unknown_tools_that_may_pass(limits: dict[str, Any], passes: bool) -> None:
+    """With unknown_tool=call an undeclared tool passes unless the choice or a list excludes it; else it never does."""
+    tools = box(unknown_tool="call", **limits)
+    assert tools.called("own", None).may_pass is tools.written("own").may_pass is passes
+    assert not box(**limits).called("own", None).may_pass
+    assert not tools.called("own\n", None).may_pass
+
+
+def test_a_name_that_fits_two() -> None:
+    """A name that fits a masked tool as well as one on offer is neither, and never passes."""
+    tools = box(("ADD",), unknown_tool="call")
+    assert tools.written("Add") == UNKNOWN
+    assert tools.offers("add")
+    assert not tools.offers("Add")
