@@ -23,7 +23,7 @@ GUESTS = ("toolsimeval", "toolsimrec")
 # From bottom to top. Wings on one line may not import each other.
 FLOORS = (
     ("command_line", "errors", "report", "values", "version"),
-    ("events",),
+    ("events", "outputs"),
     ("plan",),
     ("conversation", "schema"),
     ("wire",),

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from toolsimlib.events import ToolKind
+from toolsimlib.outputs import Outputs
 from toolsimlib.values import quick
 
 Dialect = Literal["responses", "chat"]
@@ -96,7 +97,7 @@ class Policy:
     sentinel: str = "tool_call"
     use_tool: bool = True
     repair: Literal["safe", "off"] = "safe"
-    untagged: Literal["on", "off"] = "on"
+    untagged: Literal["on", "off", "all"] = "on"
     strict_policy: Literal["error", "message"] = "error"
     stream_arguments: Literal["buffered", "incremental"] = "buffered"
     output_mode: OutputMode = "openai-json"
@@ -205,8 +206,9 @@ class Plan:
     ``constraint``: the flat format with which the backend is to enforce calls, None if we only ask in words.
     ``fields``: further fields of the backend's body. ``attempts``: the features in use that the backend may refuse, and
     that the request can do without.
-    ``after_outputs``: the conversation ends with outputs of tools. ``asks``: in a round (``loop/``), the reasons for
-    asking the model again; ``hosted``: the names of the tools that are run between the rounds, whose calls the client
+    ``after_outputs``: the conversation ends with outputs of tools. ``outputs``: all of them, none if
+    a call that the model quotes from them counts. ``asks``: in a round (``loop/``), the reasons for asking the model
+    again; ``hosted``: the names of the tools that are run between the rounds, whose calls the client
     does not see as such. ``begun``: the call with which this answer continues, as far as an earlier round got.
     ``held``: the catalogue in the backend's context after this answer, None if it may hold none; ``was_held``: it held
     that one before, so the request was sent without it (``request/catalogue``).
@@ -230,6 +232,7 @@ class Plan:
     fields: Mapping[str, Any] = field(default_factory=dict)
     attempts: frozenset[Feature] = frozenset()
     after_outputs: bool = False
+    outputs: Outputs = Outputs()
     asks: frozenset[str] = frozenset()
     hosted: frozenset[str] = frozenset()
     begun: str = ""

@@ -33,7 +33,20 @@ from typing import Any, Literal
 
 from toolsimlib.conversation import Call, CallOutput, ClientRequest, HostedItem, Item, Message
 from toolsimlib.errors import BadRequest
-from toolsimlib.plan import OUTPUT_MODES, Choice, Dialect, Feature, HeldCatalogue, Kept, Plan, Policy, Tool, varied
+from toolsimlib.outputs import Outputs
+from toolsimlib.plan import (
+    FIND_TOOLS,
+    OUTPUT_MODES,
+    Choice,
+    Dialect,
+    Feature,
+    HeldCatalogue,
+    Kept,
+    Plan,
+    Policy,
+    Tool,
+    varied,
+)
 from toolsimlib.report import Report, entry
 from toolsimlib.request.catalogue import catalogue_of, context_after, digest_of
 from toolsimlib.request.constrain import constraint, grammar_fields
@@ -42,7 +55,7 @@ from toolsimlib.request.fields import with_fields
 from toolsimlib.request.known import InvalidSchema, check_strict
 from toolsimlib.request.manifest import reminder
 from toolsimlib.request.names_first import FINDER, only_named
-from toolsimlib.request.transcript import flatten, place, remind
+from toolsimlib.request.transcript import flatten, is_longer, output_text, place, remind
 from toolsimlib.request.transforms import native_body, outputs_shown
 from toolsimlib.wire.dialect import APIS, Api
 from toolsimlib.wire.json_codec import dump
@@ -189,7 +202,7 @@ def plan(
     named = frozenset[str]() if native else only_named(offered, request.items, policy)
     one_call = not (request.parallel and policy.parallel_tool_calls)
     enforces_one = one_call or request.form.legacy_functions
-    untagged = policy.untagged == "on" and request.answer_format is None
+    untagged = policy.untagged != "off" and request.answer_format is None
     stops = policy.stop_after_tools
     ends_turns = stops == "on" or (stops == "auto" and not APIS[request.dialect].text_follows_calls)
     report.mode = policy.output_mode
@@ -218,7 +231,22 @@ def plan(
         | grammar_fields(offered, choice, policy=policy, one_call=enforces_one, untagged=untagged),
         attempts=attempts,
         after_outputs=is_after_outputs(request),
+        outputs=quotable(request, policy) if offered else Outputs(),
     )
+
+
+def quotable(request: ClientRequest, policy: Policy) -> Outputs:
+    """Return the outputs from which the model may quote calls: those that it sees, except our own of ``find_tools``."""
+    if policy.untagged == "all":
+        return Outputs()
+    calls = [item for item in request.items if isinstance(item, Call)]
+    is_ours = all(tool.name != FIND_TOOLS for tool in request.tools)
+    lookups = {call.call_id for call in calls if is_ours and call.name == FIND_TOOLS}
+    texts = [
+        output_text(item) for item in request.items if isinstance(item, CallOutput) and item.call_id not in lookups
+    ]
+    shown = [text for text in texts if not is_longer(text, policy.max_tool_output_bytes)]
+    return Outputs.of(shown, [(call.name, call.arguments) for call in calls])
 
 
 def first_number(request: ClientRequest) -> int:

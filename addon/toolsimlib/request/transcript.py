@@ -60,14 +60,13 @@ def _add(item: Item, draft: Draft, setting: Setting) -> None:
             tag = setting.sentinel
             draft.record("assistant", call_record(item) if tag is None else sentinel_record(item, tag))
         case CallOutput():
-            texts = [part.text for part in item.parts if type(part) is Text]
-            output = texts[0] if len(texts) == 1 else "\n".join(texts)
-            if _is_longer(output, setting.max_output_bytes):
+            output = output_text(item)
+            if is_longer(output, setting.max_output_bytes):
                 draft.outputs_replaced += 1
                 output = _TOO_LARGE
             draft.record("user", output_record(item.call_id, output))
-            if len(texts) < len(item.parts):
-                draft.parts(part for part in item.parts if not isinstance(part, Text))
+            if beside := [part for part in item.parts if not isinstance(part, Text)]:
+                draft.parts(beside)
         case Message(role="user") if setting.marks_calls:
             draft.message(_marked(item, errors=setting.marks_errors))
         case Message():
@@ -123,7 +122,13 @@ def remind(messages: Sequence[Message | HostedItem], line: str) -> list[Message 
     return reminded
 
 
-def _is_longer(text: str, size: int) -> bool:
+def output_text(output: CallOutput) -> str:
+    """Return what a tool's output says in words."""
+    texts = [part.text for part in output.parts if type(part) is Text]
+    return texts[0] if len(texts) == 1 else "\n".join(texts)
+
+
+def is_longer(text: str, size: int) -> bool:
     """Return whether a text has more than ``size`` bytes in UTF-8, where a character has at most four."""
     return 4 * len(text) > size and len(text.encode("utf-8", "surrogatepass")) > size
 

@@ -152,7 +152,8 @@ class ClientCalls:
     def fragment(self, text: str) -> None:
         """Take a piece of the open block's body (rule 2)."""
         if self.preview is None:
-            self.preview = Preview(tool for tool in self._plan.tools if tool.name not in self._plan.hosted)
+            tools = (tool for tool in self._plan.tools if tool.name not in self._plan.hosted)
+            self.preview = Preview(tools, self._plan.outputs)
         self._read(self.preview, text, None)
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:

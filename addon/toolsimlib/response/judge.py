@@ -9,10 +9,14 @@
 | malformed JSON                                | violation                  | one repair pass, else text |
 | unknown, masked or not-chosen name            | violation if any is strict | text                       |
 | unknown, with ``unknown_tool=call``           | call, warning              | call, warning              |
+| any of these, and a tool's output holds it    | text, warning              | text, warning              |
 
 There are two kinds of repair. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a name with a
 slip) leaves the arguments as the model wrote them, and is allowed for strict tools too. Changing the text of the JSON
 is not. Either is accepted only if the result satisfies the tool's schema.
+
+A call that an output of the same request holds, in all its letters, is quoted and not made: ``outputs`` says what
+counts as the same. Calls that the backend emitted as such are not text, and not compared.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from typing import Any
 from toolsimlib.errors import ApiError
 from toolsimlib.events import StructuredCall, StructuredDelta
 from toolsimlib.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool
-from toolsimlib.report import Report, entry, loggable_name
+from toolsimlib.report import Report, code_of, entry, loggable_name
 from toolsimlib.response.arguments import Arguments, custom_input, function_arguments
 from toolsimlib.response.checker import BUDGET_SECONDS, SCHEMA_UNSETTLED, UNSETTLED, SchemaChecker
 from toolsimlib.response.dialects import FOREIGN, read_dialect
@@ -37,6 +41,7 @@ from toolsimlib.response.verdict import (
     INVALID_CALL,
     MALFORMED_JSON,
     MASKED_TOOL,
+    QUOTED_CALL,
     SCHEMA_MISMATCH,
     STRUCTURED_CALL,
     TOOL_NAME,
@@ -54,6 +59,12 @@ from toolsimlib.wire.tools import model_name
 
 _MAX_HEADER = 2048
 """How many characters of an oversize block are searched for the tool's name."""
+
+_MAX_SEARCHED = 1 << 30
+"""Bytes of outputs that the calls of one answer are searched for; no model writes so many calls that more is needed.
+
+What is written after that counts as quoted.
+"""
 
 _MAX_OFFERED = 500
 """How many characters of the names on offer an error message lists."""
@@ -73,6 +84,7 @@ class Judge:
         self._report = report
         self._repair = plan.policy.repair == "safe"
         self.toolbox = Toolbox(plan)
+        self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
         self._checker = SchemaChecker(self._warn, seconds=seconds, max_schema_bytes=plan.policy.max_schema_bytes)
 
     def block(self, block: Block) -> list[Verdict]:
@@ -85,19 +97,30 @@ class Judge:
                 # The model is describing the syntax, not calling a tool.
                 return [self._reject(block.raw, MALFORMED_JSON, None)]
         else:
-            calls = self._split_all(read_json(block.body, closed=bool(block.closing), repair=self._repair))
+            calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
+        quoted = [written for written in calls if self._is_quoted(written)]
+        if quoted and (len(quoted) == len(calls) or _is_indivisible(block.body, calls)):
+            return [self._quote(quoted[0], block.raw)]
+        if block.form == "json":
+            calls = [part for call in calls for part in ([call] if call in quoted else self._split(call))]
         repairs, warnings = len(self._report.repairs), len(self._report.warnings)
         # In another dialect's own tags a model may be quoting what it has read: an unknown name there ends nothing.
         in_ours = block.opening not in FOREIGN
         verdicts: list[Verdict] = []
         for written in calls:
+            if written in quoted:
+                verdicts.append(self._quote(written, written.source))
+                continue
             verdicts.append(self._judge(written, block.raw if len(calls) == 1 else written.source, in_ours))
             if isinstance(verdicts[-1], Violation):
                 return verdicts
         rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
         if rejected and (len(rejected) == len(calls) > 1 or _is_indivisible(block.body, calls)):
             # The client sees the block as the model wrote it.
-            del self._report.repairs[repairs:], self._report.warnings[warnings:]
+            del self._report.repairs[repairs:]
+            self._report.warnings[warnings:] = [
+                warning for warning in self._report.warnings[warnings:] if code_of(warning) == QUOTED_CALL
+            ]
             return [replace(rejected[0], raw=block.raw)]
         return verdicts
 
@@ -161,13 +184,20 @@ class Judge:
         doubt: a name on offer, arguments that are present and fit the schema, strict or not, and no other keys.
         """
         accepted = [self._accept(written, code) for written in self._split_all(calls)]
-        return None if None in accepted else [call for call in accepted if call is not None]
+        if None in accepted:
+            return None
+        is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
+        return [replace(call, is_quoted=is_quoted) for call in accepted if call is not None]
 
     def count_untagged(self, accepted: Accepted) -> list[str]:
         """Count the repairs of a call that was accepted; return them."""
         before = len(self._report.repairs)
         self._count(self._report.repairs, accepted.repairs, accepted.call.tool.name)
         return self._report.repairs[before:]
+
+    def count_quoted(self, accepted: Accepted) -> None:
+        """Count a call that was accepted, but is quoted."""
+        self._warn(QUOTED_CALL, accepted.call.tool.name)
 
     def count_unread(self) -> None:
         """Count a block that never became one, and passes as text (see ``unread``)."""
@@ -180,10 +210,7 @@ class Judge:
         tool = lookup.tool
         if tool is None:
             return None
-        if tool.kind == "custom":
-            found = custom_input(written, repair=self._repair)
-        else:
-            found = function_arguments(written, tool, self._checker, repair=self._repair)
+        found = self._arguments(written, tool)
         if found is None or self._too_large(found.text):
             return None
         if tool.kind != "custom" and not self._fits(tool, written, found):
@@ -194,6 +221,27 @@ class Judge:
             return None
         codes = (*written.codes, TOOL_NAME) if lookup.inexact else written.codes
         return Accepted(Call(tool, found.text), (code, *codes, *found.codes, *mends))
+
+    def _arguments(self, written: Written, tool: Tool) -> Arguments | None:
+        if tool.kind == "custom":
+            return custom_input(written, repair=self._repair)
+        return function_arguments(written, tool, self._checker, repair=self._repair)
+
+    def _is_quoted(self, written: Written) -> bool:
+        """Return whether an output holds the call, and it is not one that the model has made before."""
+        outputs = self._plan.outputs
+        if not outputs.text:
+            return False
+        self._searched += len(outputs.text)
+        if self._searched <= _MAX_SEARCHED and not outputs.hold(written.source):
+            return False
+        tool = self.toolbox.written(written.name).tool if written.name is not None else None
+        found = self._arguments(written, tool) if tool is not None else None
+        return tool is None or found is None or not outputs.answer(tool.name, found.text)
+
+    def _quote(self, written: Written, raw: str) -> Rejected:
+        self._warn(QUOTED_CALL, written.name)
+        return Rejected(raw, QUOTED_CALL, written.name)
 
     def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
         given = written.arguments or next(iter(written.aliased.values()), None)
@@ -320,7 +368,7 @@ class Judge:
         self._count(self._report.parse_failures, (reason,), name)
         return Rejected(raw, reason, name, expected)
 
-    def _warn(self, code: str, name: str) -> None:
+    def _warn(self, code: str, name: str | None) -> None:
         self._count(self._report.warnings, (code,), name)
 
     def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:

@@ -50,4 +50,4 @@ def _limit(plan: Plan) -> int:
 
 def _has_untagged(plan: Plan) -> bool:
     # If the client asked for JSON, JSON is the answer; a backend that enforces calls writes them untagged.
-    return plan.constraint is not None or (plan.policy.untagged == "on" and plan.answer_format is None)
+    return plan.constraint is not None or (plan.policy.untagged != "off" and plan.answer_format is None)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
 from toolsimlib.events import CallDelta, ClientEvent, Deltas
+from toolsimlib.outputs import Outputs
 from toolsimlib.plan import Plan, Tool
 from toolsimlib.response.broken_call import BrokenCalls
 from toolsimlib.response.sentinel import Sentinel
@@ -31,13 +32,15 @@ _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
 # The escape of the first half of a surrogate pair; the backslash itself must not be escaped.
 _FIRST_OF_PAIR = re.compile(r"(?:\A|[^\\])(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z").search
 _OUTSIDE = re.compile(r'[^"{}\[\]]*+').match
+_NO_OUTPUTS = Outputs()
 _INSIDE = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL).match
 
 
 class Preview:
     """One open block. ``tool`` is set once the call may be announced: a tool on offer that is not strict."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool], outputs: Outputs = _NO_OUTPUTS) -> None:
+        self._outputs = outputs
         # A strict tool's call may not be announced before the judge has passed it.
         self._tools = {tool.name: tool for tool in tools if tool.kind == "function" and not tool.strict}
         self._candidate: Tool | None = None
@@ -88,7 +91,8 @@ class Preview:
         if match is None or match.end() == len(self._rest):
             return self._stop() if len(self._rest) > _MAX_HEADER else ""
         self._candidate = self._tools.get(match[1])
-        if self._candidate is None:
+        if self._candidate is None or self._outputs.hold(self._candidate.name):
+            # If an output names the tool, the call may be quoted, which only the whole one shows.
             return self._stop()
         quoted = self._rest[match.end()] == '"'
         self._rest = self._rest[match.end() + quoted :]

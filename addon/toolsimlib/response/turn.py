@@ -54,7 +54,7 @@ from toolsimlib.response.pieces import Block, Fragment, Oversize, joined, split_
 from toolsimlib.response.preview import extend_block
 from toolsimlib.response.same_call import ONE_CALL
 from toolsimlib.response.untagged import Piece
-from toolsimlib.response.verdict import CALL_AS_TEXT, Call, Rejected, Verdict, Violation
+from toolsimlib.response.verdict import CALL_AS_TEXT, QUOTED_CALL, Call, Rejected, Verdict, Violation
 
 
 class Turn:
@@ -300,6 +300,12 @@ class Turn:
 
     def _untagged(self, piece: Calls) -> None:
         repairs, outcomes = list[str](), list[str]()
+        if any(accepted.is_quoted for accepted in piece.calls):
+            for accepted in piece.calls:
+                self._judge.count_quoted(accepted)
+            self._blocks.add(piece.raw, [f"text {QUOTED_CALL}"], repairs)
+            self.state(piece.raw)
+            return
         for accepted in piece.calls:
             repairs += self._judge.count_untagged(accepted)
             outcomes.append(self._verdict(accepted.call))

@@ -13,6 +13,8 @@ MALFORMED_JSON = "MALFORMED_JSON"
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
 MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
+# A warning, and why a call stays text: a tool's output holds it, so the model quotes it (``outputs``).
+QUOTED_CALL = "QUOTED_CALL"
 # The API's code of a violation.
 INVALID_CALL = "invalid_tool_call"
 # A call that the backend emitted as one and that cannot be passed on; and the warning if the client gets it as text.
@@ -59,7 +61,11 @@ Verdict = Call | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An untagged call that counts if it stands in the right place; ``repairs`` are reported once it does."""
+    """An untagged call that counts if it stands in the right place; ``repairs`` are reported once it does.
+
+    ``is_quoted``: a tool's output holds it, so it stays text wherever it stands.
+    """
 
     call: Call
     repairs: tuple[str, ...]
+    is_quoted: bool = False

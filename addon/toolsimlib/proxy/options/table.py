@@ -114,8 +114,10 @@ OPTIONS = (
         "Whether a call that the model writes without the tag counts: JSON of a call, alone or in a code fence, or "
         "name(…), at the start or at the end of the answer; and anywhere, a call between the marks that models were "
         "trained on. on: if its tool is on offer and, without such marks, its arguments fit the tool's schema. off: "
-        "such text stays text.",
-        ("on", "off"),
+        "such text stays text. With both, a call that a tool's output of the same request holds is quoted, with or "
+        "without the tag, and stays text. all: as on, but a call that is quoted counts too, for tools whose outputs "
+        "say what to call next.",
+        ("on", "off", "all"),
     ),
     Option(
         "strict_policy",
