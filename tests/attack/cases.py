@@ -237,7 +237,7 @@ def _tunnel(host: str) -> Attack:
         connect = request(f"{host}:{ports.builtin}", method="CONNECT", host=f"{host}:{ports.builtin}", close=False)
         return connect + request("/v1/responses", b'{"input":"x"}', Origin="https://evil.example")
 
-    return Attack(f"tunnel to the built-in backend: {host}", "scripted", sends, r"HTTP/1.1 200 .*HTTP/1.1 403 ")
+    return Attack(f"tunnel to the built-in backend: {host}", "scripted", sends, r"HTTP/1.1 403 (?!.*HTTP/1.1 200)")
 
 
 def _keyless_tunnel(host: str) -> Attack:
@@ -245,7 +245,37 @@ def _keyless_tunnel(host: str) -> Attack:
         connect = request(f"{host}:{ports.builtin}", method="CONNECT", host=f"{host}:{ports.builtin}", close=False)
         return connect + request("/v1/responses", b'{"input":"x"}')
 
-    return Attack(f"tunnel without the key: {host}", "locked scripted", sends, r"HTTP/1.1 200 .*HTTP/1.1 401 ")
+    return Attack(f"tunnel without the key: {host}", "locked scripted", sends, r"HTTP/1.1 403 (?!.*HTTP/1.1 200)")
+
+
+def _elsewhere(world: str, target: str, expected: str) -> list[Attack]:
+    """Reach another host through the listener: by the whole URL, by the Host header, and through a tunnel."""
+
+    def host(ports: Ports) -> str:
+        return target or f"127.0.0.1:{ports.backend}"
+
+    def by_url(ports: Ports) -> bytes:
+        return request(f"http://{host(ports)}/", host=host(ports))
+
+    def by_name(ports: Ports) -> bytes:
+        return request("/", host=host(ports))
+
+    def by_tunnel(ports: Ports) -> bytes:
+        return request(host(ports), method="CONNECT", host=host(ports))
+
+    ways = {"URL": by_url, "Host": by_name, "CONNECT": by_tunnel}
+    name = target or "a neighbour"
+    return [Attack(f"{world}: {name} by {way}", world, sends, expected) for way, sends in ways.items()]
+
+
+def _rebound(path: str, origin: str) -> Attack:
+    def sends(ports: Ports) -> bytes:
+        name = f"evil.test:{ports.proxy}"
+        more = {"Origin": f"http://{name}"} if origin == "its own" else {"Origin": origin} if origin else {}
+        host = name if origin in ("", "its own") else f"127.0.0.1:{ports.proxy}"
+        return request(path, ask(tools=[]) if "chat" in path else None, host=host, **more)
+
+    return Attack(f"page, origin {origin or 'unsaid'}: {path}", "plain", sends, r"HTTP/1.1 403 .*forbidden")
 
 
 OK, TOO_LARGE, BAD = r"HTTP/1.1 200 ", r"HTTP/1.1 413 .*request_too_large", r"HTTP/1.1 400 .*invalid_request_error"
@@ -316,6 +346,16 @@ ATTACKS = [
     *map(_loop, ("LOCALHOST", "127.1", "0.0.0.0", "127.0.0.1", "localhost.", "[::ffff:127.0.0.1]")),
     *map(_tunnel, ("127.0.0.1", "127.1", "0.0.0.0", "localhost")),
     *map(_keyless_tunnel, ("127.1", "0.0.0.0", "127.0.0.1")),
+    *_elsewhere("scripted", "", r"HTTP/1.1 403 "),
+    *_elsewhere("scripted", "169.254.169.254:80", r"HTTP/1.1 403 "),
+    *_elsewhere("locked scripted", "", r"HTTP/1.1 403 "),
+    *_elsewhere("locked forward", "", r"HTTP/1.1 407 .*[Pp]roxy-[Aa]uthenticate: "),
+    *_elsewhere("locked forward", "169.254.169.254:80", r"HTTP/1.1 407 "),
+    *(
+        _rebound(path, origin)
+        for path in ("/v1/chat/completions", "/v1/models", "/toolsim/metrics", "/v1/responses/resp_1", "/")
+        for origin in ("", "its own", "https://evil.test")
+    ),
     Attack(
         "tunnel to itself",
         "regular",
@@ -402,7 +442,7 @@ ATTACKS = [
         "trailers of a request",
         "plain",
         lambda ports: (
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTrailer: X-T\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTrailer: X-T\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-T: 1\r\n\r\n" % (len(ask()), ask())
         ),
         r"HTTP/1.1 200 ",

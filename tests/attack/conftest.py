@@ -76,6 +76,7 @@ def worlds(hole: int) -> Iterator[Any]:
             "regular": (None, {}),
             "scripted": (None, {"toolsim_backend": "scripted", "toolsim_scripted_delay": 0}),
             "locked scripted": (None, {"toolsim_backend": "scripted", "toolsim_api_key": KEY}),
+            "locked forward": (None, {"toolsim_upstream": backend.url, "toolsim_api_key": KEY}),
             "hole": (f"http://127.0.0.1:{hole}", {"toolsim_connect_timeout": 2}),
         }
         started: dict[str, World] = {}

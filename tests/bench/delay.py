@@ -84,7 +84,7 @@ async def side_by_side(url: str, streams: int, seconds: float) -> Delays:
     async def one(number: int) -> None:
         await asyncio.sleep(number / streams)
         reader, writer = await asyncio.open_connection(host, port)
-        writer.write(b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" % PATHS["chat"].encode())
+        writer.write(b"POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" % PATHS["chat"].encode())
         writer.write(b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         while data := await reader.read(65536):
             now = time.monotonic_ns()

@@ -56,6 +56,7 @@ def test_what_is_copied_is_there(compose: Any) -> None:
     assert (DEPLOY / build["context"]).resolve() == ROOT
     assert (ROOT / build["dockerfile"]).is_file()
     assert compose["services"]["toolsim"]["command"][1] == "http://ollama:11434/v1"
+    assert compose["services"]["toolsim"]["hostname"] == "toolsim"
     assert 'targets: ["toolsim:8080"]' in (DEPLOY / "prometheus.yml").read_text()
     assert {"ollama", "prometheus"} < compose["services"].keys()
 

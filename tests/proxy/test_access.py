@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -76,12 +78,8 @@ ORIGINS += [("null", False), ("http://localhost:80:80", False)]
 
 @pytest.mark.parametrize(("origin", "listed"), ORIGINS)
 def test_preflight(origin: str, listed: bool, backend: RawBackend, line: Line) -> None:
-    """We answer the preflight of a listed origin; all others go to the backend."""
-
-    async def refuse(answer: Answer) -> None:
-        await answer.whole(b"", 405)
-
-    backend.play(refuse)
+    """We answer the preflight of a listed origin, and refuse all others."""
+    backend.play(stream_of("Hi"))
     reply = line.request(
         "OPTIONS",
         "/v1/chat/completions",
@@ -90,11 +88,11 @@ def test_preflight(origin: str, listed: bool, backend: RawBackend, line: Line) -
         Access_Control_Request_Headers="authorization, content-type, x-stainless-os",
     )
     assert reply.headers.get("Access-Control-Allow-Origin") == (origin if listed else None)
-    assert reply.status == (200 if listed else 405)
+    assert reply.status == (200 if listed else 403)
+    assert backend.asked == []
     if listed:
         assert "x-stainless-os" in reply.headers["Access-Control-Allow-Headers"]
         assert "POST" in reply.headers["Access-Control-Allow-Methods"]
-        assert backend.asked == []
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
@@ -136,7 +134,279 @@ def test_unlisted_page_cannot_use_the_builtin_backend(ask: Any) -> None:
                 reply = line.post("/v1/chat/completions", ask(), Origin=origin)
                 assert reply.status == status
             # A foreign name that resolves to this machine (DNS rebinding) does not count as the listener.
-            assert line.post("/v1/chat/completions", ask(), Host=f"rebound.invalid:{proxy.port}").status == 502
+            assert line.post("/v1/chat/completions", ask(), Host=f"rebound.invalid:{proxy.port}").status == 403
+
+
+# -- names: DNS rebinding --
+
+PATHS = [
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/responses"),
+    ("GET", "/v1/models"),
+    ("GET", "/toolsim/metrics"),
+    ("GET", "/v1/responses/resp_1"),
+    ("DELETE", "/v1/responses/resp_1"),
+    ("GET", "/v1/files"),
+    ("GET", "/"),
+]
+
+
+@pytest.fixture(scope="module")
+def storing(backend: RawBackend) -> Iterator[Mitmdump]:
+    """A proxy with a store and two listeners, the second of which has a name."""
+    with Mitmdump(
+        backend.url, toolsim_store="memory", toolsim_cors_origins=["https://chat.example", "http://listed.example:*"]
+    ) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_rebound_name(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
+    """A page whose own name was resolved to our address gets nothing, with and without an Origin."""
+    backend.play(stream_of("Hi"))
+    with Line(storing.url) as line:
+        for name in (
+            f"evil.test:{storing.port}",
+            "evil.test",
+            "localhost.evil.test",
+            "obsidian.md",
+            "127.0.0.1.evil.test",
+        ):
+            for more in ({}, {"Origin": f"http://{name}"}):
+                reply = line.request(method, path, ask() if method == "POST" else None, Host=name, **more)
+                assert (reply.status, reply.json()["error"]["code"]) == (403, "forbidden")
+                assert "Access-Control-Allow-Origin" not in reply.headers
+    assert backend.asked == []
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_unlisted_origin(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
+    """A page that is not listed is refused on every path, over a backend of any kind."""
+    backend.play(stream_of("Hi"))
+    with Line(storing.url) as line:
+        for origin in ("https://evil.example", "null", "http://localhost:5173", "https://chat.example.evil"):
+            reply = line.request(method, path, ask() if method == "POST" else None, Origin=origin)
+            assert (reply.status, reply.json()["error"]["code"]) == (403, "forbidden")
+    assert backend.asked == []
+
+
+def known_names(port: int) -> list[str]:
+    own = socket.gethostname()
+    names = [
+        "127.0.0.1",
+        "localhost",
+        f"LOCALHOST:{port}",
+        f"[::1]:{port}",
+        "192.168.7.7:9",
+        "a.localhost",
+        own,
+        f"{own}:1",
+    ]
+    return [*names, f"{own.upper()}.local", "host.docker.internal:8080", "chat.example", "LISTED.example:7"]
+
+
+def test_known_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
+    """An address, localhost, this machine's name and listed pages' hosts lead here; so does no name at all."""
+    backend.play(stream_of("Hi"))
+    with Line(storing.url) as line:
+        for name in known_names(storing.port):
+            assert line.post("/v1/chat/completions", ask(stream=True), Host=name).status == 200, name
+            # The backend is called by its own name, as if mitmproxy had seen to it.
+            assert backend.asked[-1].header("host") == f"127.0.0.1:{backend.port}"
+    with socket.create_connection(("127.0.0.1", storing.port)) as client:
+        client.sendall(b"GET /v1/models HTTP/1.0\r\n\r\n")
+        assert b" 200 " in client.recv(1000)
+
+
+def test_page_of_the_backend_itself(backend: RawBackend, storing: Mitmdump) -> None:
+    """A page that has come from this listener may call it: its origin is the address that it calls."""
+    backend.play(stream_of("Hi"))
+    with Line(storing.url) as line:
+        for host in (f"127.0.0.1:{storing.port}", "192.168.7.7:8080"):
+            assert line.request("GET", "/v1/files", Host=host, Origin=f"http://{host}").status == 200
+        other = line.request("GET", "/v1/files", Host="192.168.7.7:8080", Origin="http://192.168.7.7:8081")
+        assert other.status == 403
+
+
+def test_every_origin(backend: RawBackend) -> None:
+    """Who lists every origin opens the listener to every page, by whatever name."""
+    backend.play(stream_of("Hi"))
+    with Mitmdump(backend.url, toolsim_cors_origins="*") as proxy, Line(proxy.url) as line:
+        assert line.request("GET", "/v1/models", Host="any.test", Origin="http://any.test").status == 200
+
+
+def test_names_do_not_matter_with_a_key(backend: RawBackend, locked: Mitmdump) -> None:
+    """A page does not have the key; whoever has it comes by any name."""
+    backend.play(stream_of("Hi"))
+    key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
+    with Line(locked.url) as line:
+        assert line.request("GET", "/v1/models", Host="llm.example", Origin="https://any.example", **key).status == 200
+        assert line.request("GET", "/v1/models", Host="llm.example").status == 401
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_operator_keeps_the_host(keeps: bool, backend: RawBackend) -> None:
+    """mitmproxy's option keep_host_header has its own sense; the name is checked in either case."""
+    backend.play(stream_of("Hi"))
+    with Mitmdump(backend.url, keep_host_header=keeps) as proxy, Line(proxy.url) as line:
+        assert line.request("GET", "/v1/models", Host="localhost:99").status == 200
+        assert backend.asked[-1].header("host") == ("localhost:99" if keeps else f"127.0.0.1:{backend.port}")
+        assert line.request("GET", "/v1/models", Host="evil.test").status == 403
+
+
+# -- a forward proxy --
+
+
+def said(port: int, data: bytes, then: bytes = b"") -> bytes:
+    """Return the answer to ``data``, and, if that is a tunnel, the one to ``then``."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(data)
+        received = _answer(client)
+        if then and b" 200 " in received:
+            client.sendall(then)
+            received += _answer(client)
+        return received
+
+
+def _answer(client: socket.socket) -> bytes:
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += client.recv(65536)
+    length = re.search(rb"(?i)content-length: (\d+)", received)
+    while length and len(received.partition(b"\r\n\r\n")[2]) < int(length[1]):
+        received += client.recv(65536)
+    return received
+
+
+def absolute(port: int, *more: str) -> bytes:
+    lines = [f"GET http://127.0.0.1:{port}/secret HTTP/1.1", f"Host: 127.0.0.1:{port}", *more]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def connect(target: str, *more: str) -> bytes:
+    return "\r\n".join([f"CONNECT {target} HTTP/1.1", f"Host: {target}", *more, "", ""]).encode()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[RawBackend]:
+    """Another service of the operator's machine."""
+
+    async def secret(answer: Answer) -> None:
+        await answer.whole(b"the secret")
+
+    with RawBackend() as site:
+        site.play(secret)
+        yield site
+
+
+BUILTIN: list[dict[str, Any]] = [{}, {"toolsim_api_key": "k"}]
+
+
+@pytest.mark.parametrize("options", BUILTIN, ids=["no key", "key"])
+def test_builtin_backend_is_no_forward_proxy(options: dict[str, Any], site: RawBackend) -> None:
+    """With a built-in backend nothing is forwarded to another host, with or without a key."""
+    key = ["Proxy-Authorization: Bearer k", "Authorization: Bearer k"] if options else []
+    with Mitmdump(toolsim_backend="scripted", **options) as proxy:
+        builtin = int(proxy.wait_for(r"scripted backend answers .*127\.0\.0\.1:(\d+)")[1])
+        for headers in ([], key):
+            by_host = "\r\n".join(["GET /secret HTTP/1.1", f"Host: 127.0.0.1:{site.port}", *headers, "", ""]).encode()
+            for data in (
+                absolute(site.port, *headers),
+                by_host,
+                connect(f"127.0.0.1:{site.port}", *headers),
+                connect("169.254.169.254:80", *headers),
+                connect(f"127.0.0.1:{proxy.port}", *headers),
+                connect(f"localhost:{builtin}", *headers),
+                absolute(builtin, *headers),
+            ):
+                reply = said(proxy.port, data)
+                assert reply.startswith(b"HTTP/1.1 403 "), data
+                assert b"toolsim_upstream" in reply
+        assert site.asked == []
+        # The listener itself is served, however a client writes its address.
+        models = f"GET http://127.0.0.1:{proxy.port}/v1/models HTTP/1.1\r\nAuthorization: Bearer k\r\n"
+        assert b'"data"' in said(proxy.port, f"{models}Host: 127.0.0.1:{proxy.port}\r\n\r\n".encode())
+
+
+SECRET = b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("options", [{}, {"toolsim_backend": "scripted"}], ids=["plain", "builtin"])
+def test_a_forward_proxy_that_was_asked_for(options: dict[str, Any], site: RawBackend, backend: RawBackend) -> None:
+    """With toolsim_upstream other traffic passes as before."""
+    with Mitmdump(toolsim_upstream=backend.url, **options) as proxy:
+        assert b"the secret" in said(proxy.port, absolute(site.port))
+        assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)
+
+
+def test_watching_traffic(site: RawBackend) -> None:
+    """Without any backend it is mitmproxy's own forward proxy."""
+    with Mitmdump() as proxy:
+        assert b"the secret" in said(proxy.port, absolute(site.port))
+        assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)
+
+
+BASIC = base64.b64encode(b"anybody:k").decode()
+PROXY_KEYS = [
+    ([], 407),
+    (["Authorization: Bearer k"], 407),
+    (["Proxy-Authorization: Bearer x"], 407),
+    (["Proxy-Authorization: Basic !"], 407),
+    ([f"Proxy-Authorization: Basic {base64.b64encode(b'k:x').decode()}"], 407),
+    (["Proxy-Authorization: Bearer k"], 200),
+    ([f"Proxy-Authorization: Basic {BASIC}"], 200),
+]
+
+
+@pytest.fixture(scope="module")
+def locked_forward(backend: RawBackend) -> Iterator[Mitmdump]:
+    with Mitmdump(toolsim_upstream=backend.url, toolsim_api_key="k") as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize(("headers", "status"), PROXY_KEYS)
+def test_key_of_a_forward_proxy(headers: list[str], status: int, locked_forward: Mitmdump, site: RawBackend) -> None:
+    """Whatever passes needs the key, each request or once for a tunnel, and the key goes no further."""
+    before = len(site.asked)
+    port = locked_forward.port
+    for reply in (
+        said(port, absolute(site.port, *headers)),
+        said(port, connect(f"127.0.0.1:{site.port}", *headers), SECRET),
+    ):
+        assert reply.startswith(f"HTTP/1.1 {status} ".encode())
+        assert (b"the secret" in reply) == (status == 200)
+        assert (b"proxy-authenticate: Basic" in reply) == (status == 407)
+    assert len(site.asked) == before + (2 if status == 200 else 0)
+    assert all(request.header("proxy-authorization") is None for request in site.asked)
+
+
+def test_key_of_an_api_request_through_a_forward_proxy(locked_forward: Mitmdump, backend: RawBackend, ask: Any) -> None:
+    """It may be shown to the proxy; then the client's other key is the backend's."""
+    backend.play(stream_of("Hi"))
+    url = "http://api.nowhere.invalid/v1/chat/completions"
+    for key, proxy_key, status, sent in (
+        (None, None, 401, None),
+        ("k", None, 200, None),
+        ("x", "k", 200, "Bearer x"),
+        ("k", "k", 200, None),
+        ("x", "x", 401, None),
+    ):
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers |= {"Proxy_Authorization": f"Bearer {proxy_key}"} if proxy_key else {}
+        with Line(locked_forward.url) as line:
+            assert line.post(url, ask(stream=True), **headers).status == status
+        if status == 200:
+            assert backend.asked[-1].header("authorization") == sent
+            assert backend.asked[-1].header("proxy-authorization") is None
+
+
+def test_mitmproxys_own_authentication(site: RawBackend, backend: RawBackend) -> None:
+    """Its option proxyauth protects the forward proxy too; an API request needs our key beside it."""
+    basic = f"Proxy-Authorization: Basic {base64.b64encode(b'u:p').decode()}"
+    with Mitmdump(toolsim_upstream=backend.url, toolsim_api_key="k", proxyauth="u:p") as proxy:
+        assert said(proxy.port, absolute(site.port)).startswith(b"HTTP/1.1 407 ")
+        assert b"the secret" in said(proxy.port, absolute(site.port, basic))
+        assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}", basic), SECRET)
 
 
 # -- other machines --
@@ -164,6 +434,4 @@ def test_codex_on_all_addresses_serves_this_machine_only(ask: Any) -> None:
                 assert line.request("GET", f"http://{target}:{port}/anything").status in (403, 502)
         with socket.create_connection((address, proxy.port)) as tunnel:
             tunnel.sendall(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % port)
-            tunnel.recv(1000)
-            tunnel.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert b'"data"' not in tunnel.recv(1000)
+            assert tunnel.recv(1000).startswith(b"HTTP/1.1 403 ")

@@ -207,14 +207,13 @@ def test_an_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend
 
 @pytest.mark.slow
 def test_a_page_of_the_web_has_no_tools(proxy: Mitmdump, backend: TextBackend) -> None:
-    """It could not read the answer, but the tools would already have acted."""
+    """It could not read the answer, but the tools would already have acted: its request is refused."""
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
         body = {"model": "m", "input": "hi"}
         reply = line.post("/v1/responses", body, Origin="https://evil.example")
-    assert b"calc__add" in reply.body
-    assert b"mcp_call" not in reply.body
-    assert len(backend.exchanges) == 1
+    assert reply.status == 403
+    assert backend.exchanges == []
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_request_bodies_stream(backend: RawBackend) -> None:
     # Only mitmproxy's own log reports streaming.
     with Mitmdump(backend.url, toolsim_log="off") as proxy:
         with socket.create_connection(("127.0.0.1", proxy.port)) as client:
-            client.sendall(b"POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n1234")
+            client.sendall(b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n1234")
             time.sleep(0.3)
             before = len(backend.asked)
             client.sendall(b"5678")

@@ -67,9 +67,8 @@ def test_chunked_body(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
     """A chunked request is forwarded with a length."""
     body = json.dumps(ask()).encode()
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:
-        head = (
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-        )
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        head += b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
         client.sendall(head + b"%x\r\n%s\r\n5\r\n%s\r\n0\r\n\r\n" % (len(body) - 5, body[:-5], body[-5:]))
         answer = b"".join(iter(lambda: client.recv(65536), b""))
     assert b"tool_calls" in answer
@@ -82,7 +81,7 @@ def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None
     body = json.dumps(ask(stream=True)).encode()
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:
         client.sendall(
-            b"POST /v1/chat/completions HTTP/1.0\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            b"POST /v1/chat/completions HTTP/1.0\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         )
         head, _, answer = b"".join(iter(lambda: client.recv(65536), b"")).partition(b"\r\n\r\n")
     assert b"chunked" not in head.lower()

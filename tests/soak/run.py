@@ -153,7 +153,7 @@ class Soak:
     async def _exchange(self, story: Story, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Ask, read and judge; return whether the connection can be used again."""
         body = story.body()
-        head = f"POST {_ENDINGS[story.api]} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = f"POST {_ENDINGS[story.api]} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         received = bytearray()
         lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")

@@ -28,8 +28,9 @@ from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
 from toolsimlib.proxy.deletions import Deletions
+from toolsimlib.proxy.doors import Doors, with_names
 from toolsimlib.proxy.exchange import OPEN, Exchange
-from toolsimlib.proxy.head import by_name, error_response
+from toolsimlib.proxy.head import authorize, by_name, error_response
 from toolsimlib.proxy.incoming import incoming
 from toolsimlib.proxy.jobs import Done, Job, is_heavy, run
 from toolsimlib.proxy.known import KnownBackends
@@ -80,6 +81,7 @@ class ToolSim:
         self._builtin = BuiltinBackend()
         self._greeting = Greeting(self._builtin)
         self._connections = Connections()
+        self._doors = Doors()
         self._via = Via()
         self._rounds = Rounds(keepalive)
         self._servers = Servers()
@@ -90,7 +92,7 @@ class ToolSim:
         self._known = KnownBackends()
         self._recogniser = Recogniser(self._known)
         # Loaded with this one: their hooks are called too, each after ours.
-        self.addons = [self._connections, self._recogniser, self._servers.approve, Deletions(self._known)]
+        self.addons = [self._connections, self._doors, self._recogniser, self._servers.approve, Deletions(self._known)]
         self.addons += [heap.Heap()]
         self._is_running = False
 
@@ -114,12 +116,13 @@ class ToolSim:
             self._log.configure(ctx.options.toolsim_log)
         if not any(name.startswith(table.PREFIX) or name in ("mode", "listen_host") for name in updated):
             return
-        settings = parse(ctx.options, keepalive=self._keepalive)
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
-        check_together(settings, [mode.listen_host(ctx.options.listen_host) for mode in modes])
+        hosts = [mode.listen_host(ctx.options.listen_host) for mode in modes]
+        settings = with_names(parse(ctx.options, keepalive=self._keepalive), hosts)
+        check_together(settings, hosts)
         self._connections.timeout = settings.limits.connect_timeout
         self._recogniser.key, self._recogniser.is_open = settings.upstream_key, settings.policy.engine == "auto"
-        self._settings, self._modes = settings, modes
+        self._settings, self._doors.settings, self._modes = settings, settings, modes
         self._memory.configure(settings.store, settings.store_bounds)
         self._background.settings = settings
         self._servers.update(settings.mcp)
@@ -153,6 +156,7 @@ class ToolSim:
 
     def requestheaders(self, flow: HTTPFlow) -> None:
         """Route a request, and let it through as it arrives unless its body has to be read."""
+        reached_at = self._doors.take_host(flow)
         if flow.response is not None and not is_stored(flow):
             return
         part = part_of(flow)
@@ -164,7 +168,7 @@ class ToolSim:
             return
         resent = resend.Resent(flow) if resend.is_resent(flow) else None
         request, client = flow.request, flow.client_conn
-        asked = incoming(flow)
+        asked = incoming(flow, reached_at=reached_at, has_proxy_key=self._doors.take_key(flow))
         via = asked.headers.get(VIA, "")
         has_passed = resent is None and self._via.has_passed(via, client)
         if has_passed or self._connections.is_circle(client):
@@ -188,24 +192,20 @@ class ToolSim:
             target = decision.upstream
             request.scheme, request.host, request.port = target.scheme, target.host, target.port
             request.path = decision.path
-        if decision.authorization is not None:
-            request.headers.pop("authorization", None)
-            if decision.authorization:
-                request.headers["authorization"] = decision.authorization
+        authorize(request.headers, decision.authorization)
         is_named = isinstance(decision, route.Forward) or isinstance(client.proxy_mode, ReverseMode)
         if decision.to_builtin:
             self._builtin.admit(flow)
         elif is_named and flow.live:
             request.headers[VIA] = self._via.signed(via, client)
-        action = decision.action
-        api = route.api_of(request.method, request.path, action)
+        api = route.api_of(request.method, request.path, decision.action)
         if api or route.endpoint(request.path):
             # Whatever ``stream_large_bodies`` says: the body has to be read.
             request.stream = False
             report = part.report if part is not None else Report()
             report.client = api.name if api else ""
             exchange = self._open(flow, report, resent, part)
-            exchange.action = action
+            exchange.action = decision.action
             if part is None and api is not None and api.is_kept:
                 self._remembering.begin(flow, exchange, partition)
             # Only a backend that the operator named is asked who it is.

@@ -55,6 +55,18 @@ def is_loopback(address: str) -> bool:
     return parsed is not None and parsed.is_loopback
 
 
+def is_address(host: str) -> bool:
+    """Return whether a host is an IP address, in any spelling."""
+    return _parse(host) is not None
+
+
+def host_of(authority: str) -> str:
+    """Return the host of a ``Host`` header, whose port and brackets are left out."""
+    if authority.startswith("["):
+        return authority[1:].partition("]")[0]
+    return authority if authority.count(":") > 1 else authority.partition(":")[0]
+
+
 def leads_here(address: str) -> bool:
     """Return whether a connection to an address certainly ends on this machine; 0.0.0.0 and :: count."""
     parsed = _parse(address)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
+from toolsimlib.proxy.address import host_of
 from toolsimlib.proxy.reporting.summary import HEADERS
 
 # Response headers that a page's script needs but cannot read without permission.
@@ -24,6 +25,17 @@ class Origins:
     def allow(self, origin: str) -> bool:
         """Return whether an ``Origin`` header is listed."""
         return any(_matches(pattern, origin) for pattern in self.patterns)
+
+    @property
+    def are_all(self) -> bool:
+        """Whether every origin is listed."""
+        return "*" in self.patterns
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts of the listed web pages, in lower case; programs such as Obsidian (``app://``) have none."""
+        found = (re.fullmatch(r"https?://(.*)", pattern.removesuffix(":*"), re.IGNORECASE) for pattern in self.patterns)
+        return frozenset(host_of(match[1]).lower() for match in found if match)
 
 
 def cors_headers(origins: Origins, origin: str | None) -> dict[str, str]:

@@ -29,8 +29,20 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
         response.headers["retry-after"] = str(error.retry_after)
     if error.status == 401:
         response.headers["www-authenticate"] = "Bearer"
+    if error.status == 407:
+        # What programs know how to answer; Bearer is accepted too.
+        response.headers["proxy-authenticate"] = 'Basic realm="toolsim"'
     response.headers.update(headers or {})
     return response
+
+
+def authorize(headers: Headers, authorization: str | None) -> None:
+    """Replace ``Authorization``; "" removes it, and None leaves it as the client has sent it."""
+    if authorization is None:
+        return
+    headers.pop("authorization", None)
+    if authorization:
+        headers["authorization"] = authorization
 
 
 def internal_error() -> ApiError:

@@ -6,20 +6,20 @@ A request reaches us in one of three ways, and the way decides what we may do wi
    server that the client sees: we serve metrics, check the key and answer preflights.
 2. *direct*: the target of the request is the listener itself, though mitmproxy is an ordinary proxy. It is for the
    built-in backend or for ``toolsim_upstream``; without either there is nowhere to send it.
-3. *through*: the request is for some other host. We leave it alone, unless ``toolsim_upstream`` takes over the API
-   requests of clients whose base URL cannot be set.
+3. *through*: the request is for some other host. We leave it alone if it may pass at all (see ``access``), unless
+   ``toolsim_upstream`` takes over the API requests of clients whose base URL cannot be set.
 
 A built-in backend can be the target in each of the three, so it is recognised by its address, not by the way.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from toolsimlib.errors import ApiError
+from toolsimlib.proxy.access import Incoming, check_forward, check_server, is_bearer
 from toolsimlib.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsimlib.proxy.cors import cors_headers, preflight_headers
 from toolsimlib.proxy.options.settings import Settings
@@ -29,25 +29,6 @@ from toolsimlib.wire.responses.resources import resource_of
 
 METRICS = "/toolsim/metrics"
 MODELS = "/models"
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """What a decision depends on. ``headers`` has lower-case names, or ignores their case.
-
-    ``host``, ``port``: the target. ``is_reverse``, ``is_direct``: the way, see above. ``is_local``: the client is on
-    this machine. ``is_resent``: a person at this proxy replays it, so it carries no key.
-    """
-
-    method: str
-    host: str
-    port: int
-    path: str
-    headers: Mapping[str, str]
-    is_reverse: bool = False
-    is_direct: bool = False
-    is_local: bool = True
-    is_resent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +85,23 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     upstream = _other_target(request, ending, settings, builtin_port)
     host, port = (upstream.host, upstream.port) if upstream else (request.host, request.port)
     to_builtin = port == builtin_port and leads_here(host)
-    # If a key is set and we are the server, nothing passes without it, whatever its path: a backend may accept
-    # spellings of its paths that we do not recognise.
     is_stored = settings.store is not None and takes_over and resource_of(request.path) is not None
     concerns_us = bool(is_metrics or is_stored or upstream or to_builtin or (ending and we_are_the_server))
-    is_guarded = concerns_us or (we_are_the_server and bool(settings.api_key))
-    authorization = _authorization(settings, to_builtin=to_builtin) if we_are_the_server or concerns_us else None
+    is_guarded = concerns_us or we_are_the_server
+    authorization = _authorization(request, settings, to_builtin=to_builtin) if is_guarded else None
     cors = cors_headers(settings.origins, request.headers.get("origin"))
 
+    is_taken_over = is_guarded and settings.upstream is not None
+    if request.is_forward and not (we_are_the_server or is_taken_over or request.is_resent):
+        error = check_forward(settings, has_key=request.has_proxy_key)
+        if error is not None:
+            return Answer(error)
     if is_guarded and not request.is_resent:
         is_preflight = request.method == "OPTIONS" and concerns_us
         if is_preflight and (allowed := preflight_headers(settings.origins, request.headers)):
             return Answer(headers=allowed)
         of_builtin = to_builtin or (is_stored and settings.builtin is not None)
-        error = _check_access(request, settings, to_builtin=of_builtin)
+        error = check_server(request, settings, is_through=not we_are_the_server, to_builtin=of_builtin)
         if error is not None:
             return Answer(error, headers=cors)
     if is_metrics:
@@ -170,13 +154,6 @@ def join(upstream: Upstream, path: str) -> str:
     return upstream.path + ending + "".join(query)
 
 
-def is_bearer(header: str, key: str) -> bool:
-    """Compare an ``Authorization`` header with the key, in constant time."""
-    scheme, _, token = header.strip().partition(" ")
-    sent = token.strip().encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(sent, key.encode("utf-8", "surrogateescape")) and scheme.lower() == "bearer"
-
-
 def _other_target(request: Incoming, ending: str, settings: Settings, builtin_port: int | None) -> Upstream | None:
     """Return the backend of an API request that does not name it; its port is 0 while the built-in one is not up."""
     if not ending:
@@ -191,27 +168,11 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
     return None
 
 
-def _authorization(settings: Settings, *, to_builtin: bool) -> str | None:
+def _authorization(request: Incoming, settings: Settings, *, to_builtin: bool) -> str | None:
     """Return what a backend gets instead of the client's key: the operator's key is only for us."""
     if settings.upstream_key and not to_builtin:
         return f"Bearer {settings.upstream_key}"
-    return "" if settings.api_key else None
-
-
-def _check_access(request: Incoming, settings: Settings, *, to_builtin: bool) -> ApiError | None:
-    """Return why this client is refused, None if it is not; a built-in backend is guarded against web pages too."""
-    if settings.api_key:
-        if is_bearer(request.headers.get("authorization", ""), settings.api_key):
-            return None
-        message = "Incorrect API key provided: toolsim_api_key is set, and this is not it."
-        return ApiError(message, "invalid_request_error", "invalid_api_key", status=401)
-    if not to_builtin:
-        return None
-    if settings.builtin == "codex" and not request.is_local:
-        message = "The codex backend is served to other machines only with toolsim_api_key."
-        return ApiError(message, "invalid_request_error", "forbidden", status=403)
-    origin = request.headers.get("origin")
-    if origin and not settings.origins.allow(origin):
-        message = f"The origin {origin} is not listed in toolsim_cors_origins."
-        return ApiError(message, "invalid_request_error", "forbidden", status=403)
-    return None
+    sent = request.headers.get("authorization", "")
+    # Whoever has shown the key to the forward proxy may send another one to the backend.
+    is_ours = not request.has_proxy_key or is_bearer(sent, settings.api_key)
+    return "" if settings.api_key and is_ours else None

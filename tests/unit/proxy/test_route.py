@@ -6,20 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from toolsimlib.proxy.access import Incoming
 from toolsimlib.proxy.address import Upstream
 from toolsimlib.proxy.cors import Origins
 from toolsimlib.proxy.options.settings import Settings
 from toolsimlib.proxy.route import (
     Answer,
     Forward,
-    Incoming,
     Pass,
     Route,
     Serve,
     api_of,
     decide,
     endpoint,
-    is_bearer,
     join,
 )
 from toolsimlib.store.opening import Address
@@ -33,6 +32,8 @@ CHAT = "/v1/chat/completions"
 REVERSE = Incoming("POST", "backend", 80, CHAT, {}, is_reverse=True)
 DIRECT = Incoming("POST", "127.0.0.1", 8080, CHAT, {}, is_direct=True)
 THROUGH = Incoming("POST", "api.example", 443, CHAT, {})
+FORWARD = replace(THROUGH, is_forward=True)
+EVIL = {"origin": "https://evil.example"}
 TO_BUILTIN = Incoming("POST", "localhost", PORT, CHAT, {}, is_reverse=True)
 
 PLAIN = Settings()
@@ -165,7 +166,60 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "scripted: another machine": (of(DIRECT, is_local=False), SCRIPTED, SERVED),
     "origin: unlisted": (of(DIRECT, headers={"origin": "https://evil.example"}), SCRIPTED, 403),
     "origin: listed": (of(DIRECT, headers={"origin": "app://x"}), SCRIPTED, SERVED),
-    "origin: the backend's to judge": (of(REVERSE, headers={"origin": "https://evil.example"}), PLAIN, Pass()),
+    "origin: unlisted, over any backend": (of(REVERSE, headers=EVIL), PLAIN, 403),
+    "origin: unlisted, any path": (of(REVERSE, path="/x", headers=EVIL), PLAIN, 403),
+    "origin: unlisted, with the key": (of(REVERSE, headers=EVIL | bearer("k")), KEYED, Pass(authorization="")),
+    "origin: unlisted, to some other host": (of(THROUGH, headers=EVIL), PLAIN, Pass()),
+    "origin: unlisted, taken over": (of(THROUGH, headers=EVIL), TAKING_OVER, 403),
+    "origin: unlisted, sent again by a person": (of(REVERSE, headers=EVIL, is_resent=True), PLAIN, Pass()),
+    "name: foreign": (of(REVERSE, reached_at="evil.test:8080"), PLAIN, 403),
+    "name: foreign, metrics": (
+        of(REVERSE, method="GET", path="/toolsim/metrics", reached_at="evil.test"),
+        PLAIN,
+        403,
+    ),
+    "name: foreign, with the key": (
+        of(REVERSE, reached_at="evil.test", headers=bearer("k")),
+        KEYED,
+        Pass(authorization=""),
+    ),
+    "name: what is taken over has the name of another host": (
+        of(THROUGH, reached_at="api.example"),
+        TAKING_OVER,
+        TAKEN_OVER,
+    ),
+    "forward: a built-in backend": (FORWARD, SCRIPTED, 403),
+    "forward: a built-in backend, with the key": (
+        of(FORWARD, has_proxy_key=True, headers=bearer("k")),
+        replace(SCRIPTED, api_key="k"),
+        403,
+    ),
+    "forward: a built-in backend's own port": (
+        of(TO_BUILTIN, is_reverse=False, is_forward=True),
+        SCRIPTED,
+        403,
+    ),
+    "forward: the listener itself": (of(DIRECT, is_forward=True), SCRIPTED, SERVED),
+    "forward: asked for": (
+        of(FORWARD, path="/about"),
+        replace(SCRIPTED, upstream=UPSTREAM),
+        Pass(),
+    ),
+    "forward: no backend": (FORWARD, PLAIN, Pass()),
+    "forward: without the key": (FORWARD, KEYED, 407),
+    "forward: with the key": (of(FORWARD, has_proxy_key=True), KEYED, Pass()),
+    "forward: taken over without the key": (FORWARD, replace(TAKING_OVER, api_key="k"), 401),
+    "forward: taken over with the key": (
+        of(FORWARD, headers=bearer("k")),
+        replace(TAKING_OVER, api_key="k"),
+        replace(TAKEN_OVER, authorization=""),
+    ),
+    "forward: taken over with the key for the proxy": (
+        of(FORWARD, headers=bearer("other"), has_proxy_key=True),
+        replace(TAKING_OVER, api_key="k"),
+        TAKEN_OVER,
+    ),
+    "forward: sent again by a person": (of(FORWARD, is_resent=True), KEYED, Pass()),
     "websocket": (of(REVERSE, path="/v1/responses", headers={"upgrade": "WebSocket"}), PLAIN, 426),
     "websocket of another kind": (of(REVERSE, path="/v1/realtime", headers={"upgrade": "websocket"}), PLAIN, Pass()),
 }
@@ -256,15 +310,3 @@ def test_api_of() -> None:
 def test_join(base: str, path: str, expected: str) -> None:
     """An upstream's path replaces what precedes the endpoint."""
     assert join(Upstream("http", "h", 80, base), path) == expected
-
-
-@pytest.mark.parametrize("header", ["Bearer key", "bearer key", "BEARER   key "])
-def test_bearer(header: str) -> None:
-    """The scheme's case and surrounding spaces do not matter."""
-    assert is_bearer(header, "key")
-
-
-@pytest.mark.parametrize("header", ["", "key", "Bearer", "Bearer keys", "Bearer KEY", "Basic key", "Bearer k\udce9y"])
-def test_not_bearer(header: str) -> None:
-    """Anything else is refused, and nothing raises."""
-    assert not is_bearer(header, "key")

@@ -22,7 +22,8 @@ EDGE_OPTIONS = (
         "api_key",
         "",
         "Key that clients must send as their Bearer token; without it nothing passes, whatever the path, and it is "
-        "not forwarded. Required before the codex backend is served to other machines.",
+        "not forwarded. Clients that use this listener as their proxy send it in Proxy-Authorization, as Bearer or as "
+        "the password of any name. Required before the codex backend is served to other machines.",
     ),
     Option(
         "upstream_key",
@@ -61,7 +62,8 @@ EDGE_OPTIONS = (
         "cors_origins",
         ("app://obsidian.md", "capacitor://localhost", "http://localhost:*", "http://127.0.0.1:*"),
         "Origins of web pages and Electron programs that may use the API. :* stands for any port or none, and * alone "
-        "for any origin.",
+        "for any origin. Without toolsim_api_key all other pages are refused, and so are requests that name the "
+        "listener by anything but an address, localhost, the machine's name, or the host of a page listed here.",
     ),
     Option(
         "max_request_bytes",

@@ -72,7 +72,11 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the operator decided about the edge; ``builtin``: the built-in backend that answers, if any."""
+    """What the operator decided about the edge.
+
+    ``builtin``: the built-in backend that answers, if any. ``names``: what else the listener is called, beside its
+    addresses and localhost (``access.own_names``).
+    """
 
     policy: Policy = Policy()
     builtin: Builtin | None = None
@@ -87,6 +91,7 @@ class Settings:
     capture: str = ""
     metrics_labels: frozenset[str] = frozenset()
     origins: Origins = Origins()
+    names: frozenset[str] = frozenset()
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
     store: Address | None = None

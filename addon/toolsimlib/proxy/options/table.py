@@ -33,7 +33,8 @@ OPTIONS = (
         "upstream",
         "",
         "URL of the backend for API requests that are addressed to any other host: for clients whose base URL cannot "
-        "be set. A path in it replaces what precedes /responses, /chat/completions or /models.",
+        "be set. A path in it replaces what precedes /responses, /chat/completions or /models. All else passes to the "
+        "host that it is addressed to, which with a built-in backend is so only if this option is set.",
     ),
     Option(
         "engine",

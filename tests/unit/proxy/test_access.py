@@ -1,0 +1,140 @@
+"""Who may come in: names, pages and keys, without flows."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import replace
+
+import pytest
+from toolsimlib.proxy.access import Incoming, check_forward, check_server, is_bearer, is_proxy_key, own_names
+from toolsimlib.proxy.address import Upstream
+from toolsimlib.proxy.cors import Origins
+from toolsimlib.proxy.options.settings import Settings
+
+ORIGINS = Origins(("app://obsidian.md", "http://localhost:*", "https://Chat.example"))
+SETTINGS = Settings(origins=ORIGINS, names=own_names("Box.local", ["0.0.0.0", "llm.lan", ""], ORIGINS))
+ASKED = Incoming("GET", "backend", 80, "/", {}, is_reverse=True)
+
+KNOWN = ["", "127.0.0.1", "10.0.0.7:9", "[::1]", "[fe80::1%25eth0]:8080", "::1", "127.1", "2130706433:8080"]
+KNOWN += ["localhost", "LOCALHOST:8080", "localhost.", "a.localhost:1", "box", "BOX:8080", "box.local", "llm.lan:8080"]
+KNOWN += ["chat.example", "CHAT.example:8080", "host.docker.internal:8080", "host.containers.internal"]
+FOREIGN = ["evil.test", "evil.test:8080", "localhost.evil.test", "127.0.0.1.evil.test", "obsidian.md", "box.evil.test"]
+FOREIGN += [
+    "x",
+    "127.0.0.1, evil.test",
+    "evil.test, 127.0.0.1",
+    "[evil.test]",
+    "a:b:c",
+    " ",
+    "chat.example.evil",
+]
+
+
+def refusal(request: Incoming, settings: Settings = SETTINGS, *, is_through: bool = False) -> int | None:
+    error = check_server(request, settings, is_through=is_through, to_builtin=False)
+    return error and error.status
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_name(name: str) -> None:
+    """Addresses, localhost, the machine, where it listens, and the hosts of listed pages, with and without a port."""
+    assert refusal(replace(ASKED, reached_at=name)) is None
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_name(name: str) -> None:
+    """Any other name may be an attacker's; what is not a host at all is refused too."""
+    assert refusal(replace(ASKED, reached_at=name)) == 403
+
+
+def test_every_name() -> None:
+    """If every origin is listed, so is every name."""
+    settings = Settings(origins=Origins(("*",)))
+    assert refusal(replace(ASKED, reached_at="evil.test", headers={"origin": "http://evil.test"}), settings) is None
+
+
+PAGES: list[tuple[str, str, int | None]] = [
+    ("app://obsidian.md", "localhost:8080", None),
+    ("http://localhost:3000", "127.0.0.1:8080", None),
+    ("https://chat.example", "", None),
+    ("http://10.0.0.7:8080", "10.0.0.7:8080", None),
+    ("https://LLM.lan", "llm.lan", None),
+    ("http://10.0.0.7:8081", "10.0.0.7:8080", 403),
+    ("http://10.0.0.7:8080", "10.0.0.8:8080", 403),
+    ("http://evil.test:8080", "evil.test:8080", 403),
+    ("http://", "", 403),
+    ("null", "localhost", 403),
+    ("https://evil.test", "localhost", 403),
+]
+
+
+@pytest.mark.parametrize(("origin", "reached_at", "status"), PAGES)
+def test_pages(origin: str, reached_at: str, status: int | None) -> None:
+    """A page is listed, or has come from this very listener."""
+    assert refusal(replace(ASKED, reached_at=reached_at, headers={"origin": origin})) == status
+
+
+def test_pages_do_not_have_the_key() -> None:
+    """With a key neither origins nor names matter."""
+    evil = replace(ASKED, reached_at="evil.test", headers={"origin": "http://evil.test"})
+    settings = replace(SETTINGS, api_key="k")
+    assert refusal(evil, settings) == 401
+    assert refusal(replace(evil, headers=evil.headers | {"authorization": "Bearer k"}), settings) is None
+
+
+def test_the_key_of_the_proxy_opens_only_what_goes_through_it() -> None:
+    """A request to the listener itself needs the key in its own header."""
+    request, settings = replace(ASKED, has_proxy_key=True), replace(SETTINGS, api_key="k")
+    assert refusal(request, settings) == 401
+    assert refusal(request, settings, is_through=True) is None
+
+
+UPSTREAM = Upstream("http", "up", 80)
+FORWARDS: list[tuple[Settings, bool, int | None]] = [
+    (Settings(), False, None),
+    (Settings(api_key="k"), False, 407),
+    (Settings(api_key="k"), True, None),
+    (Settings(builtin="codex"), False, 403),
+    (Settings(builtin="local", api_key="k"), True, 403),
+    (Settings(builtin="scripted", upstream=UPSTREAM), False, None),
+    (Settings(builtin="scripted", upstream=UPSTREAM, api_key="k"), False, 407),
+]
+
+
+@pytest.mark.parametrize(("settings", "has_key", "status"), FORWARDS)
+def test_forward(settings: Settings, has_key: bool, status: int | None) -> None:
+    """A built-in backend's listener forwards nothing, unless an upstream asks for that; a key is always demanded."""
+    error = check_forward(settings, has_key=has_key)
+    assert (error and error.status) == status
+
+
+def basic(text: str) -> str:
+    return f"Basic {b64encode(text.encode()).decode()}"
+
+
+@pytest.mark.parametrize(
+    "header", ["Bearer key", basic("anyone:key"), basic(":key"), basic("x:key").lower()[:5] + basic("x:key")[5:]]
+)
+def test_proxy_key(header: str) -> None:
+    """As Bearer, or as the password of any name."""
+    assert is_proxy_key(header, "key")
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Basic", "Basic !", "Basic \udce9", basic("key"), basic("key:x"), basic("x:key:y"), "Digest key"]
+)
+def test_not_proxy_key(header: str) -> None:
+    """Anything else is refused, and nothing raises."""
+    assert not is_proxy_key(header, "key")
+
+
+@pytest.mark.parametrize("header", ["Bearer key", "bearer key", "BEARER   key "])
+def test_bearer(header: str) -> None:
+    """The scheme's case and surrounding spaces do not matter."""
+    assert is_bearer(header, "key")
+
+
+@pytest.mark.parametrize("header", ["", "key", "Bearer", "Bearer keys", "Bearer KEY", "Basic key", "Bearer k\udce9y"])
+def test_not_bearer(header: str) -> None:
+    """Anything else is refused, and nothing raises."""
+    assert not is_bearer(header, "key")
