@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolsimeval.flags import words
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -76,19 +78,19 @@ CATALOGUE = (
 )
 
 
-def is_selected(model: Model, words: Sequence[str]) -> bool:
+def is_selected(model: Model, named: Sequence[str]) -> bool:
     """Return whether one of the words matches the model: its id, base id, provider, a tag, or ``*``."""
     names = {model.id, model.base_id, model.provider, *model.tags, "*"}
-    return any(word in names for word in words)
+    return any(word in names for word in named)
 
 
-def select(words: str) -> list[Model]:
+def select(selection: str) -> list[Model]:
     """Return the models of a list of words, in the list's order; ``!`` excludes models named before it.
 
     A word that matches nothing in the catalogue is the name of a model at the server.
     """
     chosen: dict[str, Model] = {}
-    for word in filter(None, (part.strip() for part in words.split(","))):
+    for word in words(selection):
         name = word.removeprefix("!")
         exact = [model for model in CATALOGUE if model.id == name]
         found = exact or [model for model in CATALOGUE if is_selected(model, (name,))]

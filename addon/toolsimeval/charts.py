@@ -12,7 +12,7 @@ from html import escape
 from itertools import groupby
 
 from toolsimeval.figures import percentile
-from toolsimeval.summary import Rate
+from toolsimeval.summary import Rate, duration
 
 WIDTH = 960
 _LABELS = 230
@@ -114,15 +114,6 @@ def _decades(low: float, high: float) -> tuple[float, float]:
 def _x(value: float, low: float, high: float) -> float:
     share = math.log(max(value, low) / low) / math.log(high / low)
     return _LABELS + _PLOT * min(share, 1.0)
-
-
-def duration(ms: float) -> str:
-    """Return a time for people: ``340 ms``, ``12 s``, ``1.5 s``, ``3 min``."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    if ms < 120_000:
-        return f"{ms / 1000:.1f} s".replace(".0 s", " s")
-    return f"{ms / 60_000:.1f} min".replace(".0 min", " min")
 
 
 def _tick(x: float, bottom: float, label: str) -> str:

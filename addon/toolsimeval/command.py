@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import openai
+from toolsimlib.command_line import UsageError
 
 from toolsimeval import compare, flags, join, journal, measure, report, settings
 from toolsimeval.case import Run
@@ -22,7 +23,6 @@ from toolsimeval.measure import Job
 from toolsimeval.progress import Progress
 from toolsimeval.provider import MODEL, scripted_provider
 from toolsimeval.proxy_process import proxies
-from toolsimeval.settings import UsageError
 from toolsimeval.summary import Rate
 from toolsimeval.ways import Target, Ways
 

@@ -13,12 +13,14 @@ from typing import Any
 from toolsimeval import charts
 from toolsimeval.case import Run
 from toolsimeval.summary import (
-    NEARLY_ALL,
-    Figures,
+    CELL_HEAD,
+    CELL_WORDS,
+    Combinations,
     Rate,
     by_case,
-    combinations,
+    cell_rows,
     count_failures,
+    duration,
     grouped,
     way_name,
 )
@@ -60,14 +62,12 @@ def _head(runs: Sequence[Run], planned: int, stamp: str, target: str) -> str:
 
 
 def _tiles(runs: Sequence[Run]) -> str:
-    rates = list(combinations(runs).values())
-    perfect = sum(rate.ok == rate.runs for rate in rates)
-    dependable = sum(rate.ok >= NEARLY_ALL * rate.runs for rate in rates)
+    found = Combinations.of(runs)
     tiles = [
         _rate_tile("overall", Rate.of(runs)),
         _rate_tile("with tools", Rate.of(run for run in runs if run.kind == "tools")),
         _rate_tile("chat", Rate.of(run for run in runs if run.kind == "chat")),
-        _tile("combinations at 100 %", f"{perfect} of {len(rates)}", f"{dependable} at 96 % or more"),
+        _tile("combinations at 100 %", f"{found.at_100} of {found.all}", f"{found.at_96} at 96 % or more"),
         _tile(
             "calls mended by toolsim",
             str(sum(run.repaired + run.untagged for run in runs)),
@@ -116,22 +116,8 @@ def _legend(colours: dict[str, int]) -> str:
 
 
 def _cells(runs: Sequence[Run]) -> str:
-    head = ("suite", "model", "profile", "way", "API", "right", "%", "95 % interval", "p50", "p95", "tokens in", "out",
-            "repaired", "untagged", "as text")  # fmt: skip
-    rows = (_cell_row(suite, own) for (suite, _), own in grouped(runs, lambda run: (run.suite, run.cell)).items())
-    return f"<section><h2>By model, sampling profile and way</h2>{_table(head, rows, numbers=5)}</section>"
-
-
-def _cell_row(suite: str, runs: Sequence[Run]) -> Sequence[str]:
-    cell, figures = runs[0].cell, Figures.of(runs)
-    low, high = figures.rate.interval
-    return (
-        suite, cell.model, cell.profile, way_name(cell), f"{cell.api}{' stream' if cell.stream else ''}",
-        f"{figures.rate.ok}/{figures.rate.runs}", f"{figures.rate.percent:.1f}", f"{low:.1f} to {high:.1f}",
-        charts.duration(figures.p50_ms), charts.duration(figures.p95_ms),
-        f"{figures.input_tokens:,}", f"{figures.output_tokens:,}", str(figures.repaired), str(figures.untagged),
-        "–" if figures.as_text is None else str(figures.as_text),
-    )  # fmt: skip
+    rows = _table(CELL_HEAD, cell_rows(runs), numbers=CELL_WORDS)
+    return f"<section><h2>By model, sampling profile and way</h2>{rows}</section>"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -> str:
@@ -177,7 +163,7 @@ def _failure(run: Run) -> str:
 
 
 def _step(number: int, step: dict[str, Any]) -> str:
-    parts = [f"<h3>Question {number}<small>{charts.duration(step.get('ms', 0))}</small></h3>"]
+    parts = [f"<h3>Question {number}<small>{duration(step.get('ms', 0))}</small></h3>"]
     messages = step.get("shown")
     if messages is None:
         messages = [[message["role"], message.get("content") or ""] for message in step["messages"]]

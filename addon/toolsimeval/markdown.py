@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from toolsimeval.case import Run
 from toolsimeval.summary import (
-    NEARLY_ALL,
-    Figures,
+    CELL_HEAD,
+    Combinations,
     Rate,
     by_case,
-    combinations,
+    cell_rows,
     count_as_text,
     count_failures,
     grouped,
@@ -52,24 +52,7 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
             ),
         ),
         "## By model, sampling profile and way",
-        table(
-            [
-                "suite",
-                "model",
-                "profile",
-                "way",
-                "API",
-                "right",
-                "p50 ms",
-                "p95 ms",
-                "tokens in",
-                "out",
-                "repaired",
-                "untagged",
-                "as text",
-            ],
-            (_row(suite, own) for (suite, _), own in grouped(runs, lambda run: (run.suite, run.cell)).items()),
-        ),
+        table(CELL_HEAD, cell_rows(runs)),
     ]
     if failures := count_failures(runs):
         parts += ["## Failures", table(["label", "runs"], ([label, str(n)] for label, n in failures.items()))]
@@ -89,14 +72,13 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
 
 
 def _head(runs: Sequence[Run], planned: int, target: str) -> str:
-    rates = combinations(runs).values()
+    found = Combinations.of(runs)
     lines = [
         f"- overall: {rate_text(Rate.of(runs))}",
         f"- with tools: {rate_text(Rate.of(run for run in runs if run.kind == 'tools'))}",
         f"- chat: {rate_text(Rate.of(run for run in runs if run.kind == 'chat'))}",
-        f"- combinations of model, profile, way and API: {len(rates)}, "
-        f"{sum(rate.ok == rate.runs for rate in rates)} of them at 100 %, "
-        f"{sum(rate.ok >= NEARLY_ALL * rate.runs for rate in rates)} at 96 % or more",
+        f"- combinations of model, profile, way and API: {found.all}, "
+        f"{found.at_100} of them at 100 %, {found.at_96} at 96 % or more",
         f"- calls mended by toolsim: {sum(run.repaired for run in runs)} repaired, "
         f"{sum(run.untagged for run in runs)} found without the tag",
         *_as_text(runs),
@@ -112,22 +94,3 @@ def _as_text(runs: Sequence[Run]) -> Iterator[str]:
     counts = {way: count_as_text(own) for way, own in grouped(runs, lambda run: way_name(run.cell)).items()}
     if None not in counts.values():
         yield f"- answers that hold a call as text: {', '.join(f'{way} {count}' for way, count in counts.items())}"
-
-
-def _row(suite: str, runs: Sequence[Run]) -> list[str]:
-    cell, figures = runs[0].cell, Figures.of(runs)
-    return [
-        suite,
-        cell.model,
-        cell.profile,
-        way_name(cell),
-        f"{cell.api}{', streamed' if cell.stream else ''}",
-        rate_text(figures.rate),
-        f"{figures.p50_ms:.0f}",
-        f"{figures.p95_ms:.0f}",
-        str(figures.input_tokens),
-        str(figures.output_tokens),
-        str(figures.repaired),
-        str(figures.untagged),
-        "–" if figures.as_text is None else str(figures.as_text),
-    ]

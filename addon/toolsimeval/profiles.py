@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolsimeval.catalogue import Model, is_selected
+from toolsimeval.flags import words
 
 Sampling = Mapping[str, Any]
 """Request options, such as ``{"temperature": 0}``."""
@@ -56,11 +57,10 @@ class UnknownProfile(ValueError):
     """No profile has this id or tag."""
 
 
-def select(words: str) -> Sequence[Profile]:
+def select(selection: str) -> Sequence[Profile]:
     """Return the profiles of a list of ids and tags; ``*`` = all, ``!`` excludes. Raises UnknownProfile."""
     chosen: dict[str, Profile] = {}
-    names = [word.strip() for word in words.split(",") if word.strip()]
-    for name in names:
+    for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]
         if not found:
             raise UnknownProfile(f"no such profile: {name}; there are {', '.join(profile.id for profile in PROFILES)}")

@@ -17,8 +17,7 @@ from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
 from toolsimlib.wire.dialect import APIS
 
-from toolsimeval import guards, script
-from toolsimeval.script import Script
+from toolsimeval.script import Script, live_scripts
 
 MODEL = "scripted"
 
@@ -64,9 +63,9 @@ class ScriptedProvider:
 
 
 @asynccontextmanager
-async def scripted_provider() -> AsyncIterator[str]:
-    """Serve the scripts of all offline scenarios on a free port of 127.0.0.1; yields the base URL."""
-    server = Loopback(ScriptedProvider({**script.live_scripts(), **guards.scripts()}), is_open=True)
+async def scripted_provider(more: Mapping[str, Script] | None = None) -> AsyncIterator[str]:
+    """Serve the scripts of all scenarios, and ``more``, on a free port of 127.0.0.1; yields the base URL."""
+    server = Loopback(ScriptedProvider({**live_scripts(), **(more or {})}), is_open=True)
     await server.start()
     try:
         yield f"http://127.0.0.1:{server.port}/v1"

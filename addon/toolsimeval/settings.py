@@ -10,7 +10,9 @@ from itertools import product
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolsimlib.proxy.options.table import OPTIONS
+from toolsimlib.cli import usage
+from toolsimlib.command_line import UsageError
+from toolsimlib.proxy.options.table import PREFIX
 
 from toolsimeval import catalogue, profiles, suites
 from toolsimeval.case import WAYS, Case, Cell, sample
@@ -28,10 +30,6 @@ RESERVED = frozenset(
 """Request fields that the evaluation itself sets."""
 
 
-class UsageError(Exception):
-    """The flags make no sense; the message says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What an evaluation asks, once its flags are understood."""
@@ -46,7 +44,7 @@ def setup(args: Namespace, *, offline: bool) -> Setup:
     if not models:
         raise UsageError("no model is selected; name some with --models")
     try:
-        cases = [case for name in _suites(args, offline) for case in _cases(name, args, offline)]
+        cases = [case for name in words(args.suite) for case in _cases(name, args, offline)]
     except (suites.UnknownSuite, ValueError) as error:
         raise UsageError(str(error)) from error
     if not cases:
@@ -101,13 +99,7 @@ def default_models(url: str, served: Sequence[str]) -> str:
     raise UsageError(f"name the models with --models; {there}")
 
 
-def _suites(args: Namespace, offline: bool) -> list[str]:
-    return words(args.suite) or (["scenarios", "guards"] if offline else ["scenarios"])
-
-
 def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
-    if suite == "guards" and not offline:
-        raise UsageError("the suite guards is scripted: it is asked offline, without --base-url")
     scenarios = args.scenarios or ("all" if offline else "default")
     return sample(suites.load(suite, scenario_settings(args), scenarios), args.sample, args.seed)
 
@@ -162,14 +154,13 @@ def _values(option: str) -> list[str]:
     name, equals, values = option.partition("=")
     if not equals or not name or " " in option:
         raise UsageError(f"--set: expected NAME=VALUE without spaces, got {option!r}")
-    # mitmproxy silently accepts an unknown option, and the report would be about nothing.
-    known = {option.full_name: option for option in OPTIONS}
-    if name not in known:
-        raise UsageError(f"--set: there is no option {name}")
-    chosen = values.split(",")
-    if choices := known[name].choices:
-        _known(chosen, choices, f"--set {name}")
-    return [f"{name}={value}" for value in chosen]
+    if not name.startswith(PREFIX):
+        raise UsageError(f"--set: expected an option of toolsim's, {PREFIX}…, got {name}")
+    chosen = [f"{name}={value}" for value in values.split(",")]
+    for one in chosen:
+        # The proxies of an evaluation are started one by one, while it runs: by then it is late to learn of a mistake.
+        usage.check_settings([one], host="127.0.0.1")
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)

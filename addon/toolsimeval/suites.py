@@ -1,10 +1,10 @@
-"""Suites by name: ``scenarios``, ``guards``, ``questions``, ``unseen``, ``bfcl:CATEGORY``."""
+"""Suites by name: ``scenarios``, ``questions``, ``unseen``, ``bfcl:CATEGORY``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolsimeval import bfcl, guards, questions, scenarios
+from toolsimeval import bfcl, questions, scenarios
 from toolsimeval.bfcl_package import NotInstalled
 from toolsimeval.case import Case
 from toolsimeval.scenarios import ScenarioSettings
@@ -22,8 +22,6 @@ def load(name: str, settings: ScenarioSettings | None = None, selection: str = "
     family, _, member = name.partition(":")
     if name == "scenarios":
         return scenarios.select(selection, settings)
-    if name == "guards":
-        return guards.cases()
     if name in questions.FILES:
         return questions.cases(name)
     if family == "bfcl" and member:
@@ -31,4 +29,4 @@ def load(name: str, settings: ScenarioSettings | None = None, selection: str = "
             return bfcl.cases(member)
         except (NotInstalled, ValueError) as error:
             raise UnknownSuite(f"{name}: {error}") from error
-    raise UnknownSuite(f"no such suite: {name}; there are scenarios, guards, questions, unseen and bfcl:CATEGORY")
+    raise UnknownSuite(f"no such suite: {name}; there are scenarios, questions, unseen and bfcl:CATEGORY")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from toolsimeval.case import LABELS, Cell, Run
@@ -79,10 +79,7 @@ class Figures:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
         return {
-            "runs": self.rate.runs,
-            "ok": self.rate.ok,
-            "percent": round(self.rate.percent, 2),
-            "interval": [round(bound, 2) for bound in self.rate.interval],
+            **self.rate.as_dict(),
             "p50_ms": self.p50_ms,
             "p95_ms": self.p95_ms,
             "turns": self.turns,
@@ -127,7 +124,7 @@ def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
     several = len({run.cell.model for run in runs}) > 1
 
     def name(run: Run) -> str:
-        case = run.case if run.suite in ("scenarios", "guards") else run.suite
+        case = run.case if run.suite == "scenarios" else run.suite
         return f"{run.cell.model} · {case}" if several else case
 
     return grouped(runs, name)
@@ -138,9 +135,64 @@ def way_name(cell: Cell) -> str:
     return f"{cell.way} {cell.setting}".rstrip()
 
 
-def combinations(runs: Sequence[Run]) -> dict[Cell, Rate]:
-    """Return the rate of each combination of model, profile, way, API and setting."""
-    return {cell: Rate.of(own) for cell, own in grouped(runs, lambda run: run.cell).items()}
+CELL_HEAD = (
+    *("suite", "model", "profile", "way", "API"),
+    *("right", "%", "95 % interval", "p50", "p95", "tokens in", "out", "repaired", "untagged", "as text"),
+)
+"""The columns of ``cell_rows``; those after the API hold numbers."""
+CELL_WORDS = 5
+
+
+def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
+    """Yield a row of figures for each suite and cell, as people read them."""
+    for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items():
+        figures = Figures.of(own)
+        low, high = figures.rate.interval
+        yield (
+            suite,
+            cell.model,
+            cell.profile,
+            way_name(cell),
+            f"{cell.api}{', streamed' if cell.stream else ''}",
+            f"{figures.rate.ok}/{figures.rate.runs}",
+            f"{figures.rate.percent:.1f}",
+            f"{low:.1f} to {high:.1f}",
+            duration(figures.p50_ms),
+            duration(figures.p95_ms),
+            f"{figures.input_tokens:,}",
+            f"{figures.output_tokens:,}",
+            str(figures.repaired),
+            str(figures.untagged),
+            "–" if figures.as_text is None else str(figures.as_text),
+        )
+
+
+def duration(ms: float) -> str:
+    """Return a time for people: ``340 ms``, ``12 s``, ``1.5 s``, ``3 min``."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    if ms < 120_000:
+        return f"{ms / 1000:.1f} s".replace(".0 s", " s")
+    return f"{ms / 60_000:.1f} min".replace(".0 min", " min")
+
+
+@dataclass(frozen=True, slots=True)
+class Combinations:
+    """How many combinations of model, profile, way, API and setting there are, and how many depend on nothing."""
+
+    all: int
+    at_100: int
+    at_96: int
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Combinations:
+        """Count them."""
+        rates = [Rate.of(own) for own in grouped(runs, lambda run: run.cell).values()]
+        return cls(
+            len(rates),
+            sum(rate.ok == rate.runs for rate in rates),
+            sum(rate.ok >= NEARLY_ALL * rate.runs for rate in rates),
+        )
 
 
 def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -163,18 +215,13 @@ def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[s
         for case, own in by_case(runs).items()
         for way, way_runs in grouped(own, lambda run: way_name(run.cell)).items()
     ]
-    rates = combinations(runs).values()
     return {
         "stamp": stamp,
         "planned": planned,
         "overall": Rate.of(runs).as_dict(),
         "tools": Rate.of(run for run in runs if run.kind == "tools").as_dict(),
         "chat": Rate.of(run for run in runs if run.kind == "chat").as_dict(),
-        "combinations": {
-            "all": len(rates),
-            "at_100": sum(rate.ok == rate.runs for rate in rates),
-            "at_96": sum(rate.ok >= NEARLY_ALL * rate.runs for rate in rates),
-        },
+        "combinations": asdict(Combinations.of(runs)),
         "failures": count_failures(runs),
         "repaired": sum(run.repaired for run in runs),
         "untagged": sum(run.untagged for run in runs),

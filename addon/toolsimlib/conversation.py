@@ -120,9 +120,7 @@ class ClientRequest:
     the structured output that it demands, in the flat shape of ``text.format``, None for plain text. ``highest_call``:
     the highest number among the ids in its history that we may have made, 0 if there is none. ``stored_history``: the
     part of the history that only the backend holds: the previous response's id, or "" if a conversation holds it; None
-    if the request contains it all. ``continues``: the id of the answer whose complete context it continues, "" if there
-    is none or the context may have lost something; ``is_kept_whole``: whether the backend is to store the complete
-    context. ``notes`` name what was dropped (``item_reference``, ``reasoning``, …), for the log.
+    if the request contains it all. ``notes`` name what was dropped (``item_reference``, ``reasoning``, …), for the log.
     """
 
     dialect: Dialect
@@ -138,6 +136,4 @@ class ClientRequest:
     answer_format: Mapping[str, Any] | None = None
     highest_call: int = 0
     stored_history: str | None = None
-    continues: str = ""
-    is_kept_whole: bool = False
     notes: tuple[str, ...] = field(default_factory=tuple)

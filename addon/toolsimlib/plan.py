@@ -6,10 +6,9 @@ Plain frozen values. ``Policy`` is the operator's, ``Plan`` one request's; both 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from toolsimlib.events import ToolKind
 from toolsimlib.outputs import Outputs
@@ -182,16 +181,6 @@ class AnswerForm:
     id: str = ""
 
 
-class HeldCatalogue(NamedTuple):
-    """A catalogue in a context that the backend stores.
-
-    ``answer``: the id of the answer with which it was sent, "" for the current one.
-    """
-
-    digest: str
-    answer: str = ""
-
-
 @quick
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -210,8 +199,6 @@ class Plan:
     a call that the model quotes from them counts. ``asks``: in a round (``loop/``), the reasons for asking the model
     again; ``hosted``: the names of the tools that are run between the rounds, whose calls the client
     does not see as such. ``begun``: the call with which this answer continues, as far as an earlier round got.
-    ``held``: the catalogue in the backend's context after this answer, None if it may hold none; ``was_held``: it held
-    that one before, so the request was sent without it (``request/catalogue``).
     """
 
     client: Dialect
@@ -236,12 +223,6 @@ class Plan:
     asks: frozenset[str] = frozenset()
     hosted: frozenset[str] = frozenset()
     begun: str = ""
-    held: HeldCatalogue | None = None
-    was_held: bool = False
-
-    def with_held(self, held: HeldCatalogue | None, *, was_held: bool) -> Plan:
-        """Return the plan with other values for the last two fields; faster than ``replace``."""
-        return Plan(*_DECIDED(self), held, was_held)  # type: ignore[call-arg]
 
     @property
     def stream(self) -> bool:
@@ -252,6 +233,3 @@ class Plan:
     def legacy_functions(self) -> bool:
         """Whether the answer has chat's old ``function_call`` shape, which holds one call."""
         return self.form.legacy_functions
-
-
-_DECIDED = attrgetter(*(decided.name for decided in fields(Plan)[:-2]))

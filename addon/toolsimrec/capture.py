@@ -89,8 +89,6 @@ class Capture:
         if exchange is not None and exchange.is_turn and flow.live and exchange.handed_over is None:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
-            if exchange.plan is not None and exchange.plan.was_held:
-                flow.metadata[NOTE]["is_told"] = True
             if exchange.part is not None:
                 flow.metadata[NOTE]["round"] = exchange.part.note()
 

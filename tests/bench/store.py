@@ -14,7 +14,6 @@ from random import Random
 
 from bench.stage import Client, Proxies, cpu_seconds, resident_megabytes
 from bench.table import Row
-from toolsimlib.store.in_memory import MemoryStore
 from toolsimlib.store.record import Bounds, Record, Store
 from toolsimlib.store.sqlite import SqliteStore
 
@@ -31,8 +30,8 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
             yield from turns(proxies, path, 1 if quick else PROCESSES, stream=stream)
         records = 10_000 if quick else RECORDS
         bounds = Bounds(records=records, bytes=1 << 40)
-        for name, store in ("memory", MemoryStore(bounds)), ("sqlite", SqliteStore(Path(folder) / "full", bounds)):
-            yield from asyncio.run(lookups(name, store, records))
+        for name, place in ("memory", None), ("sqlite", Path(folder) / "full"):
+            yield from asyncio.run(lookups(name, SqliteStore(place, bounds), records))
 
 
 def turns(proxies: Proxies, path: Path, processes: int, *, stream: bool) -> Iterator[Row]:

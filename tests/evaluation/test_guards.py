@@ -1,4 +1,4 @@
-"""Removing a guard, policy or mode makes its scenario fail; with it, the scenario passes."""
+"""Each guard, policy and mode of the runtime and the addon: with it its scenario passes, without it it fails."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from evaluation.guards import GUARDS, TIGHT, scripts
 from toolsimeval.case import Case, Cell, Run
-from toolsimeval.guards import GUARDS, SUITE, TIGHT
 from toolsimeval.measure import Job, run
 from toolsimeval.provider import MODEL, scripted_provider
 from toolsimeval.proxy_process import proxies
@@ -21,7 +21,7 @@ from toolsimeval.scenarios import SCENARIOS, Scenario, ScenarioSettings, case
 from toolsimeval.ways import Target, Ways
 from toolsimeval.workspace import Workspace
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.slow
 
 BY_ID = {scenario.id: scenario for scenario in (*SCENARIOS, *(guard.scenario for guard in GUARDS))}
 CELL = Cell(MODEL, "default", "toolsim", "chat")
@@ -31,15 +31,32 @@ Removal = Callable[[pytest.MonkeyPatch], None]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def ways() -> AsyncIterator[Ways]:
-    async with scripted_provider() as url, proxies(url) as started:
+    async with scripted_provider(scripts()) as url, proxies(url) as started:
         made = Ways(Target(url), started)
         yield made
         await made.close()
 
 
-async def play(ways: Ways, scenario: Scenario) -> Run:
-    made: Case = case(scenario, ScenarioSettings(), SUITE)
-    return await run(Job(CELL, made, 0, {}), ways, 30)
+async def play(ways: Ways, scenario: Scenario, cell: Cell = CELL) -> Run:
+    made: Case = case(scenario, ScenarioSettings(), "guards")
+    return await run(Job(cell, made, 0, {}), ways, 30)
+
+
+def test_no_prompt_is_a_part_of_another() -> None:
+    """The provider recognises a scenario by its prompt, wherever that is in the text."""
+    prompts = [scenario.prompt for scenario in BY_ID.values()]
+    assert len(scripts()) == len(GUARDS)
+    assert all(a is b or a not in b for a in prompts for b in prompts)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_with_its_guard_each_scenario_is_right(api: str, stream: bool, ways: Ways) -> None:
+    """By both APIs, whole and streamed."""
+    cell = replace(CELL, api=api, stream=stream)
+    runs = [await play(ways, scenario, cell) for scenario in BY_ID.values()]
+    assert [(run.case, run.detail) for run in runs if not run.ok] == []
 
 
 def settings(**changed: Any) -> Removal:
@@ -122,12 +139,11 @@ REMOVALS: list[tuple[str, str, Removal]] = [
 
 
 @pytest.mark.parametrize(("what", "id", "remove"), REMOVALS, ids=[f"{id} without {what}" for what, id, _ in REMOVALS])
+@pytest.mark.asyncio(loop_scope="module")
 async def test_without_its_guard_a_scenario_is_wrong(
     what: str, id: str, remove: Removal, ways: Ways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runtime's guards, policies and modes, one by one."""
-    with_it = await play(ways, BY_ID[id])
-    assert with_it.ok, with_it.detail
     remove(monkeypatch)
     without = await play(ways, BY_ID[id])
     assert not without.ok
@@ -150,9 +166,9 @@ OPTIONS: list[tuple[str, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("id", "options"), OPTIONS, ids=[id for id, _ in OPTIONS])
+@pytest.mark.asyncio(loop_scope="module")
 async def test_without_its_option_a_scenario_is_wrong(id: str, options: tuple[str, ...], ways: Ways) -> None:
     """The addon's own guards and policies."""
-    assert (await play(ways, BY_ID[id])).ok
     without = await play(ways, replace(BY_ID[id], options=options))
     assert not without.ok
     assert without.label != "internal_error", without.detail

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from toolsimeval.guards import GUARDS
 from toolsimeval.scenarios import SCENARIOS
 
 COMMAND = [sys.executable, "-m", "toolsimeval"]
@@ -17,7 +16,7 @@ COMMAND = [sys.executable, "-m", "toolsimeval"]
 
 @pytest.mark.slow
 def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path) -> None:
-    """Exit code 0, each scenario and guard four times, and the report's files are there."""
+    """Exit code 0, each scenario four times, and the report's files are there."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENROUTER_")}
     # A base URL in the environment does not make it live, and no proxy reaches anything else.
     environment |= {"OPENROUTER_BASE_URL": "http://192.0.2.1/v1", "OPENROUTER_API_KEY": "sk-or-v1-never-sent"}
@@ -26,7 +25,7 @@ def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     [folder] = tmp_path.iterdir()
     report = json.loads((folder / "report.json").read_text())
-    count = 4 * (len(SCENARIOS) + len(GUARDS))
+    count = 4 * len(SCENARIOS)
     assert report["overall"] == {
         "runs": count,
         "ok": count,

@@ -58,11 +58,6 @@ ROOMS = {
         "tests/unit/wire",
     ),
     "schema": Room(_SCHEMA, ("tests/unit/schema",), "tests/unit/schema"),
-    "body": Room(
-        ("wire/request_body", "wire/kept_arrays", "wire/beginnings"),
-        tuple(f"tests/unit/wire/test_{name}.py" for name in ("request_body", "kept_arrays", "beginnings")),
-        "tests/unit/wire",
-    ),
     "history": Room(
         ("request/draft", "request/transcript"),
         ("tests/unit/request/test_draft.py", "tests/unit/request/test_transcript.py"),

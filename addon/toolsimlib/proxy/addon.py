@@ -27,7 +27,6 @@ from toolsimlib.proxy.builtin import BuiltinBackend, check_together
 from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.connect import Connections
 from toolsimlib.proxy.cors import add_cors, cors_headers
-from toolsimlib.proxy.deletions import Deletions
 from toolsimlib.proxy.doors import Doors, with_names
 from toolsimlib.proxy.exchange import OPEN, Exchange
 from toolsimlib.proxy.head import authorize, by_name, error_response
@@ -92,7 +91,7 @@ class ToolSim:
         self._known = KnownBackends()
         self._recogniser = Recogniser(self._known)
         # Loaded with this one: their hooks are called too, each after ours.
-        self.addons = [self._connections, self._doors, self._recogniser, self._servers.approve, Deletions(self._known)]
+        self.addons = [self._connections, self._doors, self._recogniser, self._servers.approve]
         self.addons += [heap.Heap()]
         self._is_running = False
 

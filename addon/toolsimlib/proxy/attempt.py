@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mitmproxy.http import HTTPFlow
 
-from toolsimlib.plan import Feature, HeldCatalogue, Plan, Policy, varied
+from toolsimlib.plan import Feature, Plan, Policy, varied
 from toolsimlib.proxy.decoding import decoded
 from toolsimlib.proxy.jobs import RequestJob
 from toolsimlib.proxy.known import Backend
@@ -38,14 +38,13 @@ class Known(NamedTuple):
 
     policy: Policy
     refused: frozenset[tuple[str, Feature]]
-    held: Mapping[str, HeldCatalogue]
 
 
-def known_of(backend: Backend, policy: Policy, data: bytes) -> Known:
-    """Return what is known of the ``backend`` that a request with this body goes to, under the operator's policy."""
+def known_of(backend: Backend, policy: Policy) -> Known:
+    """Return what is known of the ``backend`` that a request goes to, under the operator's policy."""
     if policy.engine == "auto":
         policy = varied(policy, engine=backend.engine or "unknown")
-    return Known(policy, frozenset(backend.refused), backend.held.before(backend.root, data))
+    return Known(policy, frozenset(backend.refused))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,8 @@ class Attempt:
             return None
         report = Report(client=self.job.dialect)
         report.warnings.extend(entry("REFUSED", feature) for feature in refused)
-        known = known_of(self.backend, self.policy, self.job.data)
-        return replace(self.job, policy=known.policy, report=report, refused=known.refused, held=known.held)
+        known = known_of(self.backend, self.policy)
+        return replace(self.job, policy=known.policy, report=report, refused=known.refused)
 
 
 def note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:

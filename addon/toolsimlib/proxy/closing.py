@@ -27,9 +27,6 @@ def close(
     report, seconds = exchange.report, exchange.clocks.seconds()
     if exchange.plan is not None:
         note_missed_calls(exchange.backend, exchange.plan, report)
-        holder = (exchange.streamed or exchange).holder
-        if holder and exchange.part is None and exchange.plan.held is not None:
-            exchange.backend.held.note(exchange.backend.root, holder, exchange.plan.held)
     if report.error in ("backend_unavailable", "backend_timeout"):
         known.forget(exchange.backend)
     is_ours = exchange.plan is not None or exchange.handed_over is not None or report.error is not None

@@ -36,7 +36,7 @@ from toolsimlib.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
 from toolsimlib.proxy.keep import BodyRecorder
 from toolsimlib.proxy.known import Backend, Root
 from toolsimlib.proxy.memory import Turn
-from toolsimlib.proxy.notes import NOTE, policy_as_dict, was_held
+from toolsimlib.proxy.notes import NOTE, policy_as_dict
 from toolsimlib.proxy.options.settings import Limits
 from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting import summary
@@ -91,7 +91,7 @@ class Exchange:
         self.again: RequestJob | None = None
         self.memory: Turn | None = None
         self.action: Action | None = None
-        self.prepared, self.holder = b"", ""
+        self.prepared = b""
         self.streamed: StreamedAnswer | None = None
         self.client_id = client_id
         self.ours = True
@@ -120,7 +120,7 @@ class Exchange:
         body, kept = request.raw_content or b"", self.memory.kept if self.memory and not action else None
         if self.memory is not None and self.memory.body is not None:
             body, encoding = self.memory.body, ""
-        known = known_of(self.backend, policy, body)
+        known = known_of(self.backend, policy)
         job = RequestJob(
             dialect,
             turn_path(request.path) if action else request.path,
@@ -133,8 +133,6 @@ class Exchange:
             known.refused,
             kept=kept,
             action=action,
-            held=known.held,
-            was_held=was_held(flow),
         )
         self._attempt = Attempt(job, policy, self.backend)
         return job
@@ -274,7 +272,6 @@ class Exchange:
             flow.response = self.refuse(done.error)
             return
         self.recorder.whole(response)
-        self.holder = done.holder
         if self.part is not None and self.part.listener is not None:
             self.part.listener(done.events, done.again)
         head.set_head(response, done.content_type)

@@ -16,7 +16,7 @@ from typing import Any
 from toolsimlib.errors import ApiError, BadRequest
 from toolsimlib.events import ClientEvent
 from toolsimlib.pages.topic import Topic, topic_of
-from toolsimlib.plan import AnswerForm, Dialect, Feature, HeldCatalogue, Kept, Plan, Policy
+from toolsimlib.plan import AnswerForm, Dialect, Feature, Kept, Plan, Policy
 from toolsimlib.proxy.decoding import TooLarge, decoded
 from toolsimlib.report import Report
 from toolsimlib.request.background import in_background
@@ -27,8 +27,7 @@ from toolsimlib.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsimlib.response.rewrite import ResponseRewriter
 from toolsimlib.values import quick
 from toolsimlib.wire.dialect import APIS
-from toolsimlib.wire.json_codec import dump, parse_object
-from toolsimlib.wire.request_body import read_body
+from toolsimlib.wire.json_codec import dump, parse_object, read_body
 from toolsimlib.wire.responses.actions import Action, action_path, countable, estimate, remaining, summary_request
 from toolsimlib.wire.responses.kept import Recalled, References, output_names, references, resolve
 from toolsimlib.wire.responses.resources import Call, respond
@@ -63,10 +62,6 @@ class RequestJob:
     """Whether it is one of several rounds of an answer: then it is always rewritten."""
     action: Action | None = None
     """What is requested instead of a turn: then it is rewritten too."""
-    held: Mapping[str, HeldCatalogue] = field(default_factory=dict)
-    """The catalogues that the backend's contexts hold, by the id of their last answer."""
-    was_held: bool = False
-    """Whether the context held the catalogue of this request too, according to a recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +229,6 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         kept=job.kept,
         is_round=job.is_round,
         is_action=job.action is not None,
-        held=job.held,
-        was_held=job.was_held,
     )
     if rewritten is None and job.action is not None:
         raise BadRequest("The request body is not a JSON object.")
@@ -330,7 +323,7 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
     body = b"".join(rewriter.feed(content) + (rewriter.feed(b"") if content else []))
     names = output_names(rewriter.final) if job.plan.form.id else None
     done = Done(job.report, status=rewriter.status, content_type=rewriter.content_type, body=body, names=names)
-    return replace(done, holder=rewriter.holder, events=tuple(emitted), again=reasons[0] if reasons else None)
+    return replace(done, events=tuple(emitted), again=reasons[0] if reasons else None)
 
 
 def _can_be_read(body: bytes) -> bool:

@@ -41,11 +41,6 @@ def is_stored(flow: HTTPFlow) -> bool:
     return not flow.live and REPORT not in flow.metadata
 
 
-def was_held(flow: HTTPFlow) -> bool:
-    """Return whether a recorded request was sent without its catalogue because its backend already held it."""
-    return flow.metadata.get(NOTE, {}).get("is_told") is True
-
-
 def builtin_policy(policy: Policy) -> Policy:
     """Return the policy for a built-in backend, which speaks the Responses API."""
     return replace(policy, backend=RESPONSES.name)

@@ -43,8 +43,7 @@ from toolsimlib.request.rewrite import as_kept, wants_kept
 from toolsimlib.response.again import AskAgain
 from toolsimlib.wire.dialect import Api
 from toolsimlib.wire.errors import error_body
-from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.request_body import read_body
+from toolsimlib.wire.json_codec import dump, read_body
 
 # mitmproxy's own logger: log lines about a round's connections appear with those of all others.
 _connections = logging.getLogger("mitmproxy.proxy.server")

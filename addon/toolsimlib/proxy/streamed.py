@@ -68,11 +68,6 @@ class StreamedAnswer:
         """The whole answer if it is over and has to be stored, else None."""
         return self._rewriter.final if self._is_kept else None
 
-    @property
-    def holder(self) -> str:
-        """The id of the answer under which the backend holds the catalogue that it was sent, "" if it may not."""
-        return self._rewriter.holder
-
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; b"" = end of input, whichever side ended it."""
         chunks = [chunk for chunks in self.slices(data) for chunk in chunks or ()]

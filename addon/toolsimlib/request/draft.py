@@ -1,71 +1,27 @@
-"""Messages under construction, and a cache of drafts: a client repeats its history with each request, and adds to it.
-
-The items of a history become messages one after the other, so the draft of any number of items depends only on them and
-on the ``Setting``. The drafts of the latest histories are cached, and a history that begins with the items of one
-continues it.
-
-1. A cached draft applies if its items equal the first ones of the history. Mostly they are the very same objects
-   (``wire/beginnings.py``), which costs next to nothing to compare.
-2. What the report gets is part of the draft: a history that continues one reports the same as one written from scratch.
-3. A cached draft never changes: it is copied when it is cached, and when a history continues it.
-4. Another thread may do the same at the same time (``wire/kept_arrays.py``, rule 4), so the cache is a tuple that is
-   replaced and never changed. Its length and the size of all histories together are bounded.
-"""
+"""Messages under construction: the items of a history become messages one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from math import inf
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
-from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Part, Role, Text, Thought
-
-# Of all histories together; short ones are quickly written.
-_MAX_DRAFTS, _MIN_ITEMS, _MAX_CHARS = 32, 16, 2_097_152
-# Added for each item, which takes memory even without text: a body may hold a million.
-_ITEM_CHARS = 64
-
-
-class Setting(NamedTuple):
-    """What messages depend on beside their items.
-
-    ``sentinel``: the tag of calls that are written as blocks, None for records. ``max_output_bytes``: of a tool's
-    output. ``tells_thoughts``: whether reasoning is written. ``keeps_hosted``: whether hosted items stay.
-    ``marks_calls``, ``marks_errors``: which of a user's lines that look like records are marked as text.
-    """
-
-    sentinel: str | None
-    max_output_bytes: int
-    tells_thoughts: bool
-    keeps_hosted: bool
-    marks_calls: bool
-    marks_errors: bool
+from toolsimlib.conversation import HostedItem, Message, Part, Role, Text
 
 
 @dataclass(slots=True)
 class Draft:
-    """The messages of the first ``count`` items.
+    """The messages so far."""
 
-    ``echoed_calls``, ``outputs_replaced`` and ``dropped`` are for the ``Report``. ``done``: what is closed; the message
-    that is open has ``role``, ``name`` and parts, whose texts are collected in ``pieces``, so that joining a long
-    history takes linear time. ``after_record``: it ends with a record.
-    """
-
-    count: int = 0
-    echoed_calls: int = 0
-    outputs_replaced: int = 0
-    dropped: list[str] = field(default_factory=list)
     done: list[Message | HostedItem] = field(default_factory=list)
+    """What is closed."""
     role: Role | None = None
+    """The role of the message that is open, None if there is none."""
     name: str | None = None
+    """The name in the open message."""
     pieces: list[Part | list[str]] = field(default_factory=list)
+    """The parts of the open message. Texts are collected as lists, so that joining a long history takes linear time."""
     after_record: bool = False
-
-    def copy(self) -> Draft:
-        """Return a draft that continues from here on its own."""
-        pieces = [[*piece] if isinstance(piece, list) else piece for piece in self.pieces]
-        return replace(self, dropped=[*self.dropped], done=[*self.done], pieces=pieces)
+    """Whether the open message ends with a record."""
 
     def message(self, message: Message) -> None:
         """Add a message."""
@@ -127,66 +83,3 @@ class Draft:
             self.done.append(Message(self.role, parts or (Text(""),), self.name))
         self.pieces = []
         self.after_record = False
-
-
-@dataclass(frozen=True, slots=True)
-class KeptDraft:
-    """The draft of ``items``, which is cached. ``size``: what they count, in characters."""
-
-    items: tuple[Item, ...]
-    setting: Setting
-    draft: Draft
-    size: float
-
-    def begins(self, items: tuple[Item, ...], setting: Setting) -> bool:
-        """Return whether ``items`` begin with these ones."""
-        count = len(self.items)
-        return (
-            count <= len(items)
-            # Most others differ here.
-            and self.items[-1] == items[count - 1]
-            and self.setting == setting
-            and self.items == items[:count]
-        )
-
-
-class Drafts:
-    """The drafts of the latest histories."""
-
-    def __init__(self) -> None:
-        self._latest: tuple[KeptDraft, ...] = ()
-
-    def beginning(self, items: tuple[Item, ...], setting: Setting) -> KeptDraft | None:
-        """Return the longest one with which ``items`` begin, None if there is none."""
-        found = [kept for kept in self._latest if kept.begins(items, setting)]
-        return max(found, key=lambda kept: kept.draft.count, default=None)
-
-    def keep(self, items: tuple[Item, ...], setting: Setting, draft: Draft, before: KeptDraft | None) -> None:
-        """Cache the draft of ``items``, instead of the one ``before`` that it continues."""
-        if len(items) < _MIN_ITEMS:
-            return
-        known, size = (0, 0.0) if before is None else (before.draft.count, before.size)
-        size += sum(map(_size, items[known:])) + _ITEM_CHARS * (len(items) - known)
-        if size > _MAX_CHARS:
-            return
-        latest, room = [KeptDraft(items, setting, draft.copy(), size)], _MAX_CHARS - size
-        for kept in self._latest:
-            if kept is before:
-                continue
-            room -= kept.size
-            if room < 0 or len(latest) == _MAX_DRAFTS:
-                break
-            latest.append(kept)
-        self._latest = tuple(latest)
-
-
-drafts = Drafts()
-
-
-def _size(item: Item) -> float:
-    """Return the characters of an item's texts; an item with anything else is too large."""
-    if type(item) is Call:
-        return len(item.arguments)
-    if isinstance(item, Message | CallOutput):
-        return sum([len(part.text) if type(part) is Text else inf for part in item.parts])
-    return len(item.text) if isinstance(item, Thought) else inf

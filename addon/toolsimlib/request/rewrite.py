@@ -12,9 +12,8 @@ Three stages, each with one input and one output, so that a loop over several mo
    would change the question, a 400.
 2. Hosted tools, which the backend itself would run, stay or are noted.
 3. ``flatten``: calls and outputs become records in messages, adjacent messages of one role are merged.
-4. If tools are on offer, the manifest is placed before the conversation, unless the backend holds it already.
-5. After a long history or a tool's output, or if the backend holds the manifest, a one-line reminder closes the last
-   user message.
+4. If tools are on offer, the manifest is placed before the conversation.
+5. After a long history or a tool's output, a one-line reminder closes the last user message.
 6. ``compose``: the messages in the client's own body, or in a new one for the other API.
 
 A backend that takes tools itself (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
@@ -40,7 +39,6 @@ from toolsimlib.plan import (
     Choice,
     Dialect,
     Feature,
-    HeldCatalogue,
     Kept,
     Plan,
     Policy,
@@ -48,20 +46,18 @@ from toolsimlib.plan import (
     varied,
 )
 from toolsimlib.report import Report, entry
-from toolsimlib.request.catalogue import catalogue_of, context_after, digest_of
 from toolsimlib.request.constrain import constraint, grammar_fields
 from toolsimlib.request.engine import engine_fields, settle
 from toolsimlib.request.fields import with_fields
 from toolsimlib.request.known import InvalidSchema, check_strict
-from toolsimlib.request.manifest import reminder
+from toolsimlib.request.manifest import manifest, reminder
 from toolsimlib.request.names_first import FINDER, only_named
 from toolsimlib.request.transcript import flatten, is_longer, output_text, place, remind
-from toolsimlib.request.transforms import native_body, outputs_shown
+from toolsimlib.request.transforms import native_body, outputs_shown, tools_shown
 from toolsimlib.wire.dialect import APIS, Api
-from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.json_codec import dump, read_body
 from toolsimlib.wire.lenient import string
 from toolsimlib.wire.output_format import Demand
-from toolsimlib.wire.request_body import read_body
 from toolsimlib.wire.tools import declares_unserved, offered_natively, schema_param
 
 # If the backend holds the history, numbers start anywhere in this range: see first_number.
@@ -98,16 +94,13 @@ def rewrite_request(
     kept: Kept | None = None,
     is_round: bool = False,
     is_action: bool = False,
-    held: Mapping[str, HeldCatalogue] = MappingProxyType({}),
-    was_held: bool = False,
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
     ``dialect``: the client's; ``output_mode``: the client's preference (a header), which overrides the policy's.
     ``refused``: what the backend has refused before, by model. ``kept``: how to store the answer, None for not at all.
     ``is_round``, ``is_action``: the request is ours whatever it holds: one of several turns, or an action in place of
-    one. ``held``: the catalogues that the backend's contexts hold, by the id of their last answer; ``was_held``: this
-    request's context holds its own, according to a recording.
+    one.
     Returns None for a request that is not ours and passes byte for byte: not a JSON object, or one to a backend of the
     same dialect with no tools, no calls in its history and nothing to store. Raises BadRequest for the client's errors.
     """
@@ -138,11 +131,7 @@ def rewrite_request(
         if policy.mode == "native" and backend is client:
             written = keep(request, planned, body)
         else:
-            catalogue = catalogue_of(planned)
-            if catalogue and backend is client and backend.is_kept and not is_round:
-                held_now, is_held = context_after(request, digest_of(catalogue, _manifest_role(planned)), held)
-                planned = planned.with_held(held_now, was_held=is_held or was_held)
-            written = compose(request, planned, report, catalogue, is_round=is_round)
+            written = compose(request, planned, report, is_round=is_round)
     except RecursionError:
         raise BadRequest("The request body is nested too deeply.") from None
     path = path if backend is client else _translated_path(path, client, backend)
@@ -262,11 +251,10 @@ def first_number(request: ClientRequest) -> int:
     return max(number, _STORED_START + int.from_bytes(sha256(seed).digest()) % _STORED_RANGE)
 
 
-def compose(request: ClientRequest, plan: Plan, report: Report, catalogue: str, *, is_round: bool = False) -> bytes:
+def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: bool = False) -> bytes:
     """Return the body for the backend: the request with its tools and its history of calls as text.
 
-    ``catalogue``: the text of the tools, "" without any. Raises BadRequest if the backend has no form for something
-    that the client asked for.
+    Raises BadRequest if the backend has no form for something that the client asked for.
     """
     api = APIS[plan.backend]
     items, notes = api.adopt(request)
@@ -281,8 +269,8 @@ def compose(request: ClientRequest, plan: Plan, report: Report, catalogue: str, 
     # In a conversation that is only translated, without tools, there are no records to tell lines apart from.
     records = bool(plan.tools) or any(isinstance(item, Call | CallOutput) for item in items)
     messages = flatten(transformed, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
-    if catalogue:
-        messages = _with_catalogue(request, plan, items, messages, catalogue)
+    if plan.tools:
+        messages = _with_catalogue(request, plan, items, messages)
     # A backend that enforces the client's answer format could never write a call: the manifest asks for it in words.
     wanted: Demand = plan.constraint if plan.tools else "as sent"
     body = api.compose(request, messages, answer_format=wanted, keep_hosted=keep_hosted)
@@ -354,14 +342,28 @@ def _is_offered(choice: Choice, tool: Tool, policy: Policy) -> bool:
 
 
 def _with_catalogue(
-    request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message | HostedItem], catalogue: str
+    request: ClientRequest, plan: Plan, items: Iterable[Item], messages: list[Message | HostedItem]
 ) -> list[Message | HostedItem]:
-    if not plan.was_held:
-        messages = place(messages, catalogue, _manifest_role(plan))
-    is_far = plan.was_held or len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items)
+    messages = place(messages, catalogue_of(plan), _manifest_role(plan))
+    # The model may have forgotten a catalogue that is far above the end of the conversation.
+    is_far = len(request.items) > _LONG_HISTORY or any(isinstance(item, CallOutput) for item in items)
     if is_far:
         messages = remind(messages, reminder(plan.choice, sentinel=plan.policy.sentinel))
     return messages
+
+
+def catalogue_of(plan: Plan) -> str:
+    """Return the catalogue of the tools on offer, and the rules for calling them."""
+    policy = plan.policy
+    return manifest(
+        tools_shown(plan.tools, policy.transforms),
+        plan.choice,
+        sentinel=policy.sentinel,
+        one_call=plan.one_call,
+        answer_format=plan.answer_format,
+        form=policy.manifest,
+        named=plan.named,
+    )
 
 
 def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:

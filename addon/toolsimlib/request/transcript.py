@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Part, Role, Text, Thought
 from toolsimlib.plan import Policy
 from toolsimlib.report import Report
-from toolsimlib.request.draft import Draft, Setting, drafts
+from toolsimlib.request.draft import Draft
 from toolsimlib.request.forms import form_named
 from toolsimlib.request.record import as_text, call_record, output_record, sentinel_record
 
 _TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
+
+
+class _Setting(NamedTuple):
+    """What messages depend on beside their items."""
+
+    sentinel: str | None
+    """The tag of calls that are written as blocks, None for records."""
+    max_output_bytes: int
+    """Of a tool's output; a larger one is replaced."""
+    tells_thoughts: bool
+    """Whether reasoning is written."""
+    keeps_hosted: bool
+    """Whether hosted items stay."""
+    marks_calls: bool
+    """Whether a user's lines that look like records of calls and outputs are marked as text."""
+    marks_errors: bool
+    """Whether those that look like records of errors are marked too."""
 
 
 def flatten(
@@ -31,9 +48,8 @@ def flatten(
     them, a user's line that looks like one is marked as text (see ``record``), in a round (``is_round``) only one that
     looks like a call or an output.
     """
-    items = tuple(items)
     history = form_named(policy.manifest).history if policy.history == "auto" else policy.history
-    setting = Setting(
+    setting = _Setting(
         sentinel=policy.sentinel if history == "sentinel" else None,
         max_output_bytes=policy.max_tool_output_bytes,
         tells_thoughts=policy.reasoning == "tell",
@@ -41,28 +57,22 @@ def flatten(
         marks_calls=records,
         marks_errors=not is_round,
     )
-    before = drafts.beginning(items, setting)
-    draft = Draft() if before is None else before.draft.copy()
-    for item in items[draft.count :]:
-        _add(item, draft, setting)
-    draft.count = len(items)
-    drafts.keep(items, setting, draft, before)
-    report.echoed_calls += draft.echoed_calls
-    report.outputs_replaced += draft.outputs_replaced
-    report.dropped += draft.dropped
+    draft = Draft()
+    for item in items:
+        _add(item, draft, setting, report)
     return draft.finish()
 
 
-def _add(item: Item, draft: Draft, setting: Setting) -> None:
+def _add(item: Item, draft: Draft, setting: _Setting, report: Report) -> None:
     match item:
         case Call():
-            draft.echoed_calls += 1
+            report.echoed_calls += 1
             tag = setting.sentinel
             draft.record("assistant", call_record(item) if tag is None else sentinel_record(item, tag))
         case CallOutput():
             output = output_text(item)
             if is_longer(output, setting.max_output_bytes):
-                draft.outputs_replaced += 1
+                report.outputs_replaced += 1
                 output = _TOO_LARGE
             draft.record("user", output_record(item.call_id, output))
             if beside := [part for part in item.parts if not isinstance(part, Text)]:
@@ -74,11 +84,11 @@ def _add(item: Item, draft: Draft, setting: Setting) -> None:
         case Thought() if setting.tells_thoughts:
             draft.message(Message("assistant", (Text(f"<think>\n{item.text}\n</think>"),)))
         case Thought():
-            draft.dropped.append("reasoning")
+            report.dropped.append("reasoning")
         case HostedItem() if setting.keeps_hosted:
             draft.item(item)
         case HostedItem():
-            draft.dropped.append(item.kind)
+            report.dropped.append(item.kind)
 
 
 def place(

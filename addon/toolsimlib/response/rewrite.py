@@ -21,7 +21,6 @@ from toolsimlib.response.notes import Notes
 from toolsimlib.wire.dialect import APIS, Writer
 from toolsimlib.wire.errors import error_body
 from toolsimlib.wire.json_codec import dump
-from toolsimlib.wire.lenient import string
 from toolsimlib.wire.sse import MAX_EVENT_BYTES, comment
 
 Listener = Callable[[Sequence[ClientEvent], AskAgain | None], None]
@@ -71,14 +70,6 @@ class ResponseRewriter:
     def final(self) -> dict[str, Any] | None:
         """The whole answer as an object, once it is over."""
         return self._writer.body
-
-    @property
-    def holder(self) -> str:
-        """The id of the answer under which the backend holds the catalogue that it was sent, "" if it may not."""
-        final = self.final
-        if not self._plan.held or self.cut or final is None or final.get("status") != "completed":
-            return ""
-        return string(final.get("id"))
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""

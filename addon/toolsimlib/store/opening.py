@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from toolsimlib.store.in_memory import MemoryStore
 from toolsimlib.store.record import Bounds, Store
 from toolsimlib.store.sqlite import SqliteStore
 
@@ -47,4 +46,4 @@ def open_store(address: Address, bounds: Bounds) -> Store:
 
             return RedisStore(address.place, bounds)
         case "memory":
-            return MemoryStore(bounds)
+            return SqliteStore(None, bounds)

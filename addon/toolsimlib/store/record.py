@@ -92,8 +92,9 @@ class Store(Protocol):
         """Return the size of all partitions together."""
 
     async def close(self) -> None:
-        """Finish operations in flight and release everything, in bounded time. The store may still be used again.
+        """Finish operations in flight and release everything, in bounded time.
 
+        The store may still be used again; one in memory is then empty.
         An operation that is not done by then fails for its caller. Raises nothing.
         """
 

@@ -1,4 +1,4 @@
-"""A store in one SQLite file, for one machine: other processes may use the file too.
+"""A store in one SQLite file, for one machine, or in this process's memory. Other processes may use the file too.
 
 What is committed survives the end of this process at any moment (WAL, ``synchronous=NORMAL``); a machine that loses its
 power may lose the last moments, but never half of a write. Only the owner can read the file and those that SQLite puts
@@ -6,7 +6,7 @@ beside it. Deleted values are overwritten.
 
 Reads and writes have a thread and a connection each, so that no read waits for a slow disk write. A stuck thread delays
 queued work only until that times out, and the queue is bounded. After an error that is not about a lock or a full disk
-the connection is reopened.
+the connection is reopened. In memory there is only one connection, and the records are gone once it is closed.
 """
 
 from __future__ import annotations
@@ -78,9 +78,12 @@ WITH RECURSIVE chain (key, id, parent, depth) AS (
 
 
 class SqliteStore:
-    """Stores records in the file ``path``, created when first needed. ``clock``: seconds since 1970."""
+    """Stores records in the file ``path``, created when first needed, or in memory if it is None.
 
-    def __init__(self, path: Path, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
+    ``clock``: seconds since 1970.
+    """
+
+    def __init__(self, path: Path | None, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._reader, self._writer = _connections(path)
         self._bounds = bounds
@@ -112,8 +115,8 @@ class SqliteStore:
     async def close(self) -> None:
         """As ``Store``."""
         left, (self._reader, self._writer) = (self._reader, self._writer), _connections(self._path)
-        # One behind the other: the last to leave tidies up, which it can only while it is alone.
-        for connection in left:
+        # One after the other: the last to leave tidies up, which it can only while it is alone.
+        for connection in dict.fromkeys(left):
             await connection.close()
 
     def _put(
@@ -199,8 +202,9 @@ class SqliteStore:
 class _Connection:
     """A connection with the one thread that may use it. ``run`` is awaited, and bounded."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path | None, name: str) -> None:
         self._path = path
+        self._place = "memory" if path is None else str(path)
         self._thread = OneThread(f"toolsim-store-{name}")
         self._base: sqlite3.Connection | None = None
         self._is_left = False
@@ -232,9 +236,9 @@ class _Connection:
             return work(self._base)
         except sqlite3.Error as problem:
             self._recover(problem)
-            raise StoreError(f"{self._path}: {problem}") from problem
+            raise StoreError(f"{self._place}: {problem}") from problem
         except OSError as problem:
-            raise StoreError(f"{self._path}: {problem.strerror or problem}") from problem
+            raise StoreError(f"{self._place}: {problem.strerror or problem}") from problem
         except StoreError:
             self._roll_back()
             raise
@@ -268,17 +272,22 @@ def _too_late(future: asyncio.Future[Any]) -> None:
         future.set_exception(StoreError(f"the store took more than {SECONDS:g} s"))
 
 
-def _connections(path: Path) -> tuple[_Connection, _Connection]:
+def _connections(path: Path | None) -> tuple[_Connection, _Connection]:
+    """Return the connections for reading and for writing. A database in memory has only one, which does both."""
+    if path is None:
+        only = _Connection(None, "memory")
+        return only, only
     return _Connection(path, "read"), _Connection(path, "write")
 
 
 _opening = Lock()
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    with _opening:
-        _make(path)
-    base = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
+def _open(path: Path | None) -> sqlite3.Connection:
+    if path is not None:
+        with _opening:
+            _make(path)
+    base = sqlite3.connect(path or ":memory:", timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
             base.execute(f"PRAGMA {pragma}")

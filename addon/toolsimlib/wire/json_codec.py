@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from json.encoder import encode_basestring
+from math import isfinite
 from typing import Any
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
@@ -41,6 +42,18 @@ def parse_object(
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def read_body(data: bytes) -> dict[str, Any] | None:
+    """Return a request's body as JSON, None if it is not an object, or not representable in Python without loss."""
+    return parse_object(data, parse_float=_finite, parse_constant=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} cannot be written as JSON")
+    return number
 
 
 def whole_text(text: str) -> str:

@@ -19,7 +19,6 @@ from toolsimlib.plan import Tool
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
-from toolsimlib.wire.request_body import source_of
 from toolsimlib.wire.strict import expect, missing, optional, required, wrong_type
 
 # The body's fields about client tools: read here, never forwarded. The model gets the manifest instead.
@@ -81,33 +80,32 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
     replaces an earlier one. The same declarations are read as the very same tools: nobody may change them.
     """
     declaring = _declaring(body)
-    source = source_of(declaring.get("tools"))
-    text = dump(declaring if source is None else {**declaring, "tools": None}).encode()
-    size = len(text) + (source.size if source is not None else 0)
-    key = text if len(text) <= _MAX_KEY_SIZE else sha256(text).digest()
-    declared = _Declared(key, source.number if source is not None else 0, size, declaring)
-    return _read_cached(declared) if declared.size <= _MAX_CACHED_SIZE else _read(declared)
+    text = dump(declaring).encode()
+    if len(text) > _MAX_CACHED_SIZE:
+        return _read(declaring)
+    return _read_cached(_Declared(text if len(text) <= _MAX_KEY_SIZE else sha256(text).digest(), declaring))
 
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """All declarations of tools in a body, as a cache key. ``key``: their JSON, or the digest of that.
-
-    ``source``: the cache number of the top-level ``tools``; 0 if they are not cached, and then part of ``key``.
-    """
+    """All declarations of tools in a body, as a cache key."""
 
     key: bytes
-    source: int
-    size: int = field(compare=False)
+    """Their JSON, or the digest of that."""
     body: dict[str, Any] = field(compare=False)
 
 
-def _read(declared: _Declared) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
+@lru_cache(maxsize=32)
+def _read_cached(declared: _Declared) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
+    return _read(declared.body)
+
+
+def _read(declaring: dict[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     try:
-        return _collected(_declarations(declared.body, exact=False))
+        return _collected(_declarations(declaring, exact=False))
     except BadRequest:
         # Paths are built only when an error needs one.
-        return _collected(_declarations(declared.body))
+        return _collected(_declarations(declaring))
 
 
 def _collected(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
@@ -124,9 +122,6 @@ def _collected(declarations: Iterable[_Declaration | Hosted]) -> tuple[tuple[Too
             raise BadRequest(message, f"{param}.name", "invalid_value")
         tools[tool.name] = tool
     return tuple(tools.values()), tuple(hosted)
-
-
-_read_cached = lru_cache(maxsize=32)(_read)
 
 
 def schema_param(request: ClientRequest, name: str) -> str:

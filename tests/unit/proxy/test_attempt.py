@@ -28,9 +28,9 @@ AUTO = Policy(engine="auto", mode="auto", constrain="auto", sentinel="auto")
 def read(policy: Policy = AUTO, backend: Backend | None = None) -> Attempt:
     backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
     body = json.dumps(BODY).encode()
-    known = known_of(backend, policy, body)
+    known = known_of(backend, policy)
     path = "/v1/chat/completions"
-    job = RequestJob("chat", path, "", body, 10_000, known.policy, None, Report(), known.refused, held=known.held)
+    job = RequestJob("chat", path, "", body, 10_000, known.policy, None, Report(), known.refused)
     return Attempt(job, policy, backend)
 
 

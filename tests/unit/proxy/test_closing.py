@@ -8,13 +8,12 @@ import weakref
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
 from toolsimlib.pages.topic import Topic
-from toolsimlib.plan import AnswerForm, HeldCatalogue, Plan
+from toolsimlib.plan import AnswerForm, Plan
 from toolsimlib.proxy.closing import close
 from toolsimlib.proxy.exchange import Exchange
 from toolsimlib.proxy.known import KnownBackends
 from toolsimlib.proxy.notes import REPORT
 from toolsimlib.proxy.options.settings import Limits
-from toolsimlib.proxy.part import Part
 from toolsimlib.proxy.reporting.log import Log
 from toolsimlib.proxy.reporting.metrics import Metrics
 from toolsimlib.report import Report
@@ -49,16 +48,6 @@ def test_the_comment_says_what_it_was_about() -> None:
     close(exchange, flow, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
     assert "Where is Bonn?" in flow.comment
     assert "#1 turn 1" in flow.comment
-
-
-def test_what_a_backend_was_shown_is_remembered() -> None:
-    """It is stored under the id of the answer; but not for one of several rounds, which the client does not know."""
-    for part, expected in ((None, {"r1": HeldCatalogue("digest", "r1")}), (Part(frozenset(), ""), {})):
-        exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(), part=part)
-        exchange.plan, exchange.holder = Plan("responses", "responses", held=HeldCatalogue("digest")), "r1"
-        close(exchange, None, 200, known=KnownBackends(), log=Log(), metrics=Metrics())
-        backend = exchange.backend
-        assert backend.held.before(backend.root, b'{"previous_response_id":"r1"}') == expected
 
 
 def test_what_passed_is_not_counted() -> None:

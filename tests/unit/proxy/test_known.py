@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pytest
-from toolsimlib.plan import HeldCatalogue
 from toolsimlib.proxy import known
-from toolsimlib.proxy.known import HeldCatalogues, KnownBackends, Root
+from toolsimlib.proxy.known import KnownBackends, Root
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
@@ -45,44 +43,3 @@ def test_memory_is_bounded() -> None:
     for number in range(known._MAX_REFUSED * 2):
         first.refuses(f"m{number}", "tools")
         assert len(first.refused) <= known._MAX_REFUSED
-
-
-def test_catalogues_that_a_backend_holds() -> None:
-    """It is found by the answer that a request continues, and only at the backend that gave that answer."""
-    backends = KnownBackends()
-    one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
-    one.held.note(one.root, "r1", HeldCatalogue("digest"))
-    body = b'{"input":"x", "previous_response_id" : "r1"}'
-    assert one.held.before(one.root, body) == {"r1": HeldCatalogue("digest", "r1")}
-    assert other.held.before(other.root, body) == {}
-    assert one.held.before(one.root, b'{"previous_response_id":"r2","user":"r1"}') == {}
-    assert one.held.before(one.root, b'{"previous_response_id":5}') == {}
-
-
-def test_held_catalogues_are_forgotten() -> None:
-    """All answers of the same chain are dropped with it; other chains, and other backends, are not affected."""
-    backends = KnownBackends()
-    one, other = backends.at("http", "h", 1), backends.at("http", "h", 2)
-    one.held.note(one.root, "r1", HeldCatalogue("digest"))
-    one.held.note(one.root, "r2", HeldCatalogue("digest", "r1"))
-    one.held.note(one.root, "r3", HeldCatalogue("digest"))
-    other.held.note(other.root, "r1", HeldCatalogue("digest"))
-    one.held.forget(one.root, "r2")
-    one.held.forget(one.root, "unknown")
-    body = b"".join(b'"previous_response_id":"r%d"' % number for number in range(5))
-    assert one.held.before(one.root, body) == {"r3": HeldCatalogue("digest", "r3")}
-    assert other.held.before(other.root, body) == {"r1": HeldCatalogue("digest", "r1")}
-
-
-def test_held_catalogues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The catalogue that has gone unused for longest is dropped first; an overlong id is not stored."""
-    monkeypatch.setattr(known, "_MAX_HELD", 3)
-    held, root = HeldCatalogues(), Root("http", "h", 1)
-    for id in "abc":
-        held.note(root, id, HeldCatalogue("digest"))
-    assert held.before(root, b'{"previous_response_id":"a"}')
-    held.note(root, "d", HeldCatalogue("digest"))
-    left = [id for id in "abcd" if held.before(root, b'{"previous_response_id":"%s"}' % id.encode())]
-    assert left == ["a", "c", "d"]
-    held.note(root, "x" * 300, HeldCatalogue("digest"))
-    assert len(held._held) == 3

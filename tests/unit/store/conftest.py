@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
-from toolsimlib.store.in_memory import MemoryStore
 from toolsimlib.store.record import Bounds, Store
 from toolsimlib.store.redis_server import RedisStore
 from toolsimlib.store.sqlite import SqliteStore
@@ -51,9 +50,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
         if server is not None:
             store = RedisStore(server.url, bounds, clock, f"toolsim{number}:")
         else:
-            store = (
-                MemoryStore(bounds, clock) if kind == "memory" else SqliteStore(tmp_path / str(number), bounds, clock)
-            )
+            store = SqliteStore(None if kind == "memory" else tmp_path / str(number), bounds, clock)
         try:
             yield store
         finally:

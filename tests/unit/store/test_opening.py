@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from toolsimlib.store.in_memory import MemoryStore
 from toolsimlib.store.opening import Address, open_store, read_address
 from toolsimlib.store.record import Bounds
 from toolsimlib.store.sqlite import SqliteStore
@@ -42,6 +41,6 @@ async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     """A store is created without touching its location."""
     store = open_store(Address("sqlite", str(tmp_path / "store")), Bounds())
     assert isinstance(store, SqliteStore)
-    assert isinstance(open_store(Address("memory"), Bounds()), MemoryStore)
+    assert isinstance(open_store(Address("memory"), Bounds()), SqliteStore)
     assert list(tmp_path.iterdir()) == []
     await store.close()

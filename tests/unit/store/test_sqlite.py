@@ -232,3 +232,27 @@ async def test_kill_9_loses_nothing_that_was_promised(tmp_path: Path) -> None:
             assert record.value == line.strip().encode() * 500
         assert {f"twin{id[1:]}" for id in ids if id[0] == "r"} == {id for id in ids if id[0] == "t"}
         await store.close()
+
+
+async def test_in_memory_nothing_is_written_and_nothing_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads and writes see the same records; another store has its own, and all are gone once it is closed."""
+    monkeypatch.chdir(tmp_path)
+    one, other = SqliteStore(None, Bounds()), SqliteStore(None, Bounds())
+    await asyncio.gather(*[one.put("p", [Record(f"x{number}", b"1")]) for number in range(9)])
+    assert (await one.size()).records == 9
+    assert await one.chain("p", "x3", MANY) == [Record("x3", b"1", version=1)]
+    assert (await other.size()).records == 0
+    await one.close()
+    assert (await one.size()).records == 0
+    assert list(tmp_path.iterdir()) == []
+    await one.close()
+    await other.close()
+
+
+async def test_an_error_in_memory_names_no_file() -> None:
+    """The message says where the store is."""
+    store = SqliteStore(None, Bounds())
+    await store._writer.run(lambda base: base.execute("DROP TABLE total"))
+    with pytest.raises(StoreError, match=r"^memory: no such table"):
+        await store.size()
+    await store.close()

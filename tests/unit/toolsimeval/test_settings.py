@@ -6,7 +6,8 @@ from argparse import Namespace
 
 import pytest
 from toolsimeval.flags import parser
-from toolsimeval.settings import RESERVED, Setup, UsageError, api_key, base_url, default_models, setup
+from toolsimeval.settings import RESERVED, Setup, api_key, base_url, default_models, setup
+from toolsimlib.command_line import UsageError
 
 LIVE = ("--base-url", "http://127.0.0.1:1/v1", "--models", "a,b")
 

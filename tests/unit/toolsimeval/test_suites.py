@@ -20,7 +20,7 @@ def test_scenarios_by_preset() -> None:
 
 def test_the_other_suites() -> None:
     """Each case belongs to the requested suite; a missing benchmark's error says how to get it."""
-    for name in ("guards", "questions", "unseen"):
+    for name in ("questions", "unseen"):
         assert {case.suite for case in load(name)} == {name}
     with pytest.raises(UnknownSuite, match="bfcl:nothing"):
         load("bfcl:nothing")

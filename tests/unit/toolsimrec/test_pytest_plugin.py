@@ -72,17 +72,35 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, *, words: str = "hi", options: str = "") -> tuple[int, str]:
-    (project / "test_agent.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
+def pytest_in(project: Path) -> subprocess.CompletedProcess[str]:
     installed = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
     loaded = [] if installed else ["-p", PLUGIN]
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *loaded]
     # In CI pytest repeats whole messages in its summary.
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
-    done = subprocess.run(
+    return subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
+
+
+def run(project: Path, *, words: str = "hi", options: str = "") -> tuple[int, str]:
+    (project / "test_agent.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
+    done = pytest_in(project)
     return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_suite_that_does_not_ask_for_it_pays_nothing(tmp_path: Path) -> None:
+    """The plugin is loaded into every run of an environment with toolsim, and imports nothing until a test needs it."""
+    (tmp_path / "test_other.py").write_text(
+        "import sys\n\n\n"
+        "def test_other(request):\n"
+        f"    assert request.config.pluginmanager.is_registered(sys.modules[{PLUGIN!r}])\n"
+        "    loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "    assert loaded & {'mitmproxy', 'toolsimlib', 'jsonschema'} == set()\n"
+    )
+    done = pytest_in(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

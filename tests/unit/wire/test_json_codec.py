@@ -6,7 +6,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsimlib.wire.json_codec import Joiner, dump, dump_string, encode, parse_object, whole_text
+from toolsimlib.wire.json_codec import Joiner, dump, dump_string, encode, parse_object, read_body, whole_text
 
 GRIN = "\U0001f600"
 HALVES = "\ud83d", "\ude00"
@@ -102,3 +102,24 @@ def test_joiner(text: str, data: st.DataObject) -> None:
     assert joined + joiner.end("a") == whole_text(text)
     assert joiner.end("a") == ""
     assert joiner.open_keys() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ('{"a": 1, "b": "\\ud83d\\ude00"}', {"a": 1, "b": GRIN}),
+        ('{"a": "\\ud83d"}', {"a": "�"}),
+        ("\ufeff" + '{"a": []}', {"a": []}),
+        ('{"a": -1e-7}', {"a": -1e-7}),
+        ('{"a": NaN}', None),
+        ('{"a": -Infinity}', None),
+        ('{"a": 1e999}', None),
+        ("[1]", None),
+        ('{"a": 1', None),
+        ('{"a": ' + "[" * 100_000, None),
+        ("", None),
+    ],
+)
+def test_a_body(body: str, value: object) -> None:
+    """An object whose numbers can be written as JSON again, and nothing else."""
+    assert read_body(body.encode()) == value

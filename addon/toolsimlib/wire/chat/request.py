@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from toolsimlib.conversation import (
@@ -26,7 +25,6 @@ from toolsimlib.wire.content import chat_content, parts_of, translate_item
 from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.output_format import flat_format, nested_format
-from toolsimlib.wire.request_body import beginning_of
 from toolsimlib.wire.strict import FEW_TOKENS, SHARED, expect, optional, required
 from toolsimlib.wire.tool_choice import read_choice
 from toolsimlib.wire.tools import CONSUMED, declares_tools, read_tools
@@ -86,7 +84,8 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
     n = optional(body, "n", int)
     if n is not None and n < 1:
         raise BadRequest(f"Invalid 'n': expected an integer of at least 1, but got {n} instead.", "n", "invalid_value")
-    items, highest = read_history(required(body, "messages", list))
+    messages = required(body, "messages", list)
+    items = tuple(_MessagesReader().read(messages))
     if tools and not items:
         message = "Invalid 'messages': expected at least one message, but got an empty array instead."
         raise BadRequest(message, "messages", "empty_array")
@@ -101,7 +100,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         parallel=parallel is not False,
         n=1 if n is None else n,
         answer_format=flat_format(body.get("response_format")),
-        highest_call=highest,
+        highest_call=highest_number(call_ids(messages)),
         notes=tuple(notes),
     )
 
@@ -148,40 +147,17 @@ def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> A
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """The first ``count`` messages as read: their items, and the highest number among the ids of their calls."""
-
-    count: int = 0
-    items: tuple[Item, ...] = ()
-    highest: int = 0
-
-
-def read_history(messages: list[Any]) -> tuple[tuple[Item, ...], int]:
-    """Return the items of ``messages``, and the highest number among the ids of their calls. Raises BadRequest."""
-    cached = beginning_of(messages)
-    read = cached.read if cached is not None else None
-    before = read if isinstance(read, _Read) else _Read()
-    reader = _MessagesReader()
-    more = messages[before.count :] if before.count else messages
-    items = (*before.items, *reader.read(more, before.count))
-    highest = max(before.highest, highest_number(call_ids(more)))
-    if cached is not None and not reader.legacy_calls:
-        cached.read = _Read(len(messages), items, highest)
-    return items, highest
-
-
 class _MessagesReader:
     """Reads ``messages``. Legacy calls have no ids: we assign some; an output belongs to the last call of its name."""
 
     def __init__(self) -> None:
-        self.legacy_calls = 0
+        self._legacy_calls = 0
         self._last_legacy: dict[str, str] = {}
 
-    def read(self, messages: Iterable[object], first: int) -> list[Item]:
-        """Read the messages from the index ``first`` on; there are no legacy calls before them."""
+    def read(self, messages: Iterable[object]) -> list[Item]:
+        """Return the items of all messages. Raises BadRequest."""
         items: list[Item] = []
-        for index, message in enumerate(messages, first):
+        for index, message in enumerate(messages):
             try:
                 self._message(message if type(message) is dict else expect(message, dict, ""), "", items)
             except BadRequest:
@@ -247,8 +223,8 @@ class _MessagesReader:
 
     def _legacy_call(self, call: dict[str, Any], param: str) -> Call:
         name = required(call, "name", str, param)
-        self.legacy_calls += 1
-        self._last_legacy[name] = f"function_{self.legacy_calls}"
+        self._legacy_calls += 1
+        self._last_legacy[name] = f"function_{self._legacy_calls}"
         return Call(self._last_legacy[name], name, optional(call, "arguments", str, param) or "")
 
 

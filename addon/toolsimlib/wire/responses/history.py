@@ -1,15 +1,10 @@
-"""The history of a Responses request: the items of its ``input``, read once per conversation.
-
-A client repeats its history with each request. The result of a cached beginning (``wire/beginnings.py``) is reused,
-with the reader's state after it; only if an item refers to others, which may come later, is everything read again.
-"""
+"""The history of a Responses request: the items of its ``input``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from toolsimlib.conversation import Call, CallOutput, HostedItem, Item, Message, Role, Text, Thought
@@ -19,7 +14,6 @@ from toolsimlib.wire.ids import highest_number
 from toolsimlib.wire.json_codec import dump
 from toolsimlib.wire.lenient import mappings, string
 from toolsimlib.wire.local_tools import CALLS, OUTPUTS, is_local
-from toolsimlib.wire.request_body import beginning_of
 from toolsimlib.wire.strict import optional, required, wrong_type
 from toolsimlib.wire.tools import TOOL_ITEMS, model_name
 
@@ -41,79 +35,58 @@ def call_ids(items: Iterable[object]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """The first ``count`` items of a history as read, with the reader's state after them.
+class History:
+    """A history as read."""
 
-    ``highest``: the highest number among their ids. The state is copied before it changes.
-    """
-
-    count: int = 0
     items: tuple[Item, ...] = ()
     highest: int = 0
+    """The highest number among the ids that may be ours."""
     notes: tuple[str, ...] = ()
-    last_call: Mapping[str, str] = MappingProxyType({})
-    local_calls: Mapping[str, str] = MappingProxyType({})
+    """What was dropped, for the log."""
 
 
-def read_history(value: object, param: str = "input") -> _Read:
-    """Read a request's ``input``, or what stands at another path, ``param``. Raises BadRequest."""
+def read_history(value: object, param: str = "input") -> History:
+    """Read a request's ``input``, or the value at another path, ``param``. Raises BadRequest."""
     match value:
         case None | "":
-            return _Read()
+            return History()
         case str():
-            return _Read(items=(Message("user", (Text(value),)),))
+            return History((Message("user", (Text(value),)),))
         case list():
-            cached = beginning_of(value)
+            for index, item in enumerate(value):
+                if not isinstance(item, dict):
+                    raise wrong_type(item, "an object", f"{param}[{index}]")
+            return _InputReader(value, param).read()
         case _:
             raise wrong_type(value, "a string or an array", param)
-    earlier = cached.read if cached is not None else None
-    before = earlier if isinstance(earlier, _Read) else _Read()
-    for index in range(before.count, len(value)):
-        if not isinstance(value[index], dict):
-            raise wrong_type(value[index], "an object", f"{param}[{index}]")
-    reader = _InputReader(value, before, param)
-    read = reader.read()
-    if cached is not None and not reader.refers:
-        cached.read = read
-    return read
 
 
 class _InputReader:
     """Reads ``input``. Unknown item types are never fatal: they are kept as text or noted as dropped.
 
-    ``before``: the result for its beginning. ``param``: their path. ``refers``: the reading of an item depends on
-    later ones.
+    ``param``: the path of ``items``.
     """
 
-    def __init__(self, items: list[dict[str, Any]], before: _Read, param: str) -> None:
+    def __init__(self, items: list[dict[str, Any]], param: str) -> None:
         self._items = items
-        self._before = before
         self._param = param
-        self.refers = False
-        self.notes = list(before.notes)
-        self._last_call = dict(before.last_call)
+        self.notes: list[str] = []
+        # The call_id of the latest call by the name of its tool.
+        self._last_call: dict[str, str] = {}
         # The call_ids of calls of tools declared by type alone; by kind (the latest call) and by each of their ids.
-        self._local_calls = dict(before.local_calls)
+        self._local_calls: dict[str, str] = {}
 
-    def read(self) -> _Read:
+    def read(self) -> History:
         """Read all items."""
-        before = self._before
-        more = self._items[before.count :] if before.count else self._items
         read: list[Item | None] = []
-        for index, item in enumerate(more, before.count):
+        for index, item in enumerate(self._items):
             try:
                 read.append(self._item(item, ""))
             except BadRequest:
                 # Paths are built only when an error needs one.
                 read.append(self._item(item, f"{self._param}[{index}]"))
-        return _Read(
-            len(self._items),
-            (*before.items, *(item for item in read if item is not None)),
-            max(before.highest, highest_number(call_ids(more))),
-            tuple(self.notes),
-            self._last_call,
-            self._local_calls,
-        )
+        items = tuple(item for item in read if item is not None)
+        return History(items, highest_number(call_ids(self._items)), tuple(self.notes))
 
     @cached_property
     def _ids(self) -> set[str]:
@@ -146,7 +119,6 @@ class _InputReader:
                 return None
             case "item_reference":
                 # It refers to an item of this request, or to one that we do not know.
-                self.refers = True
                 reference = item.get("id")
                 if not isinstance(reference, str) or reference not in self._ids:
                     self.notes.append("item_reference")

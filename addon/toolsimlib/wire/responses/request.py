@@ -21,7 +21,6 @@ from toolsimlib.wire.lenient import mapping, string
 from toolsimlib.wire.local_tools import CALLS, is_local
 from toolsimlib.wire.mcp_items import call_items
 from toolsimlib.wire.output_format import Demand, flat_format
-from toolsimlib.wire.responses.context import continued_context, is_kept_whole, stored_history
 from toolsimlib.wire.responses.history import input_items, read_history
 from toolsimlib.wire.strict import FEW_TOKENS, SHARED, missing, optional
 from toolsimlib.wire.tool_choice import hosted_choice, read_choice
@@ -80,11 +79,17 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         parallel=parallel is not False,
         answer_format=flat_format(mapping(body.get("text")).get("format")),
         highest_call=read.highest,
-        stored_history=stored_history(body),
-        continues=continued_context(body),
-        is_kept_whole=is_kept_whole(body),
+        stored_history=_stored_history(body),
         notes=(*notes, *read.notes),
     )
+
+
+def _stored_history(body: Mapping[str, Any]) -> str | None:
+    """Return the id of the answer that a request continues, "" for a conversation, None if the request is complete."""
+    previous = body.get("previous_response_id")
+    if previous is not None:
+        return string(previous)
+    return None if body.get("conversation") is None else ""
 
 
 def continued(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:

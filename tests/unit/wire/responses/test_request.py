@@ -311,3 +311,12 @@ def test_a_request_beside_the_conversation() -> None:
     assert aside(body, "Be brief.", "Is it?") == asked
     assert not uses_tools(asked)
     assert read_request(asked).stored_history is None
+
+
+@pytest.mark.parametrize(
+    ("body", "history"),
+    [({}, None), ({"previous_response_id": "r"}, "r"), ({"previous_response_id": 5}, ""), ({"conversation": "c"}, "")],
+)
+def test_what_only_the_backend_holds(body: dict[str, object], history: str | None) -> None:
+    """The id of the answer that is continued; a conversation has an id that says nothing of its state."""
+    assert read_request({"model": "m", "input": "x", **body}).stored_history == history

@@ -6,21 +6,18 @@ itself, never stops, ends without a word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from toolsimlib.errors import ApiError
-
-from toolsimeval.case import Case, Verdict
+from toolsimeval.case import Verdict
 from toolsimeval.diagnosis import DONE, diagnose
 from toolsimeval.runtime.loop import FINAL_PROMPT, Outcome
 from toolsimeval.runtime.prompt import calls_from_content_tags
 from toolsimeval.runtime.turn import Answer
-from toolsimeval.scenarios import TITLE, Scenario, ScenarioSettings, case
+from toolsimeval.scenarios import TITLE, Scenario
 from toolsimeval.script import Script, after, block, get, patch
 from toolsimeval.workspace import Workspace
-
-SUITE = "guards"
+from toolsimlib.errors import ApiError
 
 ALL_TOOLS = ("state_get", "state_patch", "facts_propose")
 TIGHT = (
@@ -41,11 +38,6 @@ class Guard:
 
     scenario: Scenario
     script: Script
-
-
-def cases() -> Sequence[Case]:
-    """Return all guards. No flag changes what they test."""
-    return [case(guard.scenario, ScenarioSettings(), SUITE) for guard in GUARDS]
 
 
 def scripts() -> dict[str, Script]:
