@@ -22,7 +22,7 @@ from typing import Any
 
 from toolsimlib.conversation import Call, Called, CallOutput, Text
 from toolsimlib.errors import BadRequest
-from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, TextDelta
+from toolsimlib.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, TextDelta
 from toolsimlib.hosted.approvals import Approvals, Asked, Desk, Question
 from toolsimlib.hosted.catalogue import Catalogue, HostedTool
 from toolsimlib.hosted.outcome import LIMIT, REFUSED, Outcome, failed
@@ -106,6 +106,9 @@ class HostedCalls:
         self._whose = hosting.owner + dump([tool for _, tool in mcp_items.declared(body)])
         self._conversation = b""
         self._ran: list[Called] = []
+        # What the client has got: words, and its own calls (name, pieces of the arguments).
+        self._said: list[str] = []
+        self._shown: list[tuple[str, list[str]]] = []
         self._report = report
         self._client_body = body
         self._servers: dict[str, Server] = {}
@@ -296,12 +299,26 @@ class HostedCalls:
             await asyncio.gather(*tasks, return_exceptions=True)
         words, self._words = "".join(self._words)[:_MAX_WORDS], []
         if pairs:
-            if self._api.hidden is not None:
-                self._ran += pairs
-                self._hosting.hidden.keep(self._conversation, self._ran)
+            self._ran += pairs
             self.body = self._api.called(body, words, pairs)
             if "tool_choice" in body:
                 self.body = {**self.body, "tool_choice": mcp_items.after_calls(body["tool_choice"])}
+
+    # -- what the client gets
+
+    def emitted(self, event: ClientEvent) -> None:
+        """Note an event of the answer; at its end, keep the calls that the client was not shown."""
+        match event:
+            case TextDelta():
+                self._said.append(event.text)
+            case CallStarted():
+                self._shown.append((event.name, []))
+            case CallDelta() if self._shown:
+                self._shown[-1][1].append(event.text)
+            case Ended() if self._ran and (self._said or self._shown) and self._api.hidden is not None:
+                calls = [(name, "".join(pieces)) for name, pieces in self._shown]
+                answer = self._api.hidden.answer_key(self._conversation, "".join(self._said), calls)
+                self._hosting.hidden.keep(answer, self._ran)
 
     def next_round(self) -> None:
         """Forget what a round collected that is asked again."""

@@ -190,10 +190,15 @@ class _Answering:
         """Yield what the client gets of events."""
         for event in events:
             for out in self._merger.feed(event):
-                self._notes.note(out)
+                self._note(out)
                 if isinstance(out, Ended):
                     self._job.report.finish = out.reasons[0]
                 yield out
+
+    def _note(self, event: ClientEvent) -> None:
+        self._notes.note(event)
+        if self._hosted is not None:
+            self._hosted.emitted(event)
 
     async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
         """Return what is emitted of the calls that were held, and the end of the round, None if it is emitted too."""
@@ -245,7 +250,7 @@ class _Answering:
         if last is None:
             whole = merger.ended()
             report.finish = whole.reasons[0]
-            self._notes.note(whole)
+            self._note(whole)
             yield whole
             return
         if self._opinion is not None and last.fault.reason == SECOND_OPINION:

@@ -12,7 +12,7 @@ in ``APIS`` and a name in ``plan.Dialect``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -84,9 +84,13 @@ class Compose(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HiddenCalls:
-    """For calls hidden from the client: the key of a request's conversation, and how to restore them in a request."""
+    """For calls hidden from the client: the keys of a request's conversation and of the answer to it.
+
+    ``restored``: a request with the calls that are found for the answers in it.
+    """
 
     key: Callable[[Mapping[str, Any], str], bytes]
+    answer_key: Callable[[bytes, str, Iterable[tuple[str, str]]], bytes]
     restored: Callable[[Mapping[str, Any], str, Callable[[bytes], Sequence[Called]]], dict[str, Any]]
 
 
@@ -139,7 +143,7 @@ CHAT = Api(
     is_kept=False,
     spelt_out=lambda body: body,
     shows_hosted=False,
-    hidden=HiddenCalls(chat_hidden.whole_key, chat_hidden.with_hidden),
+    hidden=HiddenCalls(chat_hidden.whole_key, chat_hidden.answer_key, chat_hidden.with_hidden),
     uses_tools=chat.uses_tools,
     read=chat.read_request,
     adopt=chat.adopt,

@@ -183,6 +183,18 @@ def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
         assert servers.calls == []
 
 
+def test_chats_that_begin_alike_do_not_share_what_they_were_not_shown() -> None:
+    """Each is known by the answer that it got; a message that the client invents gets nothing."""
+    hosting = {"hidden": Hidden()}
+    for number in (1, 2):
+        play(block("free__read", a=number), f"It is {number}.", client="chat", hosting=hosting)
+    for said, expected in (("It is 1.", ["1"]), ("It is 2.", ["2"]), ("It is 3.", []), ("", []), (None, [])):
+        history = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": said}]
+        history.append({"role": "user", "content": "And?"})
+        _, script, _, _ = play("Done.", client="chat", hosting=hosting, messages=history)
+        assert re.findall(r"read: {\W+a\W+(\d)}", json.dumps(script.asked[0])) == expected
+
+
 def test_streamed_and_whole_say_the_same() -> None:
     """Item for item, except for the ids."""
     texts = ("Well. " + block("free__read", a=1) + block("free__drop"), "It is so.")

@@ -1,14 +1,19 @@
-"""Calls that a chat client never saw, restored where they were made: before the message that they led to."""
+"""Calls that a chat client never saw, restored where they were made: before the message that they led to.
+
+An answer is known by all that precedes it, its owner, its words and its calls. So neither another conversation that
+begins alike nor a message that a client invents gets the calls of an answer that it never received.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from toolsimlib.conversation import Called
 from toolsimlib.wire.chat.request import called
-from toolsimlib.wire.json_codec import dump
+from toolsimlib.wire.json_codec import dump, parse_object
+from toolsimlib.wire.lenient import string
 
 
 def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
@@ -26,16 +31,45 @@ def whole_key(body: Mapping[str, Any], owner: str) -> bytes:
     return key
 
 
+def answer_key(conversation: bytes, words: str, calls: Iterable[tuple[str, str]]) -> bytes:
+    """Return the key of an answer to a conversation; ``calls``: the names and arguments of those that it showed.
+
+    Clients trim words, and write arguments anew.
+    """
+    key = blake2b(conversation, digest_size=32)
+    key.update(words.strip().encode("utf-8", "surrogatepass"))
+    for name, arguments in calls:
+        parsed = parse_object(arguments.encode("utf-8", "surrogatepass"))
+        known = arguments if parsed is None else dict(sorted(parsed.items()))
+        key.update(b"\n" + dump([name, known]).encode("utf-8", "surrogatepass"))
+    return key.digest()
+
+
 def with_hidden(body: Mapping[str, Any], owner: str, find: Callable[[bytes], Sequence[Called]]) -> dict[str, Any]:
-    """Return a request with the calls that ``find`` returns for the conversation before each message of the model."""
+    """Return a request with the calls that ``find`` returns for each answer of the model."""
     messages = _messages(body)
     restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, owner), messages, strict=False):
         is_from_model = isinstance(message, dict) and message.get("role") == "assistant"
-        if is_from_model and (calls := find(key)):
+        if is_from_model and (calls := find(answer_key(key, _words(message), _calls(message)))):
             restored = called(restored, "", calls)
         restored["messages"].append(message)
     return restored
+
+
+def _words(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return string(content)
+    return "".join(string(part.get("text")) for part in content if isinstance(part, dict))
+
+
+def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    calls = message.get("tool_calls")
+    functions = [call.get("function") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    for function in (*functions, message.get("function_call")):
+        if isinstance(function, dict):
+            yield string(function.get("name")), string(function.get("arguments"))
 
 
 def _messages(body: Mapping[str, Any]) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolsimlib.conversation import Call, Called, CallOutput, Text
-from toolsimlib.wire.chat.hidden import conversations, whole_key, with_hidden
+from toolsimlib.wire.chat.hidden import answer_key, conversations, whole_key, with_hidden
 
 USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}
 PAIR: Called = (Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text("text"),)))
@@ -24,7 +24,7 @@ def test_a_conversation_is_known_by_all_of_its_messages() -> None:
 def test_hidden_calls_stand_before_their_answer() -> None:
     """And nowhere else; the request itself is unchanged."""
     body: dict[str, Any] = {"model": "m", "messages": [USER, ANSWER, USER, ANSWER]}
-    known = {whole_key({"messages": [USER]}, "me"): [PAIR]}
+    known = {answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ()): [PAIR]}
     shown = with_hidden(body, "me", lambda key: known.get(key, []))
     assert [message["role"] for message in shown["messages"]] == [
         "user",
@@ -39,3 +39,47 @@ def test_hidden_calls_stand_before_their_answer() -> None:
     assert len(body["messages"]) == 4
     assert with_hidden(body, "you", lambda key: known.get(key, [])) == body
     assert with_hidden({"messages": 3}, "me", lambda key: [PAIR])["messages"] == []
+
+
+def call(arguments: str, name: str = "f") -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
+
+
+SAME: list[dict[str, Any]] = [
+    {"role": "assistant", "content": " Well.\n"},
+    {"role": "assistant", "content": [{"type": "text", "text": "We"}, 3, {"type": "text", "text": "ll."}]},
+    {"role": "assistant", "content": "Well.", "name": "x", "tool_calls": None},
+]
+OTHER: list[Any] = [
+    {"role": "assistant", "content": "Well"},
+    {"role": "assistant", "content": ""},
+    {"role": "assistant"},
+    {"role": "assistant", "content": {"text": "Well."}},
+    {"role": "user", "content": "Well."},
+    {"role": "assistant", "content": "Well.", "tool_calls": call("{}")["tool_calls"]},
+    call("{}"),
+    "Well.",
+]
+
+
+def test_an_answer_is_known_by_its_own_words() -> None:
+    """However a client writes them down; an invented message, or that of another conversation, gets nothing."""
+    key = answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ())
+    for message in SAME + OTHER:
+        shown = with_hidden({"messages": [USER, message]}, "me", lambda found: [PAIR] if found == key else [])
+        assert (len(shown["messages"]) == 4) == (message in SAME), message
+
+
+def test_an_answer_is_known_by_its_own_calls() -> None:
+    """Clients write their arguments anew."""
+    key = answer_key(whole_key({"messages": [USER]}, "me"), "", [("f", '{"b": 1, "a":[2]}')])
+    for message, is_same in (
+        (call('{"a":[2],"b":1}'), True),
+        ({"role": "assistant", "function_call": {"name": "f", "arguments": '{"a":[2],"b":1}'}}, True),
+        (call('{"a":[3],"b":1}'), False),
+        (call("not json"), False),
+        (call('{"a":[2],"b":1}', "g"), False),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": 3}}]}, False),
+    ):
+        shown = with_hidden({"messages": [USER, message]}, "me", lambda found: [PAIR] if found == key else [])
+        assert (len(shown["messages"]) == 4) == is_same, message
